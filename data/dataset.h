@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Data: an HDF5 file with one-dimensional `train`, `valid` and `test` token arrays (uint8 or uint16), and the order in
+// which training reads it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// One split, in memory, random access.
+class TokenDataset {
+ public:
+  // Throws Error for a missing file, a foreign or truncated one, a split it lacks, or tokens >= vocab.
+  TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  // Tokens first .. first + out.size() - 1.
+  void read(std::int64_t first, std::span<std::int32_t> out) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::vector<std::uint16_t> tokens_;
+};
+
+// Windows of `context` tokens for update `step`, micro-batch after micro-batch: a pure function of (seed, step, index of
+// the window in the step), so that one integer resumes it and any number of processes agrees.
+class Batcher {
+ public:
+  Batcher(const TokenDataset&, std::uint64_t seed);
+  // Fills out (count, context) with windows first .. first + count - 1 of this step.
+  void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
+            std::span<std::int32_t> out) const;
+
+ private:
+  const TokenDataset& data_;
+  std::uint64_t seed_;
+};
+
+// What `prepare` writes. Shares must sum to 1; train comes first, then valid, then test.
+void write_token_file(const std::string& path, std::span<const std::uint16_t> tokens, std::int64_t vocab,
+                      const std::vector<double>& split, const std::string& description);
+
+// Where a data file named in a config is: as given, beside the config, or in the working directory.
+std::string find_data(const std::string& path, const std::string& config_source);
+
+}  // namespace weft

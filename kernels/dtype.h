@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Element types. f16 and bf16 are storage formats on the CPU: arithmetic on them happens in float.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace weft {
+
+enum class DType : std::uint8_t { f64, f32, f16, bf16, i32, u8 };
+
+// IEEE binary16, round to nearest even.
+struct f16 {
+  std::uint16_t bits = 0;
+  f16() = default;
+  explicit f16(float x) : bits(encode(x)) {}
+  operator float() const { return decode(bits); }
+
+  static std::uint16_t encode(float x) {
+    const auto u = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);          // NaN
+    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);         // overflows to inf
+    if (magnitude < 0x38800000u) {                                                           // subnormal or zero
+      const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
+      return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(scaled)));
+    }
+    const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+  }
+  static float decode(std::uint16_t h) {
+    const std::uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
+    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  }
+};
+
+// The upper half of a float, round to nearest even.
+struct bf16 {
+  std::uint16_t bits = 0;
+  bf16() = default;
+  explicit bf16(float x) : bits(encode(x)) {}
+  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+  static std::uint16_t encode(float x) {
+    const auto u = std::bit_cast<std::uint32_t>(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
+    return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+};
+
+template <class T> inline constexpr DType dtype_of = DType::u8;
+template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <> inline constexpr DType dtype_of<float> = DType::f32;
+template <> inline constexpr DType dtype_of<f16> = DType::f16;
+template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+
+constexpr std::int64_t size_of(DType t) {
+  switch (t) {
+    case DType::f64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+constexpr const char* name_of(DType t) {
+  switch (t) {
+    case DType::f64: return "f64";
+    case DType::f32: return "f32";
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
+    case DType::i32: return "i32";
+    case DType::u8: return "u8";
+  }
+  return "?";
+}
+
+// The type that statistics, losses, layernorm parameters and parameter gradients have when the activations
+// have type `t`: f64 beside f64, f32 beside everything else.
+constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+// The C++ type of wide(dtype_of<T>): what sums over a T are taken in on the CPU.
+template <class T> struct WideOf { using type = float; };
+template <> struct WideOf<double> { using type = double; };
+template <class T> using wide_t = typename WideOf<T>::type;
+
+}  // namespace weft

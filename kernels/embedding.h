@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509, eq. 13):
+// the row that predicts token t is the embedding of token t - 1 at position t - 1; the first row is a learned start vector.
+//   y[b, 0] = start,   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1) / divisor_a) % rows_a]
+#pragma once
+
+#include "kernels/queue.h"
+
+namespace weft {
+
+inline constexpr int kMaxPositionAxes = 3;
+
+// One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the sub-pixel.
+struct PositionAxis {
+  TensorView table;          // (rows, C)  T, contiguous
+  std::int64_t divisor = 1;  // index = (position / divisor) % rows
+};
+
+struct EmbeddingForward {
+  static constexpr const char* kName = "embedding_forward";
+  TensorView y;            // (B, count, C)  T: rows first .. first + count - 1 of the sequence
+  TensorView tokens;       // (B, T)   i32, each in [0, V): checked by whoever made the batch
+  std::int64_t first = 0;  // first + count <= T + 1
+  TensorView table;        // (V, C)   T
+  TensorView start;        // (C)      T
+  PositionAxis axis[kMaxPositionAxes];
+  int axes = 0;
+};
+void run(CpuQueue&, const EmbeddingForward&);
+void run(CudaQueue&, const EmbeddingForward&);
+
+// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1 (so the last token has no row and gets no gradient).
+struct EmbeddingBackward {
+  static constexpr const char* kName = "embedding_backward";
+  GradView dtable;                      // (V, C)     wide(T)
+  GradView dstart;                      // (C)        wide(T)
+  GradView daxis[kMaxPositionAxes];     // (rows, C)  wide(T)
+  std::int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
+  int axes = 0;
+  TensorView dy;                        // (B, T, C)  T
+  TensorView tokens;                    // (B, T)     i32
+};
+void run(CpuQueue&, const EmbeddingBackward&);
+void run(CudaQueue&, const EmbeddingBackward&);
+
+}  // namespace weft

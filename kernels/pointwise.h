@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Element by element: quick GELU, dropout with residual, addition, conversion.
+#pragma once
+
+#include "kernels/queue.h"
+#include "kernels/step_scalars.h"
+
+namespace weft {
+
+// y = x * sigmoid(1.702 x)  (Hendrycks & Gimpel 2016, arXiv 1606.08415, the sigmoid approximation that
+// Child et al. 2019 use).
+inline constexpr double kGeluSlope = 1.702;
+struct GeluForward {
+  static constexpr const char* kName = "gelu_forward";
+  TensorView y, x;  // any shape, T
+};
+void run(CpuQueue&, const GeluForward&);
+void run(CudaQueue&, const GeluForward&);
+
+struct GeluBackward {
+  static constexpr const char* kName = "gelu_backward";
+  GradView dx;       // T
+  TensorView dy, x;  // T
+};
+void run(CpuQueue&, const GeluBackward&);
+void run(CudaQueue&, const GeluBackward&);
+
+// y = x + mask * h / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. Without x:
+// y = mask * h / (1 - p), which is also its own backward. p = 0 draws nothing.
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  GradView y;     // T
+  TensorView x;   // T, or absent
+  TensorView h;   // T
+  double p = 0;   // 0 <= p < 1
+  std::uint32_t site = 0;
+  const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
+};
+void run(CpuQueue&, const Dropout&);
+void run(CudaQueue&, const Dropout&);
+
+// out = x, or out += x.
+struct Add {
+  static constexpr const char* kName = "add";
+  GradView out;  // T
+  TensorView x;  // T
+};
+void run(CpuQueue&, const Add&);
+void run(CudaQueue&, const Add&);
+
+// y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest even.
+struct Cast {
+  static constexpr const char* kName = "cast";
+  TensorView y, x;
+};
+void run(CpuQueue&, const Cast&);
+void run(CudaQueue&, const Cast&);
+
+}  // namespace weft

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Sums over whole tensors, in a fixed order; results stay on the device.
+#pragma once
+
+#include "kernels/queue.h"
+#include "kernels/step_scalars.h"
+
+namespace weft {
+
+// y = mean of all elements of x. With `results`, results->loss is set too.
+struct MeanForward {
+  static constexpr const char* kName = "mean_forward";
+  TensorView y;  // (1)  wide type
+  TensorView x;  // any shape, wide type
+  StepResults* results = nullptr;
+};
+void run(CpuQueue&, const MeanForward&);
+void run(CudaQueue&, const MeanForward&);
+
+// dx = dy / size. A null dy means "the objective itself": step->loss_gradient is used.
+struct MeanBackward {
+  static constexpr const char* kName = "mean_backward";
+  GradView dx;
+  TensorView dy;  // (1) or absent
+  const StepScalars* step = nullptr;
+};
+void run(CpuQueue&, const MeanBackward&);
+void run(CudaQueue&, const MeanBackward&);
+
+// Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
+//   norm = gradient_scale * sqrt(sum g^2);  update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
+struct ClipCoefficient {
+  static constexpr const char* kName = "clip_coefficient";
+  StepResults* results = nullptr;
+  TensorView gradients;                // flat, wide type
+  const StepScalars* step = nullptr;
+  double clip = 1.0;                   // 0: no clipping
+};
+void run(CpuQueue&, const ClipCoefficient&);
+void run(CudaQueue&, const ClipCoefficient&);
+
+// count = number of elements that are NaN or infinite.
+struct CountNonFinite {
+  static constexpr const char* kName = "count_non_finite";
+  TensorView count;  // (1)  i32
+  TensorView x;      // any floating type
+};
+void run(CpuQueue&, const CountNonFinite&);
+void run(CudaQueue&, const CountNonFinite&);
+
+}  // namespace weft

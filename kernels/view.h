@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// The vocabulary every kernel is written in: borrowed views, where gradients go, checks, dispatch on type.
+// This folder depends on nothing else in the repository.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/dtype.h"
+
+namespace weft {
+
+// Everything that goes wrong is an Error: nothing here can be mended except by a person, so the text is
+// written for one. A program's main() prints it on one line and returns 1.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Joins its arguments into one string ("got ", 3, " of ", 4).
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+[[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
+
+// Stays on in release builds: it runs once a launch, on the host. The message says what was expected and what
+// came; the condition and the place are added for whoever has to look further.
+#define WEFT_CHECK(condition, ...)                                                                         \
+  do {                                                                                                     \
+    if (!(condition)) ::weft::fail(::weft::str(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", \
+                                               __LINE__, "]"));                                            \
+  } while (0)
+
+#ifndef __FILE_NAME__  // g++ before 12 and nvcc's front end
+#define __FILE_NAME__ __FILE__
+#endif
+
+// A borrowed, contiguous, row-major block of at most five axes, outermost first. Trivially copyable: it can be
+// a CUDA kernel argument. Null data means "absent".
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  int rank = 0;
+  std::int64_t shape[5] = {1, 1, 1, 1, 1};
+
+  explicit operator bool() const { return data != nullptr; }
+  std::int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
+  std::int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
+  std::int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
+  std::int64_t bytes() const { return size() * size_of(dtype); }
+  template <class T>
+  T* as() const {
+    WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ", name_of(dtype));
+    return static_cast<T*>(data);
+  }
+};
+
+// "(4, 128, 512)"
+inline std::string shape_text(const TensorView& v) {
+  std::string s = "(";
+  for (int i = 0; i < v.rank; ++i) s += (i ? ", " : "") + std::to_string(v.shape[i]);
+  return s + ")";
+}
+
+// Where a backward kernel puts a gradient. The first writer of a step stores, later ones add: nothing is ever
+// set to zero. Null: nobody wants this gradient.
+struct GradView {
+  TensorView view;
+  bool accumulate = false;
+  explicit operator bool() const { return static_cast<bool>(view); }
+};
+
+// Calls f.operator()<T>() with the C++ type of a floating dtype (CPU forms: f64, f32, f16, bf16).
+template <class F>
+void dispatch_float(DType t, F&& f) {
+  switch (t) {
+    case DType::f64: return f.template operator()<double>();
+    case DType::f32: return f.template operator()<float>();
+    case DType::f16: return f.template operator()<f16>();
+    case DType::bf16: return f.template operator()<bf16>();
+    default: fail(str("expected a floating type, got ", name_of(t)));
+  }
+}
+
+// Stores or adds `value` at element i of a gradient of element type T.
+template <class T, class V>
+inline void store(T* out, std::int64_t i, V value, bool accumulate) {
+  using W = wide_t<T>;
+  out[i] = static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
+}
+
+}  // namespace weft

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What the trainer, the sampler and evaluation need of a model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/config.h"
+#include "src/parameters.h"
+#include "src/pattern.h"
+
+namespace weft {
+
+// Keys and values of the positions seen so far, for sampling. Made by Model::make_cache.
+struct DecodeCache {
+  virtual ~DecodeCache() = default;
+  virtual std::size_t bytes() const = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // tokens (B, T) i32 with T <= context -> nats of each token given those before it, (B, T), wide(T).
+  virtual Var token_losses(Ctx&, const Tensor& tokens) = 0;
+  // tokens (B, T) -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
+  virtual Tensor logits(Ctx&, const Tensor& tokens) = 0;
+
+  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at `position`,
+  // given that tokens 0 .. position - 1 of `tokens` (B, length) are set and that positions were asked for in order.
+  // Equal to row `position` of logits(); each sequence's bits do not depend on B when ctx.batch_invariant.
+  virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
+  virtual Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) = 0;
+
+  // The pattern of each layer, for pictures and counts.
+  virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;
+};
+
+struct ModelKind {
+  const char* kind;
+  std::unique_ptr<Model> (*make)(const Config&, ParameterStore&, Device&);
+};
+const std::vector<ModelKind>& models();
+// Adds the model's parameters to the store (call store.allocate afterwards).
+std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
+
+// Floating-point operations a token of one forward and backward pass, counted from the pairs that are needed
+// (2 a multiply-add; backward twice the forward; recompute not counted).
+double flops_per_token(const ModelConfig&, std::int64_t context);
+
+// Bytes that training needs on the device, by kind, before anything is allocated.
+struct MemoryPlan {
+  std::size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0;
+  std::size_t total() const { return weights + gradients + optimizer + activations + workspace; }
+};
+MemoryPlan plan_memory(const Config&, std::int64_t micro_batch, std::int64_t context, bool training);
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// MemoryPool: where all tensors come from. Free lists by rounded size; nothing is returned to the driver before the
+// pool dies. Work on one queue is ordered, so a block that the host lets go may be handed out again at once. The same
+// requests in the same order get the same addresses: what a captured CUDA graph needs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
+ public:
+  using Allocate = std::function<void*(std::size_t)>;  // returns null when there is no more memory
+  using Free = std::function<void(void*)>;
+
+  MemoryPool(std::string where, Allocate allocate, Free free);
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  // 256-byte-aligned memory, back to the free list when the last owner lets go. `name` appears in table(): a short
+  // kind ("activations"), not one name a tensor. Throws Error with the table when memory is out or the pool is frozen
+  // and would have to grow.
+  std::shared_ptr<void> take(std::size_t bytes, const char* name);
+
+  // While a CUDA graph is captured the pool must not grow.
+  void freeze(bool frozen) { frozen_ = frozen; }
+  // Gives free blocks back to the driver (before another context length is captured).
+  void trim();
+
+  std::size_t reserved() const { return reserved_; }
+  std::size_t in_use() const { return in_use_; }
+  std::size_t peak() const { return peak_; }  // largest in_use() since the last reset
+  void reset_peak() { peak_ = in_use_; }
+  // A few lines: bytes in use at the peak by name, peak, reserved.
+  std::string table() const;
+
+ private:
+  void give_back(void* p, std::size_t bytes, const std::string& name);
+
+  std::string where_;
+  Allocate allocate_;
+  Free release_;
+  std::map<std::size_t, std::vector<void*>> free_;
+  std::map<std::string, std::size_t> in_use_by_name_, peak_by_name_;
+  std::size_t reserved_ = 0, in_use_ = 0, peak_ = 0;
+  bool frozen_ = false;
+};
+
+std::shared_ptr<MemoryPool> make_cpu_pool();
+
+// "1.25 GiB"
+std::string bytes_text(std::size_t bytes);
+
+}  // namespace weft

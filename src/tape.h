@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// Reverse-mode differentiation. A Tape is a list of closures, run backwards and dropped as it goes: dropping a closure
+// frees the activations it saved. There are no globals: everything an op needs comes with its Ctx.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/queue.h"
+#include "kernels/step_scalars.h"
+#include "src/tensor.h"
+
+namespace weft {
+
+struct GradSlot {  // shared by every copy of a Var
+  Tensor grad;
+  bool written = false;
+};
+
+struct Var {  // a tensor, plus where its gradient goes (null: no gradient wanted)
+  Tensor value;
+  std::shared_ptr<GradSlot> slot;
+
+  Shape shape() const { return value.shape(); }
+  DType dtype() const { return value.dtype(); }
+};
+
+class Tape;
+
+struct Ctx {
+  Queue* queue = nullptr;
+  MemoryPool* pool = nullptr;
+  Tape* tape = nullptr;               // null: inference, or the discarded forward of a recomputed block
+  const StepScalars* step = nullptr;  // in the queue's memory; needed by dropout and by the loss
+  StepResults* results = nullptr;     // in the queue's memory
+  std::uint32_t site = 0;             // number of the next dropout call: copying it is saving the random state
+  bool training = false;              // dropout acts
+  bool batch_invariant = false;       // sampling: linear() promises the same bits on any batch size
+
+  Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
+    return Tensor(*pool, shape, dtype, name);
+  }
+  Var output(const Shape& shape, DType dtype) {
+    return {empty(shape, dtype), tape ? std::make_shared<GradSlot>() : nullptr};
+  }
+  // Where a backward kernel writes the gradient of v: the first writer stores, later ones add.
+  GradView grad(const Var& v);
+  // The gradient of v is dy itself (or dy is added to it). The caller must not use dy afterwards.
+  void pass_gradient(const Var& v, const Tensor& dy);
+  template <class Kernel>
+  void launch(const Kernel& kernel) {
+    weft::launch(*queue, kernel);
+  }
+};
+
+class Tape {
+ public:
+  using Backward = std::function<void(Ctx&, const Tensor& dy)>;
+  void record(const char* op, const Var& y, Backward backward) { steps_.push_back({op, y.slot, std::move(backward)}); }
+  // Runs the closures, last first. Those whose output got no gradient are skipped. Called through backward() below.
+  void run_backward(Ctx&);
+  std::size_t size() const { return steps_.size(); }
+
+ private:
+  struct Step {
+    const char* op;
+    std::shared_ptr<GradSlot> slot;
+    Backward backward;
+  };
+  std::vector<Step> steps_;
+};
+
+// Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
+void backward(Ctx&, const Var& objective);
+
+// Runs `block` keeping only its input and output; the backward pass runs it again (Chen et al. 2016, arXiv 1604.06174),
+// with the same dropout masks: gradients are the same to the last bit. The closure must outlive the step.
+using Block = std::function<Var(Ctx&, const Var&)>;
+Var recompute(Ctx&, const Block& block, const Var& x);
+
+}  // namespace weft
