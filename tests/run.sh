@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Builds and runs every test that this machine can run, and says what it could not run.
+# Usage: bash tests/run.sh [--record]
+#   with a GPU and a CUDA toolkit: all tests, CPU and CUDA; --record writes tests/gpu_record.json
+#   otherwise: the CPU tests; CUDA tests are not built here (.ci/run compiles them)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. train/packages.sh
+
+install_packages
+preset=$(preset_here)
+say "building with the preset '$preset' ($(nproc) cores)"
+configure "$preset"
+cmake --build --preset "$preset"
+
+say "CPU tests"
+ctest --preset "$preset" -L cpu -j "$(nproc)"
+if [ "$preset" = cuda ]; then
+  say "CUDA tests"
+  report=build/$preset/cuda_tests.json
+  status=0
+  "build/$preset/bin/weft_tests" --gtest_filter='Cuda*' --gtest_output="json:$report" --gtest_brief=1 || status=$?
+  if [ "${1:-}" = --record ]; then python3 tests/tools/write_gpu_record.py "$report" tests/gpu_record.json; fi
+  exit "$status"
+fi
+say "CUDA tests: not built and not run on this machine (no GPU)"

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes the record of a GPU test run. Usage: write_gpu_record.py GTEST_REPORT.json OUT.json"""
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+
+
+def query(fields):
+    out = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
+    return out.stdout.strip().splitlines()[0].split(", ") if out.returncode == 0 and out.stdout else ["none", "none"]
+
+
+def main():
+    report_path, out_path = sys.argv[1:3]
+    report = json.load(open(report_path))
+    skipped = [f'{suite["name"]}.{t["name"]}' for suite in report["testsuites"] for t in suite["testsuite"]
+               if t.get("result") == "SKIPPED" or "skipped" in t]
+    run = sum(1 for suite in report["testsuites"] for t in suite["testsuite"] if t.get("status") == "RUN")
+    failed = [f'{suite["name"]}.{t["name"]}' for suite in report["testsuites"] for t in suite["testsuite"] if t.get("failures")]
+    device, driver = query("name,driver_version")[:2]
+    tools = pathlib.Path(__file__).parent
+    source_hash = subprocess.run([str(tools / "source_hash.sh")], capture_output=True, text=True, check=True).stdout.strip()
+    record = {
+        "device": device,
+        "driver": driver,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "source_hash": source_hash,
+        "passed": run - len(failed) - len(skipped),
+        "failed": len(failed),
+        "skipped": len(skipped),
+        "failed_tests": failed,
+        "skipped_tests": skipped,
+        "suites": {suite["name"]: suite["tests"] for suite in report["testsuites"]},
+    }
+    pathlib.Path(out_path).write_text(json.dumps(record, indent=2) + "\n")
+    print(f'{out_path}: {record["passed"]} passed, {record["failed"]} failed, {record["skipped"]} skipped on {device}')
+
+
+if __name__ == "__main__":
+    main()
