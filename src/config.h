@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "src/names.h"
 #include "src/pattern.h"
 
 namespace weft {
@@ -89,8 +90,5 @@ std::string to_yaml(const Config&, bool documented = false);
 void check_config(const Config&);
 
 DType compute_dtype(const Config&);
-
-// The candidate closest to `word` by edit distance, or "" when none is near.
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace weft

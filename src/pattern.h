@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: MIT
-// AttentionPattern: which keys a query may see, stated once, as in the paper. Tile tables, decoding and pictures all
-// come from it; nothing else in the repository knows the patterns by name.
+// AttentionPattern: which keys a query may see, stated once, as in the paper. Tile tables, decoding and
+// pictures all come from it; nothing else in the repository knows the patterns by name.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "src/device.h"
 
 namespace weft {
+
+inline constexpr std::int64_t kMaxPositions = std::int64_t{1}
+                                              << 30;  // positions and slots are stored as int32
+
+// Positions begin, begin + step, ... below end.
+struct KeyRun {
+  std::int64_t begin = 0, end = 0, step = 1;
+};
 
 class AttentionPattern {
  public:
@@ -22,15 +32,20 @@ class AttentionPattern {
   // The definition of S_i for one head: may query i see key j?
   virtual bool attends(int head, std::int64_t i, std::int64_t j) const = 0;
 
-  // S_i in ascending order, appended to `keys`: the same set as attends(), without asking all pairs. For i < n.
-  virtual void keys_of(int head, std::int64_t i, std::vector<std::int32_t>& keys) const = 0;
+  // S_i as runs, appended to `runs`: the same set as attends(), ascending and each key once, in time that
+  // grows with the number of runs. `runs` is reused from call to call; keys beyond i must not appear in a
+  // causal pattern.
+  virtual void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const = 0;
+  // The same, key by key, appended to `keys`.
+  void keys_of(int head, std::int64_t i, std::vector<std::int32_t>& keys) const;
 
   // Heads h and h' with group(h) == group(h') have equal S_i; groups are numbered from 0.
   virtual int groups(int heads) const { return heads > 0 ? 1 : 0; }
   virtual int group(int /*head*/) const { return 0; }
 
-  // The slot of a position in tile space, for sequences of length n: tiles of kTile slots are cut after ordering by it.
-  // Slots may leave gaps (empty slots) so that groups start on a tile. A bad order is slow and never wrong.
+  // The slot of a position in tile space, for sequences of length n; tile t holds slots t * kTile .. t *
+  // kTile + kTile - 1. No two positions share a slot; slots may leave gaps (empty slots) so that parts start
+  // on a tile. A bad order is slow and never wrong.
   virtual std::int64_t query_slot(int /*head*/, std::int64_t i, std::int64_t /*n*/) const { return i; }
   virtual std::int64_t key_slot(int /*head*/, std::int64_t j, std::int64_t /*n*/) const { return j; }
 };
@@ -48,10 +63,12 @@ struct PatternKind {
   const char* summary;  // one line for --help and error texts
   std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
 };
-// The table of patterns; a new one is a file in src/patterns/ and a line here.
+// The table of patterns; a new one is a file in src/patterns/ and two lines in pattern.cpp.
 const std::vector<PatternKind>& patterns();
 // Throws Error that names the wrong field and lists what exists.
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
+// For the makers: throws Error unless 1 <= value <= kMaxPositions.
+void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 
 // Exact number of attended (query, key) pairs of one head, and of pairs in the tiles that are visited.
 struct PairCount {
@@ -61,14 +78,14 @@ struct PairCount {
 
 // Host tables of one group of heads for length n: what a TileMap points to.
 struct TileTables {
-  std::vector<std::int32_t> query_order, key_order, row_start, row_tile, row_mask, col_start, col_tile, col_mask,
-      row_schedule, col_schedule;
+  std::vector<std::int32_t> query_order, key_order, row_start, row_tile, row_mask, col_start, col_tile,
+      col_mask, row_schedule, col_schedule;
   std::vector<std::uint64_t> masks, masks_transposed;
   PairCount pairs;
   std::int32_t query_tiles() const { return static_cast<std::int32_t>(query_order.size()) / kTile; }
   std::int32_t key_tiles() const { return static_cast<std::int32_t>(key_order.size()) / kTile; }
 };
-// Built from keys_of(): time and memory grow with the attended pairs, not with n^2.
+// Built from key_runs(): time grows with the runs and the visited tiles, memory with the visited tiles.
 TileTables build_tile_tables(const AttentionPattern&, int head, std::int64_t n);
 
 // Tables of all head groups of a pattern in a device's memory, kept as long as this lives.

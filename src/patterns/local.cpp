@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i}.
+// (A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys; as the first step of strided attention the
+// difference vanishes, for i - l is in the column.) Reads `stride`.
+#include <algorithm>
+
+#include "src/pattern.h"
+
+namespace weft {
+namespace {
+
+class Local : public AttentionPattern {
+ public:
+  explicit Local(std::int64_t l) : l_(l) {}
+  std::string name() const override { return str("local(stride ", l_, ")"); }
+  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && i - j < l_; }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({std::max<std::int64_t>(0, i - l_ + 1), i + 1});
+  }
+
+ private:
+  std::int64_t l_;
+};
+
+}  // namespace
+
+PatternKind local_pattern() {
+  return {"local", "the last `stride` positions, the own one included", [](const PatternSpec& spec, int) {
+            check_pattern_field("local", "stride", spec.stride);
+            return std::make_unique<Local>(spec.stride);
+          }};
+}
+
+}  // namespace weft
