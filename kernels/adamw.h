@@ -24,6 +24,7 @@ struct AdamWUpdate {
   const StepScalars* step = nullptr;
   const StepResults* results = nullptr;
 };
+void check(const AdamWUpdate&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const AdamWUpdate&);
 void run(CudaQueue&, const AdamWUpdate&);
 

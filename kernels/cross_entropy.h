@@ -13,6 +13,7 @@ struct CrossEntropyForward {
   TensorView logits;   // (N, V)  T
   TensorView targets;  // (N)     i32 in [0, V); a negative target is ignored: loss 0, gradient 0
 };
+void check(const CrossEntropyForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyForward&);
 void run(CudaQueue&, const CrossEntropyForward&);
 
@@ -24,6 +25,7 @@ struct CrossEntropyBackward {
   TensorView logits;         // (N, V)  T
   TensorView targets;        // (N)     i32
 };
+void check(const CrossEntropyBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyBackward&);
 void run(CudaQueue&, const CrossEntropyBackward&);
 

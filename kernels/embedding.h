@@ -26,6 +26,7 @@ struct EmbeddingForward {
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
 };
+void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingForward&);
 void run(CudaQueue&, const EmbeddingForward&);
 
@@ -40,6 +41,7 @@ struct EmbeddingBackward {
   TensorView dy;                        // (B, T, C)  T
   TensorView tokens;                    // (B, T)     i32
 };
+void check(const EmbeddingBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingBackward&);
 void run(CudaQueue&, const EmbeddingBackward&);
 

@@ -15,6 +15,7 @@ struct LayerNormForward {
   TensorView w, b;        // (C)     wide(T)
   double eps = 1e-5;
 };
+void check(const LayerNormForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormForward&);
 void run(CudaQueue&, const LayerNormForward&);
 
@@ -29,6 +30,7 @@ struct LayerNormBackward {
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)
 };
+void check(const LayerNormBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormBackward&);
 void run(CudaQueue&, const LayerNormBackward&);
 

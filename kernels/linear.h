@@ -18,6 +18,7 @@ struct LinearForward {
   // give the same text on any batch size. BLAS libraries do not promise that.
   bool batch_invariant = false;
 };
+void check(const LinearForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearForward&);
 void run(CudaQueue&, const LinearForward&);
 
@@ -31,6 +32,7 @@ struct LinearBackward {
   TensorView x;   // (N, K)  T
   TensorView w;   // (M, K)  T
 };
+void check(const LinearBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearBackward&);
 void run(CudaQueue&, const LinearBackward&);
 

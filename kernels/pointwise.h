@@ -14,6 +14,7 @@ struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
   TensorView y, x;  // any shape, T
 };
+void check(const GeluForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluForward&);
 void run(CudaQueue&, const GeluForward&);
 
@@ -22,6 +23,7 @@ struct GeluBackward {
   GradView dx;       // T
   TensorView dy, x;  // T
 };
+void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
 void run(CudaQueue&, const GeluBackward&);
 
@@ -36,6 +38,7 @@ struct Dropout {
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
 };
+void check(const Dropout&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Dropout&);
 void run(CudaQueue&, const Dropout&);
 
@@ -45,6 +48,7 @@ struct Add {
   GradView out;  // T
   TensorView x;  // T
 };
+void check(const Add&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Add&);
 void run(CudaQueue&, const Add&);
 
@@ -53,6 +57,7 @@ struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;
 };
+void check(const Cast&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Cast&);
 void run(CudaQueue&, const Cast&);
 

@@ -14,6 +14,7 @@ struct MeanForward {
   TensorView x;  // any shape, wide type
   StepResults* results = nullptr;
 };
+void check(const MeanForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanForward&);
 void run(CudaQueue&, const MeanForward&);
 
@@ -24,6 +25,7 @@ struct MeanBackward {
   TensorView dy;  // (1) or absent
   const StepScalars* step = nullptr;
 };
+void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
@@ -36,6 +38,7 @@ struct ClipCoefficient {
   const StepScalars* step = nullptr;
   double clip = 1.0;                   // 0: no clipping
 };
+void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ClipCoefficient&);
 void run(CudaQueue&, const ClipCoefficient&);
 
@@ -45,6 +48,7 @@ struct CountNonFinite {
   TensorView count;  // (1)  i32
   TensorView x;      // any floating type
 };
+void check(const CountNonFinite&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CountNonFinite&);
 void run(CudaQueue&, const CountNonFinite&);
 

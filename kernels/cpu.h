@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// What the CPU forms share: sums in a fixed order, an exponential that vectorises, and the size below which a
+// loop is not worth a second thread. Nothing here depends on the number of threads.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/view.h"
+
+namespace weft {
+
+// Loops over fewer elements than this stay on one thread.
+inline constexpr std::int64_t kParallelElements = 1 << 14;
+// Long sums and elementwise loops are cut into pieces of this many elements, whatever the number of threads.
+inline constexpr std::int64_t kChunk = 1 << 12;
+
+inline std::int64_t chunks_of(std::int64_t n) { return (n + kChunk - 1) / kChunk; }
+
+// sum of term(i) for i in [0, n): sixteen running sums, added pairwise at the end. The order depends on n
+// alone, and the compiler can use vector registers.
+template <class W, class Term>
+inline W sum_of(std::int64_t n, Term term) {
+  constexpr int kLanes = 16;
+  W lane[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
+  }
+  for (int l = 0; i < n; ++i, ++l) lane[l] += term(i);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
+  }
+  return lane[0];
+}
+
+// The largest of term(i) for i in [0, n), n > 0.
+template <class W, class Term>
+inline W max_of(std::int64_t n, Term term) {
+  constexpr int kLanes = 16;
+  W lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = term(0);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) {
+      const W v = term(i + l);
+      lane[l] = v > lane[l] ? v : lane[l];
+    }
+  }
+  for (; i < n; ++i) lane[0] = term(i) > lane[0] ? term(i) : lane[0];
+  for (int l = 1; l < kLanes; ++l) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
+  return lane[0];
+}
+
+template <class T>
+inline wide_t<T> dot(const T* a, const T* b, std::int64_t n) {
+  using W = wide_t<T>;
+  return sum_of<W>(n, [=](std::int64_t i) { return static_cast<W>(a[i]) * static_cast<W>(b[i]); });
+}
+
+inline double exp_of(double x) { return std::exp(x); }
+
+// Cody-Waite reduction x = n log 2 + r and a polynomial of degree 7 for e^r: within 2 units in the last
+// place, and the same bits whether the compiler vectorises the loop or not. Below -87.3 (subnormal results)
+// it is 0.
+inline float exp_of(float x) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const float bounded = x > 88.8f ? 88.8f : x;
+  const float shifted = bounded * 1.44269504f + kMagic;
+  const float n = shifted - kMagic;
+  const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  // 2^n in two factors: n may be 128.
+  const std::uint32_t k = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kMagic);
+  const float two_to_n = std::bit_cast<float>((k - 1 + 127) << 23);
+  return x < -87.3f ? 0.0f : p * two_to_n * 2.0f;
+}
+
+}  // namespace weft

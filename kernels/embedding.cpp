@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Embeddings: the definition. Forward by rows; backward by columns, rows in order, so that sums have a fixed
+// order.
+#include "kernels/embedding.h"
+
+#include <algorithm>
+
+#include "kernels/checks.h"
+#include "kernels/cpu.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
+
+template <class T>
+void forward(const EmbeddingForward& k) {
+  using W = wide_t<T>;
+  const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
+                     cols = k.y.cols();
+  const auto* tokens = k.tokens.as<std::int32_t>();
+  const T *table = k.table.as<T>(), *start = k.start.as<T>();
+  const T* position[kMaxPositionAxes] = {};
+  for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
+  T* y = k.y.as<T>();
+#pragma omp parallel for schedule(static) if (k.y.size() > kParallelElements)
+  for (std::int64_t row = 0; row < batch * count; ++row) {
+    const std::int64_t b = row / count, t = k.first + row % count;
+    T* out = y + row * cols;
+    if (t == 0) {
+      std::copy(start, start + cols, out);
+      continue;
+    }
+    const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
+    const T* of_axis[kMaxPositionAxes] = {};
+    for (int a = 0; a < k.axes; ++a) {
+      of_axis[a] = position[a] + ((t - 1) / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
+    }
+    for (std::int64_t c = 0; c < cols; ++c) {
+      W sum = static_cast<W>(token[c]);
+      for (int a = 0; a < k.axes; ++a) sum += static_cast<W>(of_axis[a][c]);
+      out[c] = static_cast<T>(sum);
+    }
+  }
+}
+
+// grad[row, columns first .. first + count - 1] += dy
+template <class W, class T>
+void add_row(const GradView& grad, std::int64_t row, const T* dy, std::int64_t first, std::int64_t count) {
+  W* out = static_cast<W*>(grad.view.data) + row * grad.view.cols() + first;
+  for (std::int64_t c = 0; c < count; ++c) out[c] += static_cast<W>(dy[c]);
+}
+
+template <class W>
+void clear_columns(const GradView& grad, std::int64_t first, std::int64_t count) {
+  if (!grad || grad.accumulate) return;
+  for (std::int64_t r = 0; r < grad.view.rows(); ++r) {
+    W* out = static_cast<W*>(grad.view.data) + r * grad.view.cols() + first;
+    std::fill(out, out + count, W{0});
+  }
+}
+
+template <class T>
+void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
+  using W = wide_t<T>;
+  const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
+  const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
+  clear_columns<W>(k.dtable, first, count);
+  clear_columns<W>(k.dstart, first, count);
+  for (int a = 0; a < k.axes; ++a) clear_columns<W>(k.daxis[a], first, count);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t t = 0; t < time; ++t) {
+      const T* dy = static_cast<const T*>(k.dy.data) + (b * time + t) * cols + first;
+      if (t == 0) {
+        if (k.dstart) add_row<W>(k.dstart, 0, dy, first, count);
+        continue;
+      }
+      if (k.dtable) add_row<W>(k.dtable, tokens[b * time + t - 1], dy, first, count);
+      for (int a = 0; a < k.axes; ++a) {
+        if (!k.daxis[a]) continue;
+        add_row<W>(k.daxis[a], ((t - 1) / k.divisor[a]) % k.daxis[a].view.shape[0], dy, first, count);
+      }
+    }
+  }
+}
+
+template <class T>
+void backward(const EmbeddingBackward& k) {
+  const std::int64_t cols = k.dy.cols();
+#pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
+  for (std::int64_t first = 0; first < cols; first += kColumns) {
+    backward_columns<T>(k, first, std::min(kColumns, cols - first));
+  }
+}
+
+void check_axes(int axes) {
+  WEFT_CHECK(axes >= 0 && axes <= kMaxPositionAxes, "embedding: 0 to ", kMaxPositionAxes,
+             " position axes, got ", axes);
+}
+
+}  // namespace
+
+void check(const EmbeddingForward& k) {
+  const DType t = k.y.dtype;
+  const std::int64_t cols = k.y.cols();
+  expect_floating(k.y, "embedding_forward: y");
+  WEFT_CHECK(k.tokens.rank == 2 && k.y.rank == 3,
+             "embedding_forward: tokens (B, T) and y (B, count, C), got ", shape_text(k.tokens), " and ",
+             shape_text(k.y));
+  expect_size(k.tokens, DType::i32, k.tokens.size(), "embedding_forward: tokens");
+  expect_matrix(k.y, t, k.tokens.shape[0] * k.y.shape[1], cols, "embedding_forward: y");
+  WEFT_CHECK(k.first >= 0 && k.first + k.y.shape[1] <= k.tokens.shape[1] + 1, "embedding_forward: rows ",
+             k.first, " to ", k.first + k.y.shape[1] - 1, " of a sequence of ", k.tokens.shape[1], " tokens");
+  expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
+  expect_size(k.start, t, cols, "embedding_forward: start");
+  check_axes(k.axes);
+  for (int a = 0; a < k.axes; ++a) {
+    expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
+    WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
+               " needs rows and a divisor of at least 1");
+  }
+}
+
+void check(const EmbeddingBackward& k) {
+  const DType w = wide(k.dy.dtype);
+  const std::int64_t cols = k.dy.cols();
+  expect_floating(k.dy, "embedding_backward: dy");
+  WEFT_CHECK(k.dy.rank == 3, "embedding_backward: dy must be (B, T, C), got ", shape_text(k.dy));
+  expect_size(k.dy, k.dy.dtype, k.dy.size(), "embedding_backward: dy");
+  expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
+  if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
+  if (k.dstart) expect_size(k.dstart.view, w, cols, "embedding_backward: dstart");
+  check_axes(k.axes);
+  for (int a = 0; a < k.axes; ++a) {
+    if (!k.daxis[a]) continue;
+    expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,
+                  "embedding_backward: gradient of a position table");
+    WEFT_CHECK(k.daxis[a].view.shape[0] > 0 && k.divisor[a] > 0, "embedding_backward: position axis ", a,
+               " needs rows and a divisor of at least 1");
+  }
+}
+
+void run(CpuQueue&, const EmbeddingForward& k) {
+  check(k);
+  dispatch_float(k.y.dtype, [&]<class T>() { forward<T>(k); });
+}
+
+void run(CpuQueue&, const EmbeddingBackward& k) {
+  check(k);
+  dispatch_float(k.dy.dtype, [&]<class T>() { backward<T>(k); });
+}
+
+}  // namespace weft
