@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// Tile tables hold exactly the attended pairs, in both directions, for the known patterns and for one made to
+// be awkward: empty rows, gaps, and orders of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "src/pattern.h"
+#include "tests/src/pattern_testing.h"
+
+namespace weft {
+namespace {
+
+using Pairs = std::set<std::pair<std::int64_t, std::int64_t>>;  // (query, key)
+
+// Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys are never
+// seen. Queries lie backwards with a gap after each; keys lie in steps of three.
+class Awkward : public AttentionPattern {
+ public:
+  std::string name() const override { return "awkward"; }
+  bool attends(int, std::int64_t i, std::int64_t j) const override {
+    return i % 3 != 0 && j <= i && j % 4 != 1;
+  }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    if (i % 3 == 0) return;
+    runs.push_back({0, 1});
+    for (std::int64_t j = 2; j <= i; j += 4) runs.push_back({j, std::min(j + 3, i + 1)});
+  }
+  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override { return 2 * (n - 1 - i); }
+  std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override { return 3 * j; }
+};
+
+Pairs defined_pairs(const AttentionPattern& pattern, int head, std::int64_t n) {
+  Pairs pairs;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      if (pattern.attends(head, i, j)) pairs.insert({i, j});
+  return pairs;
+}
+
+// The pairs of one direction: `order` and `other` are the slots of the walked and of the listed tiles.
+Pairs walk(const std::vector<std::int32_t>& start, const std::vector<std::int32_t>& tile,
+           const std::vector<std::int32_t>& mask, const std::vector<std::uint64_t>& masks,
+           const std::vector<std::int32_t>& order, const std::vector<std::int32_t>& other) {
+  Pairs pairs;
+  for (std::size_t t = 0; t + 1 < start.size(); ++t)
+    for (std::int32_t entry = start[t]; entry < start[t + 1]; ++entry) {
+      EXPECT_TRUE(entry == start[t] || tile[entry - 1] < tile[entry]) << "tiles of a row ascend";
+      for (int r = 0; r < kTile; ++r)
+        for (int k = 0; k < kTile; ++k) {
+          if (mask[entry] >= 0 && !(masks.at(mask[entry] * kTile + r) >> k & 1)) continue;
+          const bool is_new = pairs.insert({order[t * kTile + r], other[tile[entry] * kTile + k]}).second;
+          EXPECT_TRUE(is_new) << "one pair twice";
+        }
+    }
+  return pairs;
+}
+
+Pairs swapped(const Pairs& pairs) {
+  Pairs out;
+  for (const auto& [a, b] : pairs) out.insert({b, a});
+  return out;
+}
+
+void expect_each_position_once(const std::vector<std::int32_t>& order, std::int64_t n) {
+  ASSERT_EQ(order.size() % kTile, 0u);
+  std::vector<int> count(n, 0);
+  for (const std::int32_t position : order) {
+    ASSERT_LT(position, n);
+    if (position >= 0) ++count[position];
+  }
+  EXPECT_EQ(count, std::vector<int>(n, 1));
+}
+
+void expect_most_work_first(const std::vector<std::int32_t>& schedule,
+                            const std::vector<std::int32_t>& start) {
+  ASSERT_EQ(schedule.size(), start.size() - 1);
+  std::vector<std::int32_t> sorted = schedule, all(schedule.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(sorted, all) << "a permutation";
+  const auto work = [&](std::int32_t t) { return start[t + 1] - start[t]; };
+  for (std::size_t k = 1; k < schedule.size(); ++k) {
+    const std::int32_t a = schedule[k - 1], b = schedule[k];
+    EXPECT_TRUE(work(a) > work(b) || (work(a) == work(b) && a < b)) << a << " before " << b;
+  }
+}
+
+void expect_exact(const AttentionPattern& pattern, int head, std::int64_t n) {
+  const TileTables t = build_tile_tables(pattern, head, n);
+  const Pairs pairs = defined_pairs(pattern, head, n);
+  EXPECT_EQ(walk(t.row_start, t.row_tile, t.row_mask, t.masks, t.query_order, t.key_order), pairs);
+  EXPECT_EQ(
+      swapped(walk(t.col_start, t.col_tile, t.col_mask, t.masks_transposed, t.key_order, t.query_order)),
+      pairs);
+  EXPECT_EQ(t.pairs.needed, static_cast<std::int64_t>(pairs.size()));
+  EXPECT_EQ(t.pairs.executed, static_cast<std::int64_t>(t.row_tile.size()) * kTile * kTile);
+  ASSERT_EQ(t.row_start.size(), static_cast<std::size_t>(t.query_tiles()) + 1);
+  ASSERT_EQ(t.col_start.size(), static_cast<std::size_t>(t.key_tiles()) + 1);
+  expect_each_position_once(t.query_order, n);
+  expect_each_position_once(t.key_order, n);
+  expect_most_work_first(t.row_schedule, t.row_start);
+  expect_most_work_first(t.col_schedule, t.col_start);
+  std::set<std::vector<std::uint64_t>> distinct;
+  for (std::size_t m = 0; m < t.masks.size(); m += kTile)
+    distinct.insert(std::vector<std::uint64_t>(t.masks.begin() + m, t.masks.begin() + m + kTile));
+  EXPECT_EQ(distinct.size() * kTile, t.masks.size()) << "masks are stored once";
+  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(kTile, ~std::uint64_t{0})))
+      << "a full tile has mask -1";
+  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(kTile, 0))) << "an empty tile is not visited";
+}
+
+TEST(PatternTiles, HoldTheAttendedPairs) {
+  std::mt19937 random(3);
+  for (int repeat = 0; repeat < 120; ++repeat) {
+    const RandomCase c = random_case(random);
+    SCOPED_TRACE(c.text());
+    expect_exact(*c.pattern, c.head, c.n);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PatternTiles, AllowEmptyRowsGapsAndAnyOrder) {
+  for (const std::int64_t n : {1, 2, 33, 64, 130}) {
+    SCOPED_TRACE(n);
+    expect_exact(Awkward(), 0, n);
+  }
+}
+
+TEST(PatternTiles, AllOf192IsSixTiles) {
+  const TileTables t = build_tile_tables(*make_pattern({"all"}, 1), 0, 192);
+  EXPECT_EQ(t.row_start, (std::vector<std::int32_t>{0, 1, 3, 6}));
+  EXPECT_EQ(t.row_tile, (std::vector<std::int32_t>{0, 0, 1, 0, 1, 2}));
+  EXPECT_EQ(t.row_mask, (std::vector<std::int32_t>{0, -1, 0, -1, -1, 0}));
+  EXPECT_EQ(t.col_start, (std::vector<std::int32_t>{0, 3, 5, 6}));
+  EXPECT_EQ(t.col_tile, (std::vector<std::int32_t>{0, 1, 2, 1, 2, 2}));
+  EXPECT_EQ(t.col_mask, (std::vector<std::int32_t>{0, -1, -1, 0, -1, 0}));
+  EXPECT_EQ(t.row_schedule, (std::vector<std::int32_t>{2, 1, 0}));
+  EXPECT_EQ(t.col_schedule, (std::vector<std::int32_t>{0, 1, 2}));
+  ASSERT_EQ(t.masks.size(), std::size_t{kTile});
+  EXPECT_EQ(t.masks[0], 1u);
+  EXPECT_EQ(t.masks[2], 7u);
+  EXPECT_EQ(t.masks_transposed[0], ~std::uint64_t{0});
+  EXPECT_EQ(t.masks_transposed[63], std::uint64_t{1} << 63);
+}
+
+// A pattern that breaks a rule of the contract.
+class Broken : public Awkward {
+ public:
+  explicit Broken(int how) : how_(how) {}
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({0, i + (how_ == 0 ? 2 : 1), how_ == 1 ? 0 : 1});
+  }
+  std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override {
+    return how_ == 2 ? j / 2 : how_ == 3 ? j - 1 : j;
+  }
+
+ private:
+  int how_;
+};
+
+std::string error_of(int how, std::int64_t n = 8) {
+  try {
+    build_tile_tables(Broken(how), 0, n);
+  } catch (const Error& error) { return error.what(); }
+  return "no error";
+}
+
+TEST(PatternTiles, MistakesOfAPatternAreNamed) {
+  EXPECT_TRUE(error_of(0).starts_with("awkward: query 7 of 8 names keys 0 .. 8 in steps of 1"))
+      << error_of(0);
+  EXPECT_TRUE(error_of(1).starts_with("awkward: query 7 of 8 names keys 0 .. 7 in steps of 0"))
+      << error_of(1);
+  EXPECT_TRUE(error_of(2).starts_with("awkward, keys: positions 0 and 1 share slot 0")) << error_of(2);
+  EXPECT_TRUE(error_of(3).starts_with("awkward, keys: position 0 has the negative slot -1")) << error_of(3);
+  EXPECT_TRUE(error_of(4, 0).starts_with("a sequence has 1 to 1073741824 positions, got 0"))
+      << error_of(4, 0);
+  EXPECT_EQ(error_of(4), "no error");
+}
+
+}  // namespace
+}  // namespace weft

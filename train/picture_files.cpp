@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Images as PNG (libpng), masks as .npy.
+#include <png.h>
+
+#include <ostream>
+
+#include "src/files.h"
+#include "train/picture.h"
+
+namespace weft {
+namespace {
+
+static_assert(sizeof(Rgb) == 3, "libpng reads pixels of three bytes");
+
+}  // namespace
+
+void write_png(const std::string& path, const Image& image) {
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.width = static_cast<png_uint_32>(image.width);
+  png.height = static_cast<png_uint_32>(image.height);
+  png.format = PNG_FORMAT_RGB;
+  png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(png);
+  std::string encoded(bytes, '\0');
+  if (!png_image_write_to_memory(&png, encoded.data(), &bytes, 0, image.pixels.data(), 0, nullptr))
+    fail(
+        str("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message));
+  write_whole_file(
+      path, [&](std::ostream& out) { out.write(encoded.data(), static_cast<std::streamsize>(bytes)); });
+}
+
+void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, std::int64_t n) {
+  if (n < 1 || n > kMaxMaskLength)
+    fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
+             kMaxMaskLength, ", got ", n, "; choose a shorter --length"));
+  std::string header = str("{'descr': '|b1', 'fortran_order': False, 'shape': (", n, ", ", n, "), }");
+  constexpr std::size_t kPreamble = 10;  // magic, version, length of the header
+  header.append(63 - (kPreamble + header.size()) % 64, ' ').push_back('\n');
+  write_whole_file(path, [&](std::ostream& out) {
+    const char length[2] = {static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+    out.write("\x93NUMPY\x01\x00", 8).write(length, 2) << header;
+    std::vector<std::int32_t> keys;
+    std::string row;
+    for (std::int64_t i = 0; i < n && out; ++i) {
+      keys.clear();
+      pattern.keys_of(head, i, keys);
+      row.assign(static_cast<std::size_t>(n), '\0');
+      for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
+      out.write(row.data(), static_cast<std::streamsize>(row.size()));
+    }
+  });
+}
+
+}  // namespace weft
