@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+// Sparse attention on the CPU: the definition, and what small models train with. Each (batch, head, tile) is
+// one task that owns its outputs, so that the bits do not depend on the number of threads. A tile's rows are
+// gathered into contiguous blocks and every product is one multiply_add(), whose inner loop runs along the
+// last axis.
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention_check.h"
+
+namespace weft {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+using std::uint64_t;
+
+// The rows of x that kTile slots name; zeros for empty slots.
+template <class T>
+void gather(const HeadsView& x, int64_t b, int64_t h, const int32_t* slots,
+            wide_t<T>* out /* (kTile, size) */) {
+  for (int r = 0; r < kTile; ++r, out += x.size) {
+    if (slots[r] < 0) {
+      std::fill(out, out + x.size, wide_t<T>(0));
+    } else {
+      const T* row = x.row<const T>(b, slots[r], h);
+      for (int64_t d = 0; d < x.size; ++d) out[d] = static_cast<wide_t<T>>(row[d]);
+    }
+  }
+}
+
+template <class W>
+void transpose(const W* in /* (kTile, size) */, int64_t size, W* out /* (size, kTile) */) {
+  for (int64_t d = 0; d < size; ++d)
+    for (int r = 0; r < kTile; ++r) out[d * kTile + r] = in[r * size + d];
+}
+
+template <class T>
+void scatter(const HeadsView& x, int64_t b, int64_t h, const int32_t* slots, const wide_t<T>* in,
+             wide_t<T> factor) {
+  for (int r = 0; r < kTile; ++r, in += x.size) {
+    if (slots[r] < 0) continue;
+    T* row = x.row<T>(b, slots[r], h);
+    for (int64_t d = 0; d < x.size; ++d) row[d] = static_cast<T>(in[d] * factor);
+  }
+}
+
+// c (kTile, n) += a (kTile, k) b (k, n), four terms at a time; terms with a == 0 (masked pairs) are skipped
+// by fours.
+template <class W>
+void multiply_add(W* c, const W* a, const W* b, int64_t k, int64_t n) {
+  for (int r = 0; r < kTile; ++r, c += n, a += k) {
+    for (int64_t i = 0; i + 4 <= k; i += 4) {
+      const W a0 = a[i], a1 = a[i + 1], a2 = a[i + 2], a3 = a[i + 3];
+      if (a0 == 0 && a1 == 0 && a2 == 0 && a3 == 0) continue;
+      const W *b0 = b + i * n, *b1 = b0 + n, *b2 = b1 + n, *b3 = b2 + n;
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) c[j] += (a0 * b0[j] + a1 * b1[j]) + (a2 * b2[j] + a3 * b3[j]);
+    }
+    for (int64_t i = k - k % 4; i < k; ++i)
+      for (int64_t j = 0; j < n; ++j) c[j] += a[i] * b[i * n + j];
+  }
+}
+
+// c (kTile, kTile) = a (kTile, k) times the transpose of b (kTile, k), which is left in `bt`.
+template <class W>
+void multiply_transposed(W* c, const W* a, const W* b, W* bt, int64_t k) {
+  transpose(b, k, bt);
+  std::fill(c, c + kTile * kTile, W(0));
+  multiply_add(c, a, bt, k, kTile);
+}
+
+// Word r of a tile's mask.
+uint64_t mask_word(const uint64_t* masks, int32_t mask, int r) {
+  return mask < 0 ? ~uint64_t{0} : masks[static_cast<int64_t>(mask) * kTile + r];
+}
+
+template <class W>
+struct Blocks {  // one thread's blocks, each (kTile, columns)
+  std::vector<W> memory;
+  W* next = nullptr;
+  explicit Blocks(int64_t columns) : memory(static_cast<std::size_t>(columns * kTile)), next(memory.data()) {}
+  W* take(int64_t columns) {
+    W* block = next;
+    next += columns * kTile;
+    return block;
+  }
+};
+
+// One tile of scores into probabilities relative to the running maximum; the sums so far are rescaled to it.
+template <class W>
+struct OnlineSoftmax {
+  W maximum[kTile], sum[kTile];
+
+  OnlineSoftmax() {
+    std::fill(maximum, maximum + kTile, -std::numeric_limits<W>::infinity());
+    std::fill(sum, sum + kTile, W(0));
+  }
+  void row(int r, W* s /* (kTile): scores in, probabilities out */, uint64_t attended, W scale, W* y,
+           int64_t dv) {
+    W top = maximum[r];
+    for (int k = 0; k < kTile; ++k)
+      if (attended >> k & 1) top = std::max(top, s[k] * scale);
+    if (top > maximum[r]) {
+      const W shrink = std::exp(maximum[r] - top);
+      sum[r] *= shrink;
+      for (int64_t d = 0; d < dv; ++d) y[d] *= shrink;
+      maximum[r] = top;
+    }
+    for (int k = 0; k < kTile; ++k) {
+      s[k] = attended >> k & 1 ? std::exp(s[k] * scale - top) : W(0);
+      sum[r] += s[k];
+    }
+  }
+};
+
+template <class T>
+void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+  using W = wide_t<T>;
+  const int64_t dqk = f.q.size, dv = f.v.size;
+  const int32_t* queries = map.query_order + static_cast<int64_t>(tile) * kTile;
+  Blocks<W> blocks(3 * dqk + 2 * dv + kTile);
+  W *q = blocks.take(dqk), *k = blocks.take(dqk), *kt = blocks.take(dqk), *v = blocks.take(dv);
+  W *p = blocks.take(kTile), *y = blocks.take(dv);
+  OnlineSoftmax<W> softmax;
+  gather<T>(f.q, b, h, queries, q);
+  for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e) {
+    const int32_t* keys = map.key_order + static_cast<int64_t>(map.row_tile[e]) * kTile;
+    gather<T>(f.k, b, h, keys, k);
+    gather<T>(f.v, b, h, keys, v);
+    multiply_transposed(p, q, k, kt, dqk);
+    for (int r = 0; r < kTile; ++r)
+      softmax.row(r, p + r * kTile, mask_word(map.masks, map.row_mask[e], r), static_cast<W>(f.scale),
+                  y + r * dv, dv);
+    multiply_add(y, p, v, kTile, dv);
+  }
+  W* lse = f.lse.as<W>() + (b * f.q.heads + h) * f.q.time;
+  for (int r = 0; r < kTile; ++r) {
+    const W sum = softmax.sum[r];  // 0: the row attends to nothing
+    for (int64_t d = 0; d < dv; ++d) y[r * dv + d] = sum == 0 ? W(0) : y[r * dv + d] / sum;
+    if (queries[r] >= 0) lse[queries[r]] = softmax.maximum[r] + std::log(sum);
+  }
+  scatter<T>(f.y, b, h, queries, y, W(1));
+}
+
+// delta_i = dy_i . y_i of every row of one (batch, head).
+template <class T>
+void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
+  using W = wide_t<T>;
+  W* delta = g.delta.as<W>() + (b * g.q.heads + h) * g.q.time;
+  for (int64_t t = 0; t < g.q.time; ++t) {
+    const T *dy = g.dy.row<const T>(b, t, h), *y = g.y.row<const T>(b, t, h);
+    W sum = 0;
+    for (int64_t d = 0; d < g.v.size; ++d) sum += static_cast<W>(dy[d]) * static_cast<W>(y[d]);
+    delta[t] = sum;
+  }
+}
+
+// lse or delta of the queries in kTile slots; what stands for empty slots is never used.
+template <class W>
+void gather_scalars(const TensorView& x, int64_t row, const int32_t* slots, W* out) {
+  const W* in = x.as<W>() + row * x.shape[2];
+  for (int r = 0; r < kTile; ++r) out[r] = slots[r] < 0 ? W(0) : in[slots[r]];
+}
+
+// Walks a row of tiles: dq_i = scale * sum_j ds_ij k_j.
+template <class T>
+void backward_row(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+  using W = wide_t<T>;
+  const int64_t dqk = g.q.size, dv = g.v.size;
+  const W scale = static_cast<W>(g.scale);
+  const int32_t* queries = map.query_order + static_cast<int64_t>(tile) * kTile;
+  Blocks<W> blocks(4 * dqk + 3 * dv + 2 * kTile);
+  W *q = blocks.take(dqk), *k = blocks.take(dqk), *kt = blocks.take(dqk), *dq = blocks.take(dqk);
+  W *dy = blocks.take(dv), *v = blocks.take(dv), *vt = blocks.take(dv);
+  W *s = blocks.take(kTile), *ds = blocks.take(kTile), lse[kTile], delta[kTile];
+  gather<T>(g.q, b, h, queries, q);
+  gather<T>(g.dy, b, h, queries, dy);
+  gather_scalars(g.lse, b * g.q.heads + h, queries, lse);
+  gather_scalars(g.delta, b * g.q.heads + h, queries, delta);
+  for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e) {
+    const int32_t* keys = map.key_order + static_cast<int64_t>(map.row_tile[e]) * kTile;
+    gather<T>(g.k, b, h, keys, k);
+    gather<T>(g.v, b, h, keys, v);
+    multiply_transposed(s, q, k, kt, dqk);
+    multiply_transposed(ds, dy, v, vt, dv);
+    for (int r = 0; r < kTile; ++r) {
+      const uint64_t attended = mask_word(map.masks, map.row_mask[e], r);
+      for (int c = 0, i = r * kTile; c < kTile; ++c, ++i)
+        ds[i] = attended >> c & 1 ? std::exp(scale * s[i] - lse[r]) * (ds[i] - delta[r]) : W(0);
+    }
+    multiply_add(dq, ds, k, kTile, dqk);
+  }
+  scatter<T>(g.dq, b, h, queries, dq, scale);
+}
+
+// Walks a column of tiles, all of it transposed (rows are keys): dv_j = sum_i p_ij dy_i,
+// dk_j = scale * sum_i ds_ij q_i.
+template <class T>
+void backward_column(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+  using W = wide_t<T>;
+  const int64_t dqk = g.q.size, dv = g.v.size;
+  const W scale = static_cast<W>(g.scale);
+  const int32_t* keys = map.key_order + static_cast<int64_t>(tile) * kTile;
+  Blocks<W> blocks(4 * dqk + 4 * dv + 2 * kTile);
+  W *k = blocks.take(dqk), *q = blocks.take(dqk), *qt = blocks.take(dqk), *dk = blocks.take(dqk);
+  W *v = blocks.take(dv), *dy = blocks.take(dv), *dyt = blocks.take(dv), *dv_sum = blocks.take(dv);
+  W *p = blocks.take(kTile), *ds = blocks.take(kTile), lse[kTile], delta[kTile];
+  gather<T>(g.k, b, h, keys, k);
+  gather<T>(g.v, b, h, keys, v);
+  for (int32_t e = map.col_start[tile]; e < map.col_start[tile + 1]; ++e) {
+    const int32_t* queries = map.query_order + static_cast<int64_t>(map.col_tile[e]) * kTile;
+    gather<T>(g.q, b, h, queries, q);
+    gather<T>(g.dy, b, h, queries, dy);
+    gather_scalars(g.lse, b * g.q.heads + h, queries, lse);
+    gather_scalars(g.delta, b * g.q.heads + h, queries, delta);
+    multiply_transposed(p, k, q, qt, dqk);
+    multiply_transposed(ds, v, dy, dyt, dv);
+    for (int r = 0; r < kTile; ++r) {
+      const uint64_t attended = mask_word(map.masks_transposed, map.col_mask[e], r);
+      for (int c = 0, i = r * kTile; c < kTile; ++c, ++i) {
+        p[i] = attended >> c & 1 ? std::exp(scale * p[i] - lse[c]) : W(0);
+        ds[i] = p[i] == 0 ? W(0) : p[i] * (ds[i] - delta[c]);
+      }
+    }
+    multiply_add(dv_sum, p, dy, kTile, dv);
+    multiply_add(dk, ds, q, kTile, dqk);
+  }
+  scatter<T>(g.dk, b, h, keys, dk, scale);
+  scatter<T>(g.dv, b, h, keys, dv_sum, W(1));
+}
+
+template <class T>
+void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
+  using W = wide_t<T>;
+  const int32_t group = d.group_of_head[h];
+  const int32_t *keys = d.keys + d.key_start[group], *end = d.keys + d.key_start[group + 1];
+  std::vector<W> p(static_cast<std::size_t>(end - keys)), y(static_cast<std::size_t>(d.v.size));
+  const T* q = d.q.row<const T>(b, 0, h);
+  W top = -std::numeric_limits<W>::infinity(), sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const T* k = d.k.row<const T>(b, keys[i], h);
+    W s = 0;
+    for (int64_t c = 0; c < d.q.size; ++c) s += static_cast<W>(q[c]) * static_cast<W>(k[c]);
+    p[i] = static_cast<W>(d.scale) * s;
+    top = std::max(top, p[i]);
+  }
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    p[i] = std::exp(p[i] - top);
+    sum += p[i];
+    const T* v = d.v.row<const T>(b, keys[i], h);
+    for (int64_t c = 0; c < d.v.size; ++c) y[static_cast<std::size_t>(c)] += p[i] * static_cast<W>(v[c]);
+  }
+  T* out = d.y.row<T>(b, 0, h);
+  for (int64_t c = 0; c < d.v.size; ++c)
+    out[c] = static_cast<T>(sum == 0 ? W(0) : y[static_cast<std::size_t>(c)] / sum);
+}
+
+// Calls task(map, b, h, rank) for every (batch, head) and every rank below the largest number of tiles.
+template <class F>
+void for_each_tile(const AttentionMaps& maps, int64_t batch, int64_t heads, int32_t tiles, F&& task) {
+#pragma omp parallel for collapse(3) schedule(dynamic)
+  for (int64_t b = 0; b < batch; ++b)
+    for (int32_t rank = 0; rank < tiles; ++rank)
+      for (int64_t h = 0; h < heads; ++h) task(maps.maps[maps.group_of_head[h]], b, h, rank);
+}
+
+}  // namespace
+
+void run(CpuQueue&, const AttentionForward& f) {
+  check(f);
+  dispatch_float(f.q.dtype, [&]<class T>() {
+    for_each_tile(f.maps, f.q.batch, f.q.heads, f.maps.query_tiles,
+                  [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
+                    if (rank < map.query_tiles) forward_tile<T>(f, map, b, h, map.row_schedule[rank]);
+                  });
+  });
+}
+
+void run(CpuQueue&, const AttentionBackward& g) {
+  check(g);
+  dispatch_float(g.q.dtype, [&]<class T>() {
+#pragma omp parallel for collapse(2)
+    for (int64_t b = 0; b < g.q.batch; ++b)
+      for (int64_t h = 0; h < g.q.heads; ++h) write_delta<T>(g, b, h);
+    for_each_tile(g.maps, g.q.batch, g.q.heads, g.maps.query_tiles,
+                  [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
+                    if (rank < map.query_tiles) backward_row<T>(g, map, b, h, map.row_schedule[rank]);
+                  });
+    for_each_tile(g.maps, g.q.batch, g.q.heads, g.maps.key_tiles,
+                  [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
+                    if (rank < map.key_tiles) backward_column<T>(g, map, b, h, map.col_schedule[rank]);
+                  });
+  });
+}
+
+void run(CpuQueue&, const AttentionDecode& d) {
+  check(d);
+  dispatch_float(d.q.dtype, [&]<class T>() {
+#pragma omp parallel for collapse(2)
+    for (int64_t b = 0; b < d.q.batch; ++b)
+      for (int64_t h = 0; h < d.q.heads; ++h) decode_row<T>(d, b, h);
+  });
+}
+
+}  // namespace weft
