@@ -23,6 +23,7 @@ struct AdamWUpdate {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   const StepScalars* step = nullptr;
   const StepResults* results = nullptr;
+  std::vector<TensorView> outputs() const { return {master, m, v, ema, compute}; }
 };
 void check(const AdamWUpdate&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const AdamWUpdate&);

@@ -12,6 +12,7 @@ struct CrossEntropyForward {
   TensorView lse;      // (N)     wide(T): kept for the backward pass
   TensorView logits;   // (N, V)  T
   TensorView targets;  // (N)     i32 in [0, V); a negative target is ignored: loss 0, gradient 0
+  std::vector<TensorView> outputs() const { return {loss, lse}; }
 };
 void check(const CrossEntropyForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyForward&);
@@ -24,6 +25,7 @@ struct CrossEntropyBackward {
   TensorView dloss, lse;     // (N)     wide(T)
   TensorView logits;         // (N, V)  T
   TensorView targets;        // (N)     i32
+  std::vector<TensorView> outputs() const { return {dlogits.view}; }
 };
 void check(const CrossEntropyBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyBackward&);

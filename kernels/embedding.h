@@ -25,6 +25,7 @@ struct EmbeddingForward {
   TensorView start;        // (C)      T
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
+  std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingForward&);
@@ -40,6 +41,7 @@ struct EmbeddingBackward {
   int axes = 0;
   TensorView dy;                        // (B, T, C)  T
   TensorView tokens;                    // (B, T)     i32
+  std::vector<TensorView> outputs() const { return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view}; }
 };
 void check(const EmbeddingBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingBackward&);

@@ -14,6 +14,7 @@ struct LayerNormForward {
   TensorView x;           // (N, C)  T
   TensorView w, b;        // (C)     wide(T)
   double eps = 1e-5;
+  std::vector<TensorView> outputs() const { return {y, mean, rstd}; }
 };
 void check(const LayerNormForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormForward&);
@@ -29,6 +30,7 @@ struct LayerNormBackward {
   TensorView dy, x;       // (N, C)  T
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)
+  std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
 };
 void check(const LayerNormBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormBackward&);

@@ -17,6 +17,7 @@ struct LinearForward {
   // Each row of y is a function of its own row of x alone, to the last bit, whatever N is: what sampling needs to
   // give the same text on any batch size. BLAS libraries do not promise that.
   bool batch_invariant = false;
+  std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const LinearForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearForward&);
@@ -31,6 +32,7 @@ struct LinearBackward {
   TensorView dy;  // (N, M)  T
   TensorView x;   // (N, K)  T
   TensorView w;   // (M, K)  T
+  std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
 };
 void check(const LinearBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearBackward&);

@@ -13,6 +13,7 @@ inline constexpr double kGeluSlope = 1.702;
 struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
   TensorView y, x;  // any shape, T
+  std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const GeluForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluForward&);
@@ -22,6 +23,7 @@ struct GeluBackward {
   static constexpr const char* kName = "gelu_backward";
   GradView dx;       // T
   TensorView dy, x;  // T
+  std::vector<TensorView> outputs() const { return {dx.view}; }
 };
 void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
@@ -37,6 +39,7 @@ struct Dropout {
   double p = 0;   // 0 <= p < 1
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
+  std::vector<TensorView> outputs() const { return {y.view}; }
 };
 void check(const Dropout&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Dropout&);
@@ -47,6 +50,7 @@ struct Add {
   static constexpr const char* kName = "add";
   GradView out;  // T
   TensorView x;  // T
+  std::vector<TensorView> outputs() const { return {out.view}; }
 };
 void check(const Add&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Add&);
@@ -56,6 +60,7 @@ void run(CudaQueue&, const Add&);
 struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;
+  std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const Cast&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Cast&);

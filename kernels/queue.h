@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <variant>
+#include <vector>
 
 #include "kernels/view.h"
 
@@ -30,20 +31,30 @@ using Queue = std::variant<CpuQueue, CudaQueue>;
 using Queue = std::variant<CpuQueue>;  // run(CudaQueue&, ...) is declared and never referenced: it links
 #endif
 
-// WEFT_DEBUG: 0 nothing, 1 prints each launch with its time, 2 also waits for and checks each launch,
-// 3 also looks for NaN and infinity in every output and names the kernel. Read once.
+// WEFT_DEBUG: 0 nothing, 1 prints each launch, 2 also waits for it, checks it and prints its time, 3 also looks for NaN
+// and infinity in what the kernel lists as outputs() and names the kernel. Read once. Levels 2 and 3 do nothing while a
+// CUDA graph is captured.
 int debug_level();
 
-// Called after every launch, with the kernel's name. The CUDA one checks the last error, and more by debug_level().
-inline void finish(CpuQueue&, const char*) {}
+// Called around every launch. finish() checks CUDA's last error at every level.
+void begin(CpuQueue&);
+void begin(CudaQueue&);
+void finish(CpuQueue&, const char* kernel);
 void finish(CudaQueue&, const char* kernel);
+// Throws when one of the outputs (absent ones are skipped) holds a value that is not finite.
+void check_finite(CpuQueue&, const char* kernel, const std::vector<TensorView>& outputs);
+void check_finite(CudaQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 
 template <class Kernel>
 void launch(Queue& queue, const Kernel& kernel) {
   std::visit(
       [&](auto& q) {
+        begin(q);
         run(q, kernel);
         finish(q, Kernel::kName);
+        if constexpr (requires { kernel.outputs(); }) {
+          if (debug_level() >= 3) check_finite(q, Kernel::kName, kernel.outputs());
+        }
       },
       queue);
 }

@@ -13,6 +13,7 @@ struct MeanForward {
   TensorView y;  // (1)  wide type
   TensorView x;  // any shape, wide type
   StepResults* results = nullptr;
+  std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const MeanForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanForward&);
@@ -24,6 +25,7 @@ struct MeanBackward {
   GradView dx;
   TensorView dy;  // (1) or absent
   const StepScalars* step = nullptr;
+  std::vector<TensorView> outputs() const { return {dx.view}; }
 };
 void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);

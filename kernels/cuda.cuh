@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// What the CUDA forms share: checked runtime calls, conversions, 16-byte loads and stores, sums over a warp
+// and a block in a fixed order, and dispatch over the element types of CUDA (f32, f16, bf16).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/checks.h"
+#include "kernels/queue.h"
+
+namespace weft {
+
+// Throws an Error with the statement, CUDA's own text and the place.
+#define WEFT_CUDA_CHECK(statement)                                                                          \
+  do {                                                                                                      \
+    const cudaError_t weft_status = (statement);                                                            \
+    if (weft_status != cudaSuccess) ::weft::cuda_failure(weft_status, #statement, __FILE_NAME__, __LINE__); \
+  } while (0)
+
+[[noreturn]] inline void cuda_failure(cudaError_t status, const char* statement, const char* file, int line) {
+  fail(str("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ",
+           file, ":", line, "]"));
+}
+
+template <>
+inline constexpr DType dtype_of<__half> = DType::f16;
+template <>
+inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
+
+// Calls f.operator()<T>() with the CUDA type of a floating dtype.
+template <class F>
+void dispatch_cuda(DType t, F&& f) {
+  switch (t) {
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f16:
+      return f.template operator()<__half>();
+    case DType::bf16:
+      return f.template operator()<__nv_bfloat16>();
+    default:
+      fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
+  }
+}
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <class T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ __half from_float<__half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+// e^x: to the last places for f32 results, the fast instruction where the result is rounded to 16 bits.
+template <class T>
+__device__ __forceinline__ float exp_for(float x) {
+  return __expf(x);
+}
+template <>
+__device__ __forceinline__ float exp_for<float>(float x) {
+  return expf(x);
+}
+
+// N consecutive elements, moved in pieces of 16 bytes (or all at once when there are fewer).
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T v[N];
+};
+
+// Whether packs may be used: null is fine.
+inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+inline bool aligned16(const TensorView& v) { return aligned16(v.data); }
+// The same for every row of a matrix.
+inline bool aligned_rows(const TensorView& v) {
+  return aligned16(v.data) && v.cols() * size_of(v.dtype) % 16 == 0;
+}
+
+// out = the first min(N, count) elements at p, then zeros. `packed`: p is aligned for packs.
+template <int N, class T>
+__device__ __forceinline__ void load(float (&out)[N], const T* p, std::int64_t count, bool packed) {
+  if (packed && count >= N) {
+    const auto pack = *reinterpret_cast<const Pack<T, N>*>(p);
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = to_float(pack.v[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = i < count ? to_float(p[i]) : 0.0f;
+  }
+}
+
+// Stores, or adds, the first min(N, count) of `in` at p.
+template <int N, class T>
+__device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t count, bool packed,
+                                      bool accumulate = false) {
+  float sum[N];
+  if (accumulate) {
+    load(sum, p, count, packed);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += in[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = in[i];
+  }
+  if (packed && count >= N) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.v[i] = from_float<T>(sum[i]);
+    *reinterpret_cast<Pack<T, N>*>(p) = pack;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < count) p[i] = from_float<T>(sum[i]);
+    }
+  }
+}
+
+// Every lane gets the sum: a butterfly, the same order on every lane.
+template <class W>
+__device__ __forceinline__ W warp_sum(W x) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
+// Every thread of a block of kThreads (a multiple of 32) gets the sum: warps first, then warps in order.
+template <int kThreads, class W>
+__device__ __forceinline__ W block_sum(W x) {
+  __shared__ W of_warp[kThreads / kWarp];
+  x = warp_sum(x);
+  __syncthreads();  // of_warp may still be read by an earlier call
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  W sum = of_warp[0];
+#pragma unroll
+  for (int w = 1; w < kThreads / kWarp; ++w) sum += of_warp[w];
+  return sum;
+}
+
+template <int kThreads>
+__device__ __forceinline__ float block_max(float x) {
+  __shared__ float of_warp[kThreads / kWarp];
+  x = warp_max(x);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  float largest = of_warp[0];
+#pragma unroll
+  for (int w = 1; w < kThreads / kWarp; ++w) largest = fmaxf(largest, of_warp[w]);
+  return largest;
+}
+
+// Number of blocks for `work` items at `per_block` each, as a grid dimension.
+inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
+  const std::int64_t blocks = (work + per_block - 1) / per_block;
+  WEFT_CHECK(blocks <= 0x7fffffff, "a launch of ", blocks, " blocks is more than CUDA takes");
+  return static_cast<unsigned>(blocks);
+}
+
+// `count` elements of the queue's workspace, from `offset` bytes (a multiple of 256) on; `offset` moves
+// behind them.
+template <class W>
+W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, const char* kernel) {
+  const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(W) + 255) / 256 * 256;
+  WEFT_CHECK(offset + bytes <= q.workspace_bytes, kernel, ": needs ", offset + bytes,
+             " bytes of workspace, the queue has ", q.workspace_bytes);
+  W* p = reinterpret_cast<W*>(static_cast<char*>(q.workspace) + offset);
+  offset += bytes;
+  return p;
+}
+
+}  // namespace weft

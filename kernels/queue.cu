@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Checks around every CUDA launch.
+#include <chrono>
+#include <cstdio>
+
+#include "kernels/cuda.cuh"
+#include "kernels/reduce.h"
+
+namespace weft {
+namespace {
+
+std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
+
+// A stream that is being captured must not be waited for.
+bool may_wait(const CudaQueue& q) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
+  return status == cudaStreamCaptureStatusNone;
+}
+
+[[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
+  fail(str(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+           "); WEFT_DEBUG=2 waits for every launch and names the first that fails"));
+}
+
+}  // namespace
+
+void begin(CudaQueue& q) {
+  if (debug_level() < 2 || !may_wait(q)) return;
+  WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
+  launch_began = std::chrono::steady_clock::now();
+}
+
+void finish(CudaQueue& q, const char* kernel) {
+  const cudaError_t launched = cudaGetLastError();
+  if (launched != cudaSuccess) launch_failure(kernel, launched);
+  if (debug_level() == 0) return;
+  if (debug_level() == 1 || !may_wait(q)) {
+    std::fprintf(stderr, "weft: cuda %s\n", kernel);
+    return;
+  }
+  const cudaError_t ran = cudaStreamSynchronize(q.stream);
+  if (ran != cudaSuccess) launch_failure(kernel, ran);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - launch_began;
+  std::fprintf(stderr, "weft: cuda %s %.3f ms\n", kernel, took.count());
+}
+
+void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
+  if (!may_wait(q)) return;
+  // The last bytes of the workspace: CountNonFinite itself uses the first.
+  auto* count = reinterpret_cast<std::int32_t*>(static_cast<char*>(q.workspace) + q.workspace_bytes - 256);
+  CudaQueue shorter = q;
+  shorter.workspace_bytes -= 256;
+  for (const TensorView& x : outputs) {
+    if (!x) continue;
+    run(shorter, CountNonFinite{{count, DType::i32, 1}, x});
+    std::int32_t found = 0;
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
+    WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",
+               shape_text(x), " are NaN or infinite");
+  }
+}
+
+}  // namespace weft
