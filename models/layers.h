@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layers: structs of parameters with a forward(). No base class, no registry: ParameterStore::add has listed the
-// parameters already, and a layer holds only their handles.
+// Layers: structs of parameters with a forward(). No base class, no registry: ParameterStore::add has listed
+// the parameters already, and a layer holds only their handles.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ namespace weft {
 
 struct Linear {
   Param weight, bias;  // (out, in), (out)
-  Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std, bool with_bias = true);
+  Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
+         bool with_bias = true);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
@@ -23,6 +24,46 @@ struct LayerNorm {
   Param weight, bias;  // (C)
   double eps = 1e-5;
   LayerNorm(ParameterStore&, const std::string& name, std::int64_t size, double eps = 1e-5);
+  Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+};
+
+// Tokens and positions, shifted by one: see kernels/embedding.h.
+struct Embedding {
+  Param table, start;            // token_embedding (V, C), start (C)
+  std::vector<Param> positions;  // position.a (position_axes[a], C)
+  std::vector<std::int64_t> divisors;
+  Embedding(ParameterStore&, std::int64_t vocab, std::int64_t width,
+            const std::vector<std::int64_t>& position_axes, double token_std, double position_std);
+  // All rows, or `count` rows from `first` when count > 0.
+  Var forward(Ctx&, const ParameterStore&, const Tensor& tokens, std::int64_t first = 0,
+              std::int64_t count = 0) const;
+};
+
+// Keys (T, B, H, Dqk) and values (T, B, H, Dv) of one layer: time outermost, so that the projection of a new
+// position writes where they are kept.
+struct KeyValueCache {
+  Tensor keys, values;
+};
+// Which cached positions each head reads, in the queue's memory: see AttentionDecode.
+struct DecodeKeys {
+  const std::int32_t *keys = nullptr, *key_start = nullptr, *group_of_head = nullptr;
+};
+
+struct Attention {
+  AttentionShape shape;
+  Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
+  Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
+            double proj_std);
+  Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&) const;
+  // x (B, 1, C), the row of `position`: puts its key and value into the cache and attends to `keys` there.
+  Var decode(Ctx&, const ParameterStore&, const Var& x, KeyValueCache&, const DecodeKeys& keys,
+             std::int64_t position) const;
+};
+
+struct Mlp {
+  Linear up, down;
+  Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
+      double down_std);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 

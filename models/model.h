@@ -27,9 +27,10 @@ class Model {
   // tokens (B, T) -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Tensor& tokens) = 0;
 
-  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at `position`,
-  // given that tokens 0 .. position - 1 of `tokens` (B, length) are set and that positions were asked for in order.
-  // Equal to row `position` of logits(); each sequence's bits do not depend on B when ctx.batch_invariant.
+  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at
+  // `position`, given that tokens 0 .. position - 1 of `tokens` (B, length) are set and that positions were
+  // asked for in order. Equal to row `position` of logits(); each sequence's bits do not depend on B when
+  // ctx.batch_invariant.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
   virtual Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) = 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Device: a queue, the pool its tensors come from, and copies. WEFT_CUDA is tested in device.cpp and kernels/queue.h
-// and nowhere else.
+// Device: a queue, the pool its tensors come from, and copies. WEFT_CUDA is tested in device.cpp and
+// kernels/queue.h and nowhere else.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,14 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual void upload(const TensorView& dst, const void* src) = 0;    // dst.bytes() bytes from the host; blocks
-  virtual void download(void* dst, const TensorView& src) = 0;        // waits for the queue
+  virtual void upload(const TensorView& dst, const void* src) = 0;  // dst.bytes() bytes from the host; blocks
+  virtual void download(void* dst, const TensorView& src) = 0;      // waits for the queue
   // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns.
   virtual void upload_async(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;
-  virtual std::string description() const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
+  virtual std::string description()
+      const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
   bool is_cuda() const { return name.starts_with("cuda"); }
   // Matrix rate that a large product of this type reaches here, in FLOP/s: measured once, on first use.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// MemoryPool: where all tensors come from. Free lists by rounded size; nothing is returned to the driver before the
-// pool dies. Work on one queue is ordered, so a block that the host lets go may be handed out again at once. The same
-// requests in the same order get the same addresses: what a captured CUDA graph needs.
+// MemoryPool: where all tensors come from. Free lists by rounded size; nothing is returned to the driver
+// before the pool dies. Work on one queue is ordered, so a block that the host lets go may be handed out
+// again at once.
 #pragma once
 
 #include <cstddef>
@@ -23,30 +23,40 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // 256-byte-aligned memory, back to the free list when the last owner lets go. `name` appears in table(): a short
-  // kind ("activations"), not one name a tensor. Throws Error with the table when memory is out or the pool is frozen
-  // and would have to grow.
+  // 256-byte-aligned memory, back to the free list when the last owner lets go. `name` appears in table(): a
+  // short kind ("activations"), not one name a tensor, and a literal (it is kept). Throws Error with the
+  // table when memory is out or the pool is frozen and would have to grow.
   std::shared_ptr<void> take(std::size_t bytes, const char* name);
 
   // While a CUDA graph is captured the pool must not grow.
   void freeze(bool frozen) { frozen_ = frozen; }
-  // Gives free blocks back to the driver (before another context length is captured).
+  // Gives free blocks back to the driver (before another context length is captured); those of the graph side
+  // only when no graph is held.
   void trim();
+
+  // A captured graph writes to the addresses it was captured with, although its tensors are long free. So
+  // code that is captured takes from free lists of its own (the graph side), and nothing else does: between
+  // two replays, other code can neither keep a tensor in such a block nor have one overwritten.
+  void use_graph_side(bool graph_side) { side_ = graph_side ? 1 : 0; }
+  void hold_graph() { ++graphs_; }
+  void release_graph() { --graphs_; }
 
   std::size_t reserved() const { return reserved_; }
   std::size_t in_use() const { return in_use_; }
   std::size_t peak() const { return peak_; }  // largest in_use() since the last reset
   void reset_peak() { peak_ = in_use_; }
-  // A few lines: bytes in use at the peak by name, peak, reserved.
+  // One line: bytes in use at the peak by name, largest first, then peak, in use and reserved.
   std::string table() const;
 
  private:
-  void give_back(void* p, std::size_t bytes, const std::string& name);
+  void* take_free(std::size_t bytes);
+  void give_back(void* p, std::size_t bytes, int side, const char* name);
 
   std::string where_;
   Allocate allocate_;
   Free release_;
-  std::map<std::size_t, std::vector<void*>> free_;
+  std::map<std::size_t, std::vector<void*>> free_[2];  // by size; [1]: the graph side
+  int side_ = 0, graphs_ = 0;
   std::map<std::string, std::size_t> in_use_by_name_, peak_by_name_;
   std::size_t reserved_ = 0, in_use_ = 0, peak_ = 0;
   bool frozen_ = false;

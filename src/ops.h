@@ -3,6 +3,7 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 beside f64, else f32.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -12,19 +13,21 @@ namespace weft {
 
 // Position tables for embedding(): see kernels/embedding.h.
 struct PositionTable {
-  Var table;                 // (rows, C)  T
+  Var table;  // (rows, C)  T
   std::int64_t divisor = 1;
 };
 
 // (B, T) i32 tokens -> (B, T, C), shifted by one: row 0 is `start`, row t is token t - 1.
 // Rows first .. first + count - 1 only, when count > 0 (sampling; not differentiable then).
-Var embedding(Ctx&, const Tensor& tokens, const Var& table, const Var& start, const std::vector<PositionTable>& positions,
-              std::int64_t first = 0, std::int64_t count = 0);
+Var embedding(Ctx&, const Tensor& tokens, const Var& table, const Var& start,
+              const std::vector<PositionTable>& positions, std::int64_t first = 0, std::int64_t count = 0);
 
-Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);  // (..., C); w, b (C) wide(T)
-Var linear(Ctx&, const Var& x, const Var& w, const Var& b);  // (..., K) x (M, K) -> (..., M); b may be empty (Var{})
-Var gelu(Ctx&, const Var& x);                                // x * sigmoid(1.702 x)
-Var dropout(Ctx&, const Var& x, double p);                   // acts when ctx.training
+Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b,
+              double eps = 1e-5);  // (..., C); w, b (C) wide(T)
+Var linear(Ctx&, const Var& x, const Var& w,
+           const Var& b);                   // (..., K) x (M, K) -> (..., M); b may be empty (Var{})
+Var gelu(Ctx&, const Var& x);               // x * sigmoid(1.702 x)
+Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
 Var residual_dropout(Ctx&, const Var& x, const Var& h, double p);  // x + dropout(h)
 
 // qkv (B, T, H*Dqk + H*Dqk + H*Dv): q, then k, then v, each head-major -> (B, T, H*Dv).
@@ -32,10 +35,12 @@ Var residual_dropout(Ctx&, const Var& x, const Var& h, double p);  // x + dropou
 struct AttentionShape {
   std::int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   std::int64_t columns() const { return heads * (2 * qk_size + v_size); }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps);
 
-Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), i32 (...) -> (...) nats, wide(T)
-Var mean(Ctx&, const Var& x);                                       // -> (1), and ctx.results->loss when set
+Var cross_entropy(Ctx&, const Var& logits,
+                  const Tensor& targets);  // (..., V), i32 (...) -> (...) nats, wide(T)
+Var mean(Ctx&, const Var& x);              // -> (1), and ctx.results->loss when set
 
 }  // namespace weft

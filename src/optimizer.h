@@ -17,8 +17,8 @@ std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int6
 // Launches clip and update; reads ctx.step, writes ctx.results. Capturable.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&);
 
-// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2): halve and retry when a gradient is
-// not finite, double after `window` good steps.
+// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2): halve and retry when a
+// gradient is not finite, double after `window` good steps.
 struct LossScaler {
   double scale = 1;
   std::int64_t good_steps = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ParameterStore: all weights of a model in five flat blocks (master, compute copy, gradients, m, v; a sixth for EMA),
-// so that clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
+// ParameterStore: all weights of a model in five flat blocks (master, compute copy, gradients, m, v; a sixth
+// for EMA), so that clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct ParamInfo {
   Init init;
   ParamKind kind = ParamKind::compute;
   bool decay = false;       // weight decay: tensors of rank >= 2
-  std::int64_t offset = 0;  // in the flat blocks, in elements; decayed parameters come first
+  std::int64_t offset = 0;  // in the flat blocks, in elements, a multiple of 8; decayed parameters come first
   std::int64_t size = 0;
 };
 
@@ -44,8 +44,8 @@ class ParameterStore {
   // Called by constructors of layers; rank >= 2 is decayed. Names must be new.
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
-  // Once, after all add(): lays out the blocks, allocates them, draws initial values. `compute` f64 makes everything
-  // f64 (tests). Without `training` there are no gradients and no optimizer state.
+  // Once, after all add(): lays out the blocks, allocates them, draws initial values. `compute` f64 makes
+  // everything f64 (tests). Without `training` there are no gradients and no optimizer state.
   void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema);
 
   // Marks all gradients "not written": the first backward kernel of a step stores, later ones (and later
@@ -57,8 +57,8 @@ class ParameterStore {
   void refresh_compute(Ctx&);
 
   std::span<const ParamInfo> params() const { return params_; }
-  std::int64_t size() const { return size_; }       // elements, all parameters
-  std::int64_t decayed() const { return decayed_; }  // elements with weight decay: the first ones
+  std::int64_t size() const { return size_; }        // elements of all parameters; the blocks add padding
+  std::int64_t decayed() const { return decayed_; }  // elements of a block with weight decay: the first ones
   DType compute_dtype() const { return compute_dtype_; }
 
   // Flat blocks; null views where absent. compute() is master() when the compute type is wide.
@@ -69,10 +69,14 @@ class ParameterStore {
   const Tensor& v() const { return v_; }
   const Tensor& ema() const { return ema_; }
 
-  // The weight as kernels read it, with its slice of the gradients as slot.
+  // The weight as kernels read it, with its slice of the gradients as slot (none without training).
   Var var(Param) const;
 
  private:
+  std::int64_t lay_out();  // the size of a block, padding included
+  void draw_initial_values(std::uint64_t seed);
+
+  Device* device_ = nullptr;  // given by allocate()
   std::vector<ParamInfo> params_;
   std::vector<std::shared_ptr<GradSlot>> slots_;
   std::int64_t size_ = 0, decayed_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reverse-mode differentiation. A Tape is a list of closures, run backwards and dropped as it goes: dropping a closure
-// frees the activations it saved. There are no globals: everything an op needs comes with its Ctx.
+// Reverse-mode differentiation. A Tape is a list of closures, run backwards and dropped as it goes: dropping
+// a closure frees the activations it saved. There are no globals: everything an op needs comes with its Ctx.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,8 @@ struct Var {  // a tensor, plus where its gradient goes (null: no gradient wante
 
   Shape shape() const { return value.shape(); }
   DType dtype() const { return value.dtype(); }
+  // The same for gradients alone: what a closure keeps that does not need the value.
+  Var without_value() const { return {value.without_memory(), slot}; }
 };
 
 class Tape;
@@ -35,9 +37,9 @@ struct Ctx {
   Tape* tape = nullptr;               // null: inference, or the discarded forward of a recomputed block
   const StepScalars* step = nullptr;  // in the queue's memory; needed by dropout and by the loss
   StepResults* results = nullptr;     // in the queue's memory
-  std::uint32_t site = 0;             // number of the next dropout call: copying it is saving the random state
-  bool training = false;              // dropout acts
-  bool batch_invariant = false;       // sampling: linear() promises the same bits on any batch size
+  std::uint32_t site = 0;        // number of the next dropout call: copying it is saving the random state
+  bool training = false;         // dropout acts
+  bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
     return Tensor(*pool, shape, dtype, name);
@@ -58,8 +60,11 @@ struct Ctx {
 class Tape {
  public:
   using Backward = std::function<void(Ctx&, const Tensor& dy)>;
-  void record(const char* op, const Var& y, Backward backward) { steps_.push_back({op, y.slot, std::move(backward)}); }
-  // Runs the closures, last first. Those whose output got no gradient are skipped. Called through backward() below.
+  void record(const char* op, const Var& y, Backward backward) {
+    steps_.push_back({op, y.slot, std::move(backward)});
+  }
+  // Runs the closures, last first. Those whose output got no gradient are skipped. Called through backward()
+  // below.
   void run_backward(Ctx&);
   std::size_t size() const { return steps_.size(); }
 
@@ -75,8 +80,9 @@ class Tape {
 // Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
 void backward(Ctx&, const Var& objective);
 
-// Runs `block` keeping only its input and output; the backward pass runs it again (Chen et al. 2016, arXiv 1604.06174),
-// with the same dropout masks: gradients are the same to the last bit. The closure must outlive the step.
+// Runs `block` keeping only its input and output; the backward pass runs it again (Chen et al. 2016, arXiv
+// 1604.06174), with the same dropout masks: gradients are the same to the last bit. The closure must outlive
+// the step.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
 

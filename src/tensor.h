@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tensor: shared, pooled, contiguous, row-major memory with a shape. It has no arithmetic: kernels take its view.
+// Tensor: shared, pooled, contiguous, row-major memory with a shape. It has no arithmetic: kernels take its
+// view.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,8 @@ class Tensor {
   Tensor reshaped(const Shape& shape) const {
     Tensor t = *this;
     t.set_shape(shape);
-    WEFT_CHECK(t.size() == size(), "reshape keeps the number of elements: ", shape_text(view_), " to ", shape_text(t.view_));
+    WEFT_CHECK(t.size() == size(), "reshape keeps the number of elements: ", shape_text(view_), " to ",
+               shape_text(t.view_));
     return t;
   }
   // `count` elements from `offset`, in a shape of that size: a part of a flat block, which it keeps alive.
@@ -43,6 +45,13 @@ class Tensor {
     t.set_shape(shape);
     WEFT_CHECK(offset >= 0 && offset + t.size() <= size(), "slice inside ", shape_text(view_));
     t.view_.data = static_cast<char*>(view_.data) + offset * size_of(view_.dtype);
+    return t;
+  }
+  // Shape and type alone: the memory is not kept alive.
+  Tensor without_memory() const {
+    Tensor t = *this;
+    t.memory_ = nullptr;
+    t.view_.data = nullptr;
     return t;
   }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Constructors list parameters; forward() calls ops.
+#include "models/layers.h"
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "kernels/linear.h"
+
+namespace weft {
+
+Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
+               bool with_bias)
+    : weight(store.add(name + ".weight", {out, in}, Init::normal(std))),
+      bias(with_bias ? store.add(name + ".bias", {out}, Init::constant(0)) : Param{}) {}
+
+Var Linear::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
+  return linear(ctx, x, store.var(weight), bias.index >= 0 ? store.var(bias) : Var{});
+}
+
+LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
+    : weight(store.add(name + ".weight", {size}, Init::constant(1), ParamKind::wide)),
+      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)),
+      eps(epsilon) {}
+
+Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
+  return layernorm(ctx, x, store.var(weight), store.var(bias), eps);
+}
+
+Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
+                     const std::vector<std::int64_t>& position_axes, double token_std, double position_std)
+    : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
+      start(store.add("start", {width}, Init::normal(token_std))) {
+  for (std::size_t a = 0; a < position_axes.size(); ++a) {
+    positions.push_back(
+        store.add(str("position.", a), {position_axes[a], width}, Init::normal(position_std)));
+    divisors.push_back(std::accumulate(position_axes.begin() + static_cast<std::ptrdiff_t>(a) + 1,
+                                       position_axes.end(), std::int64_t{1}, std::multiplies<>()));
+  }
+}
+
+Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Tensor& tokens, std::int64_t first,
+                       std::int64_t count) const {
+  std::vector<PositionTable> tables;
+  for (std::size_t a = 0; a < positions.size(); ++a) tables.push_back({store.var(positions[a]), divisors[a]});
+  return embedding(ctx, tokens, store.var(table), store.var(start), tables, first, count);
+}
+
+Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
+                     const AttentionShape& s, double std, double proj_std)
+    : shape(s),
+      qkv(store, name + ".qkv", width, s.columns(), std),
+      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std) {}
+
+Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps) const {
+  return proj.forward(ctx, store, sparse_attention(ctx, qkv.forward(ctx, store, x), shape, maps));
+}
+
+Var Attention::decode(Ctx& ctx, const ParameterStore& store, const Var& x, KeyValueCache& cache,
+                      const DecodeKeys& keys, std::int64_t position) const {
+  const std::int64_t batch = x.shape()[0], width = x.shape()[2], length = cache.keys.shape()[0];
+  const std::int64_t qk = shape.heads * shape.qk_size, v = shape.heads * shape.v_size;
+  const Tensor w = store.var(qkv.weight).value, b = store.var(qkv.bias).value;
+  // Rows first .. first + rows - 1 of the packed projection, written to y (B, rows).
+  const auto project = [&](const Tensor& y, std::int64_t first, std::int64_t rows) {
+    ctx.launch(LinearForward{.y = y,
+                             .x = x.value.reshaped({batch, width}),
+                             .w = w.slice(first * width, {rows, width}),
+                             .b = b.slice(first, {rows}),
+                             .batch_invariant = ctx.batch_invariant});
+  };
+  const Tensor q = ctx.empty({batch, qk}, x.dtype());
+  project(q, 0, qk);
+  project(cache.keys.slice(position * batch * qk, {batch, qk}), qk, qk);
+  project(cache.values.slice(position * batch * v, {batch, v}), 2 * qk, v);
+
+  const auto cached = [&](const Tensor& t, std::int64_t size) {
+    return HeadsView{t.view().data,
+                     t.dtype(),
+                     batch,
+                     length,
+                     shape.heads,
+                     size,
+                     shape.heads * size,
+                     batch * shape.heads * size,
+                     size};
+  };
+  const Tensor y = ctx.empty({batch, 1, v}, x.dtype());
+  ctx.launch(AttentionDecode{.y = heads_of(y, 0, shape.heads, shape.v_size),
+                             .q = heads_of(q.reshaped({batch, 1, qk}), 0, shape.heads, shape.qk_size),
+                             .k = cached(cache.keys, shape.qk_size),
+                             .v = cached(cache.values, shape.v_size),
+                             .keys = keys.keys,
+                             .key_start = keys.key_start,
+                             .group_of_head = keys.group_of_head,
+                             .scale = shape.scale()});
+  return proj.forward(ctx, store, Var{y, nullptr});
+}
+
+Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
+         double up_std, double down_std)
+    : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
+
+Var Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
+  return down.forward(ctx, store, gelu(ctx, up.forward(ctx, store, x)));
+}
+
+}  // namespace weft

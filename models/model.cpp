@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// The table of models, and what one costs: operations a token, bytes on the device.
+#include "models/model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "models/shape.h"
+#include "models/sparse_transformer.h"
+
+namespace weft {
+
+const std::vector<ModelKind>& models() {
+  static const std::vector<ModelKind> table = {{"sparse_transformer", make_sparse_transformer}};
+  return table;
+}
+
+std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, Device& device) {
+  std::string known;
+  for (const ModelKind& model : models()) {
+    if (config.model.kind == model.kind) return model.make(config, store, device);
+    known += str(known.empty() ? "" : ", ", model.kind);
+  }
+  fail(str("model.kind '", config.model.kind, "': expected one of ", known));
+}
+
+namespace {
+
+// Attended pairs of all heads of a layer.
+double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t context) {
+  std::vector<std::int64_t> pairs(static_cast<std::size_t>(pattern.groups(heads)), -1);
+  std::vector<std::int32_t> keys;
+  double sum = 0;
+  for (int head = 0; head < heads; ++head) {
+    std::int64_t& count = pairs[static_cast<std::size_t>(pattern.group(head))];
+    if (count < 0) {
+      count = 0;
+      for (std::int64_t i = 0; i < context; ++i) {
+        keys.clear();
+        pattern.keys_of(head, i, keys);
+        count += static_cast<std::int64_t>(keys.size());
+      }
+    }
+    sum += static_cast<double>(count);
+  }
+  return sum;
+}
+
+// Bytes of one token's activations in one residual block.
+struct BlockBytes {
+  std::int64_t stream;  // one tensor of the residual stream (C)
+  std::int64_t qkv, attended, hidden;
+  std::int64_t norm_rows, attention_rows;  // mean and rstd; log-sum-exp: in the wide type
+
+  BlockBytes(const ModelConfig& m, DType compute) {
+    const AttentionShape shape = attention_shape(m);
+    const std::int64_t element = size_of(compute), wide_element = size_of(wide(compute));
+    stream = m.width * element;
+    qkv = shape.columns() * element;
+    attended = shape.heads * shape.v_size * element;
+    hidden = mlp_width(m) * element;
+    norm_rows = 2 * wide_element;
+    attention_rows = m.heads * wide_element;
+  }
+  // What ops.cpp keeps: norm, qkv, attended, x after attention, norm, up, gelu, x after the MLP.
+  std::int64_t kept() const {
+    return 4 * stream + qkv + attended + 2 * hidden + 2 * norm_rows + attention_rows;
+  }
+  // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
+  // holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone too.
+  std::int64_t backward() const {
+    const std::int64_t in_mlp = 2 * stream + hidden;
+    const std::int64_t in_attention =
+        stream + attended + qkv + attention_rows - (2 * stream + 2 * hidden + norm_rows);
+    return std::max(in_mlp, in_attention) - stream;
+  }
+  // At the widest point of a forward pass that keeps nothing (the branch outputs included).
+  std::int64_t forward_only() const { return 5 * stream + std::max(2 * hidden, qkv + attended); }
+};
+
+std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool training) {
+  const ModelConfig& m = config.model;
+  const BlockBytes block(m, compute);
+  const std::int64_t wide_element = size_of(wide(compute)), logits = m.vocab * size_of(compute);
+  const std::int64_t norm = m.final_norm ? block.stream + block.norm_rows : 0;
+  const std::int64_t losses = 2 * wide_element;  // loss and log-sum-exp
+  if (!training) return std::max(block.forward_only(), block.stream + norm + logits + losses);
+  const bool recompute = config.train.recompute == "block";
+  const std::int64_t between = block.stream * (m.layers + 1);
+  const std::int64_t kept = recompute ? between : block.stream + m.layers * block.kept();
+  const std::int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
+  const std::int64_t in_block = kept + (recompute ? block.kept() : 0) + block.backward() + wide_element;
+  return std::max(at_output, in_block);
+}
+
+}  // namespace
+
+double flops_per_token(const ModelConfig& m, std::int64_t context) {
+  const AttentionShape shape = attention_shape(m);
+  const auto width = static_cast<double>(m.width);
+  const double matrices =
+      width * static_cast<double>(shape.columns() + shape.heads * shape.v_size + 2 * mlp_width(m));
+  std::map<const AttentionPattern*, double> pairs;
+  double multiply_adds = static_cast<double>(m.layers) * matrices + width * static_cast<double>(m.vocab);
+  for (const auto& pattern : layer_patterns(m)) {
+    const auto [entry, is_new] = pairs.try_emplace(pattern.get(), 0.0);
+    if (is_new) entry->second = pairs_of_layer(*pattern, static_cast<int>(m.heads), context);
+    multiply_adds +=
+        entry->second * static_cast<double>(shape.qk_size + shape.v_size) / static_cast<double>(context);
+  }
+  return 3 * 2 * multiply_adds;
+}
+
+MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int64_t context, bool training) {
+  const DType compute = compute_dtype(config);
+  const auto device = make_device("cpu");  // listing parameters takes no memory
+  ParameterStore store;
+  make_model(config, store, *device);
+  std::int64_t elements = 0;
+  for (const ParamInfo& p : store.params()) elements += p.size;
+
+  const std::int64_t master = elements * size_of(wide(compute));
+  std::int64_t optimizer = config.train.ema_decay > 0 ? master : 0;
+  if (training) optimizer += 2 * master;
+  const std::int64_t activations =
+      micro_batch * context * activation_bytes_of_token(config, compute, training);
+  const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  return {.weights = bytes(master + (compute == wide(compute) ? 0 : elements * size_of(compute))),
+          .gradients = bytes(training ? master : 0),
+          .optimizer = bytes(optimizer),
+          .activations = bytes(activations),
+          .workspace = kWorkspaceBytes};
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// The Sparse Transformer (Child et al. 2019, arXiv 1904.10509, section 5): pre-norm residual blocks over
+// sparse attention, predicting each token from those before it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/layers.h"
+#include "models/model.h"
+
+namespace weft {
+
+// One residual block (eq. 11-12): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
+struct ResidualBlock {
+  LayerNorm attention_norm;
+  Attention attention;
+  LayerNorm mlp_norm;
+  Mlp mlp;
+};
+
+class SparseTransformer : public Model {
+ public:
+  SparseTransformer(const Config&, ParameterStore&, Device&);
+
+  Var token_losses(Ctx&, const Tensor& tokens) override;
+  Tensor logits(Ctx&, const Tensor& tokens) override;
+  std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
+  Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) override;
+  const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
+
+ private:
+  struct Cache;
+
+  Var hidden(Ctx&, const Tensor& tokens);  // (B, T, C): what the output layer reads
+  Var run_block(Ctx&, std::size_t layer, const Var& x, const AttentionMaps&) const;
+  Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
+  Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)
+  void check_tokens(const Tensor& tokens) const;
+  std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layer
+
+  ModelConfig config_;
+  bool recompute_;
+  ParameterStore& store_;
+  Device& device_;
+  Embedding embedding_;
+  std::vector<ResidualBlock> blocks_;
+  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<Linear> output_;                                 // null: tied to the token embedding
+  std::vector<std::shared_ptr<const AttentionPattern>> patterns_;  // one for each layer
+  MapCache maps_;
+};
+
+std::unique_ptr<Model> make_sparse_transformer(const Config&, ParameterStore&, Device&);
+
+}  // namespace weft

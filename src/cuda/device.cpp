@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code only.
+#include "src/cuda/device.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "src/cuda/check.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int kOldestMajor = 8;  // compute capability: Ampere
+
+std::string version_text(int version) { return str(version / 1000, '.', version % 1000 / 10); }
+
+// "580.159.03" from "NVRM version: NVIDIA UNIX ... Kernel Module  580.159.03  ..."; "" where the file is not
+// there.
+std::string kernel_driver_version() {
+  std::ifstream in("/proc/driver/nvidia/version");
+  std::string word, previous;
+  while (in >> word) {
+    if (previous == "Module" && !word.empty() && std::isdigit(static_cast<unsigned char>(word[0])))
+      return word;
+    if (previous == "x86_64" && !word.empty() && std::isdigit(static_cast<unsigned char>(word[0])))
+      return word;
+    if (word != "for") previous = word;
+  }
+  return "";
+}
+
+// Drivers of one major CUDA version run programs of every minor one.
+void check_driver() {
+  int driver = 0, runtime = 0;
+  WEFT_CUDA_CALL(cudaDriverGetVersion(&driver));
+  WEFT_CUDA_CALL(cudaRuntimeGetVersion(&runtime));
+  const std::string way_out = "; update the NVIDIA driver, or use --device cpu";
+  if (driver == 0)
+    fail(str("no NVIDIA driver is installed: one for CUDA ", runtime / 1000, ".0 or newer is needed",
+             way_out));
+  if (driver / 1000 >= runtime / 1000) return;
+  const std::string version = kernel_driver_version();
+  fail(str("the NVIDIA driver ", version.empty() ? "" : version + " ", "is too old: it supports CUDA ",
+           version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000, ".0 or newer",
+           way_out));
+}
+
+std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
+  const auto allocate = [index](std::size_t bytes) -> void* {
+    void* p = nullptr;
+    WEFT_CUDA_CALL(cudaSetDevice(index));
+    const cudaError_t result = cudaMalloc(&p, bytes);
+    if (result == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());  // the pool says what is out of memory
+      return nullptr;
+    }
+    WEFT_CUDA_CALL(result);
+    return p;
+  };
+  return std::make_shared<MemoryPool>(name, allocate, [](void* p) { static_cast<void>(cudaFree(p)); });
+}
+
+// Pinned buffers taken in turn. A buffer is used again when the copy that read it last is done.
+class StagingRing {
+ public:
+  StagingRing() = default;
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
+  ~StagingRing() {
+    for (Buffer& b : buffers_) {
+      static_cast<void>(cudaFreeHost(b.data));
+      if (b.done) static_cast<void>(cudaEventDestroy(b.done));
+    }
+  }
+  void copy(void* dst, const void* src, std::size_t bytes, cudaStream_t stream) {
+    Buffer& b = buffers_[next_];
+    next_ = (next_ + 1) % buffers_.size();
+    if (!b.done) WEFT_CUDA_CALL(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
+    WEFT_CUDA_CALL(cudaEventSynchronize(b.done));  // returns at once for an event never recorded
+    if (b.bytes < bytes) {
+      WEFT_CUDA_CALL(cudaFreeHost(b.data));
+      b.data = nullptr;
+      b.bytes = 0;
+      const std::size_t size = std::max<std::size_t>(bytes, 4096);
+      WEFT_CUDA_CALL(cudaMallocHost(&b.data, size));
+      b.bytes = size;
+    }
+    std::memcpy(b.data, src, bytes);
+    WEFT_CUDA_CALL(cudaMemcpyAsync(dst, b.data, bytes, cudaMemcpyHostToDevice, stream));
+    WEFT_CUDA_CALL(cudaEventRecord(b.done, stream));
+  }
+
+ private:
+  struct Buffer {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    cudaEvent_t done = nullptr;
+  };
+  std::array<Buffer, 16> buffers_;
+  std::size_t next_ = 0;
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {
+    WEFT_CUDA_CALL(cudaSetDevice(index));
+    WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties_, index));
+    if (properties_.major < kOldestMajor) {
+      fail(str("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major, '.',
+               properties_.minor, "; ", kOldestMajor,
+               ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu"));
+    }
+    name = str("cuda:", index);
+    pool = make_cuda_pool(name, index);
+    workspace_ = pool->take(kWorkspaceBytes, "workspace");
+    WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    const cublasStatus_t status = cublasLtCreate(&cublaslt_);
+    WEFT_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt could not be started on ", name, ": ",
+               cublasLtGetStatusString(status));
+    queue = CudaQueue{stream_, cublaslt_, workspace_.get(), kWorkspaceBytes};
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() override {
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cublasLtDestroy(cublaslt_));
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  void upload(const TensorView& dst, const void* src) override {
+    if (dst.bytes() == 0) return;
+    WEFT_CUDA_CALL(cudaMemcpyAsync(dst.data, src, static_cast<std::size_t>(dst.bytes()),
+                                   cudaMemcpyHostToDevice, stream_));
+    synchronize();
+  }
+  void download(void* dst, const TensorView& src) override {
+    if (src.bytes() > 0) {
+      WEFT_CUDA_CALL(cudaMemcpyAsync(dst, src.data, static_cast<std::size_t>(src.bytes()),
+                                     cudaMemcpyDeviceToHost, stream_));
+    }
+    synchronize();
+  }
+  void upload_async(void* dst, const void* src, std::size_t bytes) override {
+    if (bytes > 0) staging_.copy(dst, src, bytes, stream_);
+  }
+  void zero(const TensorView& dst) override {
+    if (dst.bytes() > 0)
+      WEFT_CUDA_CALL(cudaMemsetAsync(dst.data, 0, static_cast<std::size_t>(dst.bytes()), stream_));
+  }
+  void synchronize() override { WEFT_CUDA_CALL(cudaStreamSynchronize(stream_)); }
+
+  std::string description() const override {
+    int driver = 0;
+    WEFT_CUDA_CALL(cudaDriverGetVersion(&driver));
+    const std::string version = kernel_driver_version();
+    return str(properties_.name, ", ", bytes_text(properties_.totalGlobalMem), ", driver ",
+               version.empty() ? "for CUDA " + version_text(driver) : version, ", sm_", properties_.major,
+               properties_.minor);
+  }
+  std::size_t memory_free() const override {
+    std::size_t free = 0, total = 0;
+    WEFT_CUDA_CALL(cudaMemGetInfo(&free, &total));
+    return free + pool->reserved() - pool->in_use();
+  }
+
+ private:
+  int index_;
+  cudaDeviceProp properties_{};
+  cudaStream_t stream_ = nullptr;
+  cublasLtHandle_t cublaslt_ = nullptr;
+  std::shared_ptr<void> workspace_;
+  StagingRing staging_;
+};
+
+}  // namespace
+
+int cuda_device_count() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    static_cast<void>(cudaDriverGetVersion(&driver));
+    return driver > 0 ? 1 : 0;  // a GPU with an old driver: opening it says so
+  }
+  return result == cudaSuccess ? count : 0;
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  check_driver();
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0)) {
+    fail("no NVIDIA GPU was found (is CUDA_VISIBLE_DEVICES empty?); use --device cpu");
+  }
+  WEFT_CUDA_CALL(result);
+  if (index >= count) {
+    fail(str("device cuda:", index, " does not exist: ",
+             count == 1 ? "there is one GPU, cuda:0"
+                        : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1)));
+  }
+  return std::make_unique<CudaDevice>(index);
+}
+
+}  // namespace weft

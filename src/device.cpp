@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// The CPU device, and which device a name stands for.
+#include "src/device.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "kernels/linear.h"
+#ifdef WEFT_CUDA
+#include "src/cuda/device.h"
+#endif
+
+namespace weft {
+
+namespace {
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice() {
+    name = "cpu";
+    queue = CpuQueue{};
+    pool = make_cpu_pool();
+  }
+  void upload(const TensorView& dst, const void* src) override { copy(dst.data, src, dst.bytes()); }
+  void download(void* dst, const TensorView& src) override { copy(dst, src.data, src.bytes()); }
+  void upload_async(void* dst, const void* src, std::size_t bytes) override {
+    copy(dst, src, static_cast<std::int64_t>(bytes));
+  }
+  void zero(const TensorView& dst) override {
+    if (dst.bytes() > 0) std::memset(dst.data, 0, static_cast<std::size_t>(dst.bytes()));
+  }
+  void synchronize() override {}
+  std::string description() const override {
+    const int threads = omp_get_max_threads();
+    return str("CPU, ", threads, threads == 1 ? " thread" : " threads");
+  }
+  std::size_t memory_free() const override {
+    std::ifstream in("/proc/meminfo");
+    std::string key, unit;
+    std::size_t kib = 0;
+    while (in >> key >> kib) {
+      if (key == "MemAvailable:") return kib * 1024 + pool->reserved() - pool->in_use();
+      std::getline(in, unit);
+    }
+    fail("/proc/meminfo has no MemAvailable line: the free memory of this machine is not known");
+  }
+
+ private:
+  static void copy(void* dst, const void* src, std::int64_t bytes) {
+    if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
+  }
+};
+
+// The number N of "cuda:N"; "cuda" is 0.
+int cuda_index(const std::string& name) {
+  if (name == "cuda") return 0;
+  int index = -1;
+  const char *first = name.data() + 5, *last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, index);
+  if (error != std::errc() || end != last || index < 0) {
+    fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
+  }
+  return index;
+}
+
+#ifdef WEFT_CUDA
+std::unique_ptr<Device> open_cuda(const std::string& name) { return make_cuda_device(cuda_index(name)); }
+
+// A GPU that is there and cannot be used is said to be so, not passed over in silence.
+std::unique_ptr<Device> open_any() {
+  if (cuda_device_count() == 0) return std::make_unique<CpuDevice>();
+  try {
+    return make_cuda_device(0);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "device auto: using the CPU (%s)\n", error.what());
+    return std::make_unique<CpuDevice>();
+  }
+}
+#else
+std::unique_ptr<Device> open_cuda(const std::string& name) {
+  cuda_index(name);
+  fail(str("device '", name,
+           "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
+           "--preset cuda), or use --device cpu"));
+}
+
+std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
+#endif
+
+void fill_with_noise(Device& device, const Tensor& tensor) {
+  const auto count = static_cast<std::size_t>(tensor.size());
+  std::vector<float> values(count);
+  std::uint32_t state = 1;
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+  }
+  if (tensor.dtype() == DType::f32) return device.upload(tensor, values.data());
+  const bool half = tensor.dtype() == DType::f16;
+  std::vector<std::uint16_t> bits(count);
+  std::transform(values.begin(), values.end(), bits.begin(),
+                 [half](float x) { return half ? f16::encode(x) : bf16::encode(x); });
+  device.upload(tensor, bits.data());
+}
+
+}  // namespace
+
+double Device::matrix_rate(DType compute) {
+  double& rate = matrix_rate_[static_cast<int>(compute)];
+  if (rate > 0) return rate;
+  WEFT_CHECK(compute == DType::f32 || compute == DType::f16 || compute == DType::bf16,
+             "matrix_rate: expected f32, f16 or bf16, got ", name_of(compute));
+  const std::int64_t n = is_cuda() ? 4096 : 1024;
+  const int repeats = 7, calls = is_cuda() ? 10 : 1;
+  const Tensor x(*pool, {n, n}, compute, "matrix rate"), w(*pool, {n, n}, compute, "matrix rate"),
+      y(*pool, {n, n}, compute, "matrix rate");
+  fill_with_noise(*this, x);
+  fill_with_noise(*this, w);
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats + 2; ++i) {
+    synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    for (int call = 0; call < calls; ++call) launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}});
+    synchronize();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (i >= 2) seconds.push_back(elapsed.count() / calls);  // the first ones load libraries and raise clocks
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
+                seconds[repeats / 2];
+}
+
+std::unique_ptr<Device> make_device(const std::string& name) {
+  if (name == "cpu") return std::make_unique<CpuDevice>();
+  if (name == "auto") return open_any();
+  if (name == "cuda" || name.starts_with("cuda:")) return open_cuda(name);
+  fail(str("device '", name, "': expected cpu, cuda, cuda:N or auto"));
+}
+
+std::vector<double> to_host(Device& device, const TensorView& view) {
+  std::vector<char> bytes(static_cast<std::size_t>(view.bytes()));
+  device.download(bytes.data(), view);
+  std::vector<double> values(static_cast<std::size_t>(view.size()));
+  const auto convert = [&]<class T>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<double>(value);
+    }
+  };
+  if (view.dtype == DType::i32) {
+    convert.operator()<std::int32_t>();
+  } else if (view.dtype == DType::u8) {
+    convert.operator()<std::uint8_t>();
+  } else {
+    dispatch_float(view.dtype, convert);
+  }
+  return values;
+}
+
+}  // namespace weft

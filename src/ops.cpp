@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// Each op: check shapes, allocate, launch, record. The comment at an op says what it keeps for the backward
+// pass; closures hold exactly that (weights are kept anyway).
+#include "src/ops.h"
+
+#include <array>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/layernorm.h"
+#include "kernels/linear.h"
+#include "kernels/pointwise.h"
+#include "kernels/reduce.h"
+
+namespace weft {
+
+namespace {
+
+Shape with_last(Shape shape, std::int64_t last) {
+  shape.back() = last;
+  return shape;
+}
+
+bool drops(const Ctx& ctx, double p) { return ctx.training && p > 0; }
+
+void check_vector(const char* op, const char* what, const Var& v, std::int64_t size, DType dtype) {
+  WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ", what,
+             " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value), " of ",
+             name_of(v.dtype()));
+}
+
+void check_like(const char* op, const Var& a, const Var& b) {
+  WEFT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), op,
+             ": both must have one shape and type, got ", shape_text(a.value), " of ", name_of(a.dtype()),
+             " and ", shape_text(b.value), " of ", name_of(b.dtype()));
+}
+
+}  // namespace
+
+// Keeps the tokens.
+Var embedding(Ctx& ctx, const Tensor& tokens, const Var& table, const Var& start,
+              const std::vector<PositionTable>& positions, std::int64_t first, std::int64_t count) {
+  const TensorView& t = tokens.view();
+  WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
+             shape_text(t), " of ", name_of(t.dtype));
+  WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ", shape_text(table.value));
+  WEFT_CHECK(positions.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
+             kMaxPositionAxes, " position axes, got ", positions.size());
+  WEFT_CHECK(count == 0 || !ctx.tape, "embedding: some rows only is for sampling, without a tape");
+  const std::int64_t width = table.value.view().cols(), rows = count > 0 ? count : t.shape[1];
+  check_vector("embedding", "start", start, width, table.dtype());
+  const Var y = ctx.output({t.shape[0], rows, width}, table.dtype());
+  EmbeddingForward forward{.y = y.value,
+                           .tokens = tokens,
+                           .first = first,
+                           .table = table.value,
+                           .start = start.value,
+                           .axis = {},
+                           .axes = static_cast<int>(positions.size())};
+  for (std::size_t a = 0; a < positions.size(); ++a) {
+    forward.axis[a] = {positions[a].table.value, positions[a].divisor};
+  }
+  ctx.launch(forward);
+  if (!ctx.tape) return y;
+  ctx.tape->record("embedding", y, [tokens, table, start, positions](Ctx& c, const Tensor& dy) {
+    EmbeddingBackward b{.dtable = c.grad(table),
+                        .dstart = c.grad(start),
+                        .daxis = {},
+                        .divisor = {},
+                        .axes = static_cast<int>(positions.size()),
+                        .dy = dy,
+                        .tokens = tokens};
+    for (std::size_t a = 0; a < positions.size(); ++a) {
+      b.daxis[a] = c.grad(positions[a].table);
+      b.divisor[a] = positions[a].divisor;
+    }
+    c.launch(b);
+  });
+  return y;
+}
+
+// Keeps x and each row's mean and rstd.
+Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
+  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  check_vector("layernorm", "w", w, width, wide(x.dtype()));
+  check_vector("layernorm", "b", b, width, wide(x.dtype()));
+  const Var y = ctx.output(x.shape(), x.dtype());
+  const Tensor mean = ctx.empty({rows}, wide(x.dtype())), rstd = ctx.empty({rows}, wide(x.dtype()));
+  ctx.launch(LayerNormForward{
+      .y = y.value, .mean = mean, .rstd = rstd, .x = x.value, .w = w.value, .b = b.value, .eps = eps});
+  if (!ctx.tape) return y;
+  ctx.tape->record("layernorm", y, [x, w, b, mean, rstd](Ctx& c, const Tensor& dy) {
+    c.launch(LayerNormBackward{.dx = c.grad(x),
+                               .dw = c.grad(w),
+                               .db = c.grad(b),
+                               .dy = dy,
+                               .x = x.value,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .w = w.value});
+  });
+  return y;
+}
+
+// Keeps x.
+Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
+  const TensorView &vx = x.value, &vw = w.value;
+  WEFT_CHECK(vw.rank == 2 && vw.cols() == vx.cols() && vw.dtype == vx.dtype, "linear: w must be (M, ",
+             vx.cols(), ") of ", name_of(vx.dtype), " for x ", shape_text(vx), ", got ", shape_text(vw),
+             " of ", name_of(vw.dtype));
+  if (b.value) check_vector("linear", "b", b, vw.shape[0], vx.dtype);
+  const Var y = ctx.output(with_last(x.shape(), vw.shape[0]), x.dtype());
+  ctx.launch(LinearForward{
+      .y = y.value, .x = x.value, .w = w.value, .b = b.value, .batch_invariant = ctx.batch_invariant});
+  if (!ctx.tape) return y;
+  ctx.tape->record("linear", y, [x, w, b](Ctx& c, const Tensor& dy) {
+    c.launch(LinearBackward{
+        .dx = c.grad(x), .dw = c.grad(w), .db = c.grad(b), .dy = dy, .x = x.value, .w = w.value});
+  });
+  return y;
+}
+
+// Keeps x.
+Var gelu(Ctx& ctx, const Var& x) {
+  const Var y = ctx.output(x.shape(), x.dtype());
+  ctx.launch(GeluForward{.y = y.value, .x = x.value});
+  if (!ctx.tape) return y;
+  ctx.tape->record("gelu", y, [x](Ctx& c, const Tensor& dy) {
+    c.launch(GeluBackward{.dx = c.grad(x), .dy = dy, .x = x.value});
+  });
+  return y;
+}
+
+// Keeps nothing but the number of the call: the mask is drawn again.
+Var dropout(Ctx& ctx, const Var& x, double p) {
+  if (!drops(ctx, p)) return x;
+  WEFT_CHECK(ctx.step, "dropout: ctx.step is not set");
+  const std::uint32_t site = ctx.site++;
+  const Var y = ctx.output(x.shape(), x.dtype());
+  ctx.launch(Dropout{.y = {y.value}, .x = {}, .h = x.value, .p = p, .site = site, .step = ctx.step});
+  if (!ctx.tape) return y;
+  ctx.tape->record("dropout", y, [x = x.without_value(), p, site](Ctx& c, const Tensor& dy) {
+    c.launch(Dropout{.y = c.grad(x), .x = {}, .h = dy, .p = p, .site = site, .step = c.step});
+  });
+  return y;
+}
+
+// Keeps nothing but the number of the call. x gets the buffer of dy itself, h one of its own: two slots never
+// share.
+Var residual_dropout(Ctx& ctx, const Var& x, const Var& h, double p) {
+  check_like("residual_dropout", x, h);
+  if (!drops(ctx, p)) p = 0;
+  WEFT_CHECK(p == 0 || ctx.step, "residual_dropout: ctx.step is not set");
+  const std::uint32_t site = p > 0 ? ctx.site++ : 0;
+  const Var y = ctx.output(x.shape(), x.dtype());
+  ctx.launch(Dropout{.y = {y.value}, .x = x.value, .h = h.value, .p = p, .site = site, .step = ctx.step});
+  if (!ctx.tape) return y;
+  ctx.tape->record(
+      "residual_dropout", y,
+      [x = x.without_value(), h = h.without_value(), p, site](Ctx& c, const Tensor& dy) {
+        c.launch(Dropout{.y = c.grad(h), .x = {}, .h = dy, .p = p, .site = site, .step = c.step});
+        c.pass_gradient(x, dy);
+      });
+  return y;
+}
+
+// Keeps qkv, y and each row's log-sum-exp.
+Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const AttentionMaps& maps) {
+  const TensorView& view = qkv.value;
+  WEFT_CHECK(view.rank == 3 && view.cols() == shape.columns(), "sparse_attention: qkv must be (B, T, ",
+             shape.columns(), ") for ", shape.heads, " heads of ", shape.qk_size, " and ", shape.v_size,
+             ", got ", shape_text(view));
+  const std::int64_t k_column = shape.heads * shape.qk_size, v_column = 2 * k_column;
+  const auto heads = [shape, k_column, v_column](const TensorView& packed) {
+    return std::array{heads_of(packed, 0, shape.heads, shape.qk_size),
+                      heads_of(packed, k_column, shape.heads, shape.qk_size),
+                      heads_of(packed, v_column, shape.heads, shape.v_size)};
+  };
+  const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
+  const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
+  const auto [q, k, v] = heads(view);
+  ctx.launch(AttentionForward{.y = heads_of(y.value, 0, shape.heads, shape.v_size),
+                              .lse = lse,
+                              .q = q,
+                              .k = k,
+                              .v = v,
+                              .maps = maps,
+                              .scale = shape.scale()});
+  if (!ctx.tape) return y;
+  const auto backward = [qkv, yv = y.value, lse, shape, maps, heads](Ctx& c, const Tensor& dy) {
+    const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
+    const auto [dq, dk, dv] = heads(dqkv);
+    const auto [q, k, v] = heads(qkv.value);
+    c.launch(AttentionBackward{.dq = dq,
+                               .dk = dk,
+                               .dv = dv,
+                               .delta = delta,
+                               .dy = heads_of(dy, 0, shape.heads, shape.v_size),
+                               .y = heads_of(yv, 0, shape.heads, shape.v_size),
+                               .lse = lse,
+                               .q = q,
+                               .k = k,
+                               .v = v,
+                               .maps = maps,
+                               .scale = shape.scale()});
+    c.pass_gradient(qkv, dqkv);
+  };
+  ctx.tape->record("sparse_attention", y, backward);
+  return y;
+}
+
+// Keeps the logits, each row's log-sum-exp and the targets.
+Var cross_entropy(Ctx& ctx, const Var& logits, const Tensor& targets) {
+  Shape rows = logits.shape();
+  rows.pop_back();
+  WEFT_CHECK(rows == targets.shape() && targets.dtype() == DType::i32,
+             "cross_entropy: targets must be i32 of the shape of ", shape_text(logits.value),
+             " without its last axis, got ", shape_text(targets), " of ", name_of(targets.dtype()));
+  const Var loss = ctx.output(rows, wide(logits.dtype()));
+  const Tensor lse = ctx.empty(rows, wide(logits.dtype()));
+  ctx.launch(CrossEntropyForward{.loss = loss.value, .lse = lse, .logits = logits.value, .targets = targets});
+  if (!ctx.tape) return loss;
+  ctx.tape->record("cross_entropy", loss, [logits, lse, targets](Ctx& c, const Tensor& dloss) {
+    c.launch(CrossEntropyBackward{
+        .dlogits = c.grad(logits), .dloss = dloss, .lse = lse, .logits = logits.value, .targets = targets});
+  });
+  return loss;
+}
+
+// Keeps nothing. Its gradient is a number of the step (see backward()), or a tensor when more ops follow.
+Var mean(Ctx& ctx, const Var& x) {
+  const Var y = ctx.output({1}, x.dtype());
+  ctx.launch(MeanForward{.y = y.value, .x = x.value, .results = ctx.results});
+  if (!ctx.tape) return y;
+  ctx.tape->record("mean", y, [x = x.without_value()](Ctx& c, const Tensor& dy) {
+    WEFT_CHECK(dy || c.step, "mean: ctx.step is not set");
+    c.launch(MeanBackward{.dx = c.grad(x), .dy = dy, .step = c.step});
+  });
+  return y;
+}
+
+}  // namespace weft

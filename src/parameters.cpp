@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// Layout of the flat blocks and initial values.
+#include "src/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/philox.h"
+#include "kernels/pointwise.h"
+
+namespace weft {
+
+namespace {
+
+constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
+constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
+
+std::int64_t aligned(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+// Element `e` of parameter `number`: one of four normals of a Philox block, by Box and Muller (1958), in
+// double, so that it depends on neither device nor precision.
+double normal_at(std::uint64_t seed, std::uint32_t number, std::int64_t e) {
+  const auto block = static_cast<std::uint64_t>(e / 4);
+  const Philox4 bits = philox4x32(
+      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), number, kInitDraw}, seed);
+  const auto pair = static_cast<std::size_t>(e % 4 / 2 * 2);
+  const double u = (bits[pair] + 0.5) * 0x1p-32,
+               angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
+  const double radius = std::sqrt(-2 * std::log(u));
+  return radius * (e % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+template <class T>
+void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t e = 0; e < p.size; ++e) {
+    out[e] = static_cast<T>(p.init.std > 0 ? p.init.std * normal_at(seed, number, e) : p.init.value);
+  }
+}
+
+}  // namespace
+
+Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind kind) {
+  WEFT_CHECK(!device_, "parameter '", name, "' is added after allocate()");
+  std::int64_t size = 1;
+  for (const std::int64_t extent : shape) {
+    WEFT_CHECK(extent > 0, "parameter '", name, "': every axis must be at least 1, got ", extent);
+    size *= extent;
+  }
+  for (const ParamInfo& p : params_) WEFT_CHECK(p.name != name, "parameter '", name, "' exists already");
+  const bool decay = shape.size() >= 2;
+  params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
+  return {static_cast<std::int32_t>(params_.size()) - 1};
+}
+
+std::int64_t ParameterStore::lay_out() {
+  std::int64_t offset = 0;
+  for (const bool decay : {true, false}) {
+    for (ParamInfo& p : params_) {
+      if (p.decay != decay) continue;
+      p.offset = offset;
+      offset = aligned(offset + p.size);
+      size_ += p.size;
+    }
+    if (decay) decayed_ = offset;
+  }
+  return offset;
+}
+
+void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed, bool training, bool ema) {
+  WEFT_CHECK(!device_, "ParameterStore::allocate is called once");
+  WEFT_CHECK(!params_.empty(), "a model without parameters");
+  device_ = &device;
+  compute_dtype_ = compute;
+  const std::int64_t block = lay_out();
+  const auto make = [&](const char* name, DType dtype) {
+    const Tensor tensor(*device.pool, {block}, dtype, name);
+    device.zero(tensor);
+    return tensor;
+  };
+  master_ = make("weights", wide(compute));
+  compute_ = compute == wide(compute) ? master_ : make("weights", compute);
+  draw_initial_values(seed);
+  if (training) {
+    gradients_ = make("gradients", wide(compute));
+    m_ = make("optimizer", wide(compute));
+    v_ = make("optimizer", wide(compute));
+    for (const ParamInfo& p : params_) {
+      slots_.push_back(std::make_shared<GradSlot>(GradSlot{gradients_.slice(p.offset, p.shape), false}));
+    }
+  }
+  if (ema) {
+    ema_ = make("moving average", wide(compute));
+    launch(device.queue, Add{.out = {ema_}, .x = master_});
+  }
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
+  refresh_compute(ctx);
+  device.synchronize();
+}
+
+void ParameterStore::draw_initial_values(std::uint64_t seed) {
+  const auto upload = [&]<class T>() {
+    std::vector<T> values;
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+      const ParamInfo& p = params_[i];
+      values.resize(static_cast<std::size_t>(p.size));
+      draw(p, static_cast<std::uint32_t>(i), seed, values.data());
+      device_->upload(master_.slice(p.offset, p.shape), values.data());
+    }
+  };
+  master_.dtype() == DType::f64 ? upload.operator()<double>() : upload.operator()<float>();
+}
+
+void ParameterStore::begin_step() {
+  for (const auto& slot : slots_) slot->written = false;
+}
+
+void ParameterStore::finish_gradients(Ctx&) {
+  for (const auto& slot : slots_) {
+    if (!slot->written) device_->zero(slot->grad);
+    slot->written = true;
+  }
+}
+
+void ParameterStore::refresh_compute(Ctx& ctx) {
+  if (compute_.dtype() != master_.dtype()) ctx.launch(Cast{.y = compute_, .x = master_});
+}
+
+Var ParameterStore::var(Param param) const {
+  WEFT_CHECK(device_ && param.index >= 0 && param.index < static_cast<std::int32_t>(params_.size()),
+             "ParameterStore::var: no parameter ", param.index, ", or allocate() was not called");
+  const auto i = static_cast<std::size_t>(param.index);
+  const ParamInfo& p = params_[i];
+  const Tensor& block = p.kind == ParamKind::wide ? master_ : compute_;
+  return {block.slice(p.offset, p.shape), slots_.empty() ? nullptr : slots_[i]};
+}
+
+}  // namespace weft

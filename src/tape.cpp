@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// The backward walk, where gradients go, and recompute.
+#include "src/tape.h"
+
+#include "kernels/pointwise.h"
+
+namespace weft {
+
+GradView Ctx::grad(const Var& v) {
+  if (!v.slot) return {};
+  if (!v.slot->grad) v.slot->grad = empty(v.shape(), v.dtype());
+  const GradView view{v.slot->grad, v.slot->written};
+  v.slot->written = true;
+  return view;
+}
+
+// A buffer belongs to one slot at any time: whoever writes to a slot next may add into it in place. So dy is
+// handed over only to a slot that has no buffer, and copied or added otherwise (a parameter's slot has its
+// slice from the start).
+void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
+  if (!v.slot) return;
+  if (!v.slot->grad && v.dtype() == dy.dtype()) {
+    v.slot->grad = dy;
+    v.slot->written = true;
+  } else {
+    launch(Add{.out = grad(v), .x = dy});
+  }
+}
+
+void Tape::run_backward(Ctx& ctx) {
+  while (!steps_.empty()) {
+    // Taken off the list before it runs: its closure, and with it what the op saved, dies at the end of this
+    // turn.
+    const Step step = std::move(steps_.back());
+    steps_.pop_back();
+    if (!step.slot || !step.slot->written) continue;
+    const Tensor dy = std::move(step.slot->grad);
+    step.slot->grad = {};
+    step.slot->written = false;
+    step.backward(ctx, dy);
+  }
+}
+
+void backward(Ctx& ctx, const Var& objective) {
+  WEFT_CHECK(ctx.tape && objective.slot, "backward: the objective was computed without a tape");
+  WEFT_CHECK(objective.value.size() == 1, "backward: the objective must be the result of mean(), got ",
+             shape_text(objective.value));
+  objective.slot->written = true;  // with no gradient tensor: mean() takes step->loss_gradient for it
+  ctx.tape->run_backward(ctx);
+}
+
+Var recompute(Ctx& ctx, const Block& block, const Var& x) {
+  if (!ctx.tape) return block(ctx, x);
+  const Ctx start = ctx;  // the number of the next dropout call, among others
+  ctx.tape = nullptr;
+  const Var y{block(ctx, Var{x.value, nullptr}).value, std::make_shared<GradSlot>()};
+  ctx.tape = start.tape;
+  ctx.tape->record("recompute", y, [start, block, x](Ctx&, const Tensor& dy) {
+    Tape tape;
+    Ctx again = start;
+    again.tape = &tape;
+    again.pass_gradient(block(again, x), dy);
+    tape.run_backward(again);
+  });
+  return y;
+}
+
+}  // namespace weft
