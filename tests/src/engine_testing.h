@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// What tests of the engine and the model share: a device with step scalars, and gradients by central
+// differences.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels/pointwise.h"
+#include "src/device.h"
+#include "src/tape.h"
+
+namespace weft {
+
+struct Engine {
+  std::unique_ptr<Device> device;
+  Tensor step_memory, results_memory;
+
+  explicit Engine(const std::string& name = "cpu") : device(make_device(name)) {
+    step_memory = Tensor(*device->pool, {sizeof(StepScalars)}, DType::u8, "step");
+    results_memory = Tensor(*device->pool, {sizeof(StepResults)}, DType::u8, "step");
+    set({});
+  }
+  void set(const StepScalars& step) { device->upload(step_memory, &step); }
+  StepResults results() const {
+    StepResults results;
+    device->download(&results, results_memory);
+    return results;
+  }
+  Ctx ctx(Tape* tape = nullptr, bool training = false) {
+    Ctx c;
+    c.queue = &device->queue;
+    c.pool = device->pool.get();
+    c.tape = tape;
+    c.step = static_cast<const StepScalars*>(step_memory.view().data);
+    c.results = static_cast<StepResults*>(results_memory.view().data);
+    c.training = training;
+    return c;
+  }
+  Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f64) {
+    Tensor t(*device->pool, shape, dtype);
+    if (dtype == DType::i32) {
+      const std::vector<std::int32_t> v(values.begin(), values.end());
+      device->upload(t, v.data());
+    } else if (dtype == DType::f32) {
+      const std::vector<float> v(values.begin(), values.end());
+      device->upload(t, v.data());
+    } else {
+      EXPECT_EQ(dtype, DType::f64);
+      device->upload(t, values.data());
+    }
+    return t;
+  }
+  std::vector<double> host(const TensorView& t) { return to_host(*device, t); }
+};
+
+inline std::vector<double> normals(std::int64_t count, unsigned seed, double std = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, std);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& v : values) v = normal(random);
+  return values;
+}
+
+inline std::int64_t elements(const Shape& shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t extent : shape) n *= extent;
+  return n;
+}
+
+inline void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
+                        const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double top = 0;
+  for (const double w : want) top = std::max(top, std::abs(w));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_LE(std::abs(got[i] - want[i]), relative * std::max(top, 1e-3))
+        << what << ", element " << i << ": " << got[i] << " for " << want[i];
+  }
+}
+
+// An op of f64 inputs. With a random weight w on each output, compares d(sum w y)/dx as the tape has it with
+// central differences, for every element of every input. Inputs are used twice over, so that gradients are
+// also added.
+using OpUnderTest = std::function<Var(Ctx&, const std::vector<Var>&)>;
+inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest& op, bool training = false,
+                            double tolerance = 1e-6) {
+  Engine engine;
+  engine.set({.seed = 5, .draw = 3});
+  std::vector<std::vector<double>> values;
+  for (const Shape& shape : shapes) {
+    values.push_back(normals(elements(shape), static_cast<unsigned>(values.size()) + 1));
+  }
+  const auto run = [&](Tape* tape, std::vector<Var>& inputs) {
+    inputs.clear();
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      inputs.push_back({engine.tensor(shapes[i], values[i]), std::make_shared<GradSlot>()});
+    }
+    Ctx ctx = engine.ctx(tape, training);
+    const Var once = op(ctx, inputs), twice = op(ctx, inputs);
+    return std::pair{once, twice};
+  };
+  std::vector<Var> inputs;
+  std::vector<double> w1, w2;
+  const auto objective = [&] {
+    std::vector<Var> fresh;
+    const auto [once, twice] = run(nullptr, fresh);
+    const std::vector<double> y1 = engine.host(once.value), y2 = engine.host(twice.value);
+    double sum = 0;
+    for (std::size_t i = 0; i < y1.size(); ++i) sum += w1[i] * y1[i] + w2[i] * y2[i];
+    return sum;
+  };
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape, training);
+  const auto [once, twice] = run(&tape, inputs);
+  w1 = normals(once.value.size(), 77);
+  w2 = normals(once.value.size(), 78);
+  once.slot->grad = engine.tensor(once.shape(), w1);
+  twice.slot->grad = engine.tensor(once.shape(), w2);
+  once.slot->written = twice.slot->written = true;
+  tape.run_backward(ctx);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    ASSERT_TRUE(inputs[i].slot->written) << "input " << i;
+    const std::vector<double> got = engine.host(inputs[i].slot->grad);
+    std::vector<double> want;
+    for (double& x : values[i]) {
+      constexpr double h = 1e-5;
+      const double x0 = x;
+      x = x0 + h;
+      const double up = objective();
+      x = x0 - h;
+      const double down = objective();
+      x = x0;
+      want.push_back((up - down) / (2 * h));
+    }
+    expect_near(got, want, tolerance, str("gradient of input ", i));
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Every op against central differences, what it refuses, and what it keeps.
+#include "src/ops.h"
+
+#include "src/pattern.h"
+#include "tests/src/engine_testing.h"
+
+namespace weft {
+namespace {
+
+TEST(Ops, LinearGradients) {
+  check_gradients({{2, 3, 5}, {4, 5}, {4}},
+                  [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], v[2]); });
+  check_gradients({{3, 5}, {4, 5}}, [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], Var{}); });
+}
+
+TEST(Ops, LayerNormGradients) {
+  check_gradients({{2, 3, 7}, {7}, {7}},
+                  [](Ctx& c, const auto& v) { return layernorm(c, v[0], v[1], v[2]); });
+}
+
+TEST(Ops, GeluGradients) {
+  check_gradients({{3, 11}}, [](Ctx& c, const auto& v) { return gelu(c, v[0]); });
+}
+
+TEST(Ops, DropoutGradients) {
+  check_gradients(
+      {{3, 33}}, [](Ctx& c, const auto& v) { return dropout(c, v[0], 0.4); }, true);
+}
+
+TEST(Ops, ResidualGradients) {
+  const auto op = [](double p) {
+    return [p](Ctx& c, const std::vector<Var>& v) { return residual_dropout(c, v[0], v[1], p); };
+  };
+  check_gradients({{3, 17}, {3, 17}}, op(0.3), true);
+  check_gradients({{3, 17}, {3, 17}}, op(0.3), false);
+  check_gradients({{3, 17}, {3, 17}}, op(0.0), true);
+}
+
+TEST(Ops, ResidualOfATensorWithItself) {
+  const auto op = [](double p) {
+    return [p](Ctx& c, const std::vector<Var>& v) { return residual_dropout(c, v[0], v[0], p); };
+  };
+  check_gradients({{2, 9}}, op(0.3), true);
+  check_gradients({{2, 9}}, op(0.0), true);
+}
+
+// x's gradient is added to after residual_dropout has handed dy on; h's must not change with it.
+TEST(Ops, ResidualGradientsDoNotShareMemory) {
+  check_gradients({{2, 5}, {5, 5}}, [](Ctx& c, const auto& v) {
+    const Var h = linear(c, v[0], v[1], Var{});
+    const Var y = residual_dropout(c, v[0], h, 0.0);
+    return residual_dropout(c, gelu(c, y), h, 0.0);
+  });
+}
+
+TEST(Ops, CrossEntropyGradients) {
+  Engine engine;
+  const Tensor targets = engine.tensor({2, 3}, {0, 4, 2, -1, 1, 4}, DType::i32);
+  check_gradients({{2, 3, 5}}, [&](Ctx& c, const auto& v) { return cross_entropy(c, v[0], targets); });
+}
+
+TEST(Ops, MeanGradients) {
+  check_gradients({{2, 3}}, [](Ctx& c, const auto& v) { return mean(c, v[0]); });
+}
+
+TEST(Ops, EmbeddingGradients) {
+  Engine engine;
+  const Tensor tokens = engine.tensor({2, 7}, {0, 4, 2, 2, 2, 1, 4, 3, 3, 0, 1, 2, 4, 0}, DType::i32);
+  check_gradients({{5, 3}, {3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
+    return embedding(c, tokens, v[0], v[1], {{v[2], 2}, {v[3], 1}});
+  });
+}
+
+TEST(Ops, AttentionGradients) {
+  for (const PatternSpec& spec : {PatternSpec{"all", 4, 2, 1}, PatternSpec{"local", 4, 2, 1},
+                                  PatternSpec{"strided", 4, 2, 1}, PatternSpec{"fixed", 4, 1, 2}}) {
+    SCOPED_TRACE(spec.kind);
+    Engine engine;
+    const AttentionShape shape{2, 3, 4};
+    const std::int64_t n = 13;
+    const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n);
+    check_gradients({{2, n, shape.columns()}},
+                    [&](Ctx& c, const auto& v) { return sparse_attention(c, v[0], shape, maps.maps()); });
+  }
+}
+
+TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
+  Engine engine;
+  engine.set({.loss_gradient = 8});
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  const Var x{engine.tensor({4}, {1, 2, 3, 6}), std::make_shared<GradSlot>()};
+  const Var y = mean(ctx, x);
+  EXPECT_EQ(engine.host(y.value)[0], 3);
+  EXPECT_EQ(engine.results().loss, 3);
+  backward(ctx, y);
+  EXPECT_EQ(engine.host(x.slot->grad), std::vector<double>(4, 2.0));
+}
+
+// Each call of a forward pass draws its own mask; the same call of another pass with the same draw repeats
+// it.
+TEST(Ops, DropoutMasks) {
+  Engine engine;
+  engine.set({.seed = 1, .draw = 0});
+  const std::int64_t n = 4096;
+  const Var ones{engine.tensor({n}, std::vector<double>(n, 1.0)), nullptr};
+  const auto pass = [&](bool training) {
+    Ctx ctx = engine.ctx(nullptr, training);
+    const Var a = dropout(ctx, ones, 0.25), b = dropout(ctx, ones, 0.25);
+    return std::pair{engine.host(a.value), engine.host(b.value)};
+  };
+  const auto [a, b] = pass(true);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(pass(true), (std::pair{a, b}));
+  EXPECT_EQ(pass(false).first, std::vector<double>(n, 1.0));
+  engine.set({.seed = 1, .draw = 1});
+  EXPECT_NE(pass(true).first, a);
+  engine.set({.seed = 2, .draw = 0});
+  EXPECT_NE(pass(true).first, a);
+  std::int64_t kept = 0;
+  for (const double v : a) {
+    if (v != 0) {
+      ++kept;
+      EXPECT_NEAR(v, 1 / 0.75, 1e-12);
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 0.03);
+}
+
+// What is not kept is free as soon as nobody else holds it.
+TEST(Ops, ResidualKeepsNothing) {
+  Engine engine;
+  engine.set({.seed = 1});
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape, true);
+  const std::size_t before = engine.device->pool->in_use();
+  Var y;
+  {
+    const Var x{ctx.empty({1024}, DType::f32), std::make_shared<GradSlot>()};
+    const Var h{ctx.empty({1024}, DType::f32), std::make_shared<GradSlot>()};
+    engine.device->zero(x.value);
+    engine.device->zero(h.value);
+    y = residual_dropout(ctx, x, h, 0.5);
+  }
+  EXPECT_EQ(engine.device->pool->in_use() - before, 4096u);
+}
+
+TEST(Ops, RefuseWrongShapes) {
+  Engine engine;
+  Ctx ctx = engine.ctx();
+  const auto var = [&](const Shape& shape, DType dtype = DType::f32) {
+    return Var{ctx.empty(shape, dtype), nullptr};
+  };
+  EXPECT_THROW(linear(ctx, var({2, 3}), var({4, 5}), Var{}), Error);
+  EXPECT_THROW(linear(ctx, var({2, 3}), var({4, 3}), var({5})), Error);
+  EXPECT_THROW(linear(ctx, var({2, 3}), var({4, 3}, DType::bf16), Var{}), Error);
+  EXPECT_THROW(layernorm(ctx, var({2, 3}), var({4}), var({3})), Error);
+  EXPECT_THROW(layernorm(ctx, var({2, 3}, DType::bf16), var({3}, DType::bf16), var({3})), Error);
+  EXPECT_THROW(residual_dropout(ctx, var({2, 3}), var({3, 2}), 0.1), Error);
+  EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, {}), Error);
+  EXPECT_THROW(cross_entropy(ctx, var({2, 3}), ctx.empty({3}, DType::i32)), Error);
+  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
+  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), var({4, 3}), var({4}), {}), Error);
+}
+
+}  // namespace
+}  // namespace weft
