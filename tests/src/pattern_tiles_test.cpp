@@ -27,10 +27,21 @@ class Awkward : public AttentionPattern {
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     if (i % 3 == 0) return;
     runs.push_back({0, 1});
+    runs.push_back({i + 1000, i + 1000});  // an empty run may lie anywhere
     for (std::int64_t j = 2; j <= i; j += 4) runs.push_back({j, std::min(j + 3, i + 1)});
   }
   std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override { return 2 * (n - 1 - i); }
   std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override { return 3 * j; }
+};
+
+// Every other key, in the order of the positions: runs in steps over slots that follow each other.
+class Alternate : public AttentionPattern {
+ public:
+  std::string name() const override { return "alternate"; }
+  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && (i - j) % 2 == 0; }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({i % 2, i + 1, 2});
+  }
 };
 
 Pairs defined_pairs(const AttentionPattern& pattern, int head, std::int64_t n) {
@@ -127,6 +138,7 @@ TEST(PatternTiles, AllowEmptyRowsGapsAndAnyOrder) {
   for (const std::int64_t n : {1, 2, 33, 64, 130}) {
     SCOPED_TRACE(n);
     expect_exact(Awkward(), 0, n);
+    expect_exact(Alternate(), 0, n);
   }
 }
 

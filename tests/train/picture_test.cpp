@@ -4,6 +4,7 @@
 #include "train/picture.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -121,6 +122,10 @@ TEST(Picture, ImagesOfLongSequencesStaySmall) {
   EXPECT_THROW(pattern_image(*pattern, {.head = 0, .length = 10, .position = 10, .row_length = 4}), Error);
 }
 
+fs::path temporary(const std::string& name) {
+  return fs::temp_directory_path() / str("weft_picture_", ::getpid(), "_", name);
+}
+
 std::string contents(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream all;
@@ -129,7 +134,7 @@ std::string contents(const fs::path& path) {
 }
 
 TEST(Picture, MaskFileIsAnArrayOfBytes) {
-  const fs::path path = fs::temp_directory_path() / "weft_picture_test.npy";
+  const fs::path path = temporary("mask.npy");
   const auto pattern = make_pattern({"fixed", 6, 2, 2}, 2);
   write_mask_npy(path.string(), *pattern, 1, 14);
   const std::string file = contents(path);
@@ -146,13 +151,13 @@ TEST(Picture, FilesThatCannotBeWrittenLeaveNothing) {
   const auto pattern = make_pattern({"all"}, 1);
   EXPECT_THROW(write_mask_npy("/nowhere/mask.npy", *pattern, 0, 4), Error);
   EXPECT_THROW(write_png("/nowhere/picture.png", Image(2, 2)), Error);
-  const fs::path path = fs::temp_directory_path() / "weft_picture_test_long.npy";
+  const fs::path path = temporary("long.npy");
   EXPECT_THROW(write_mask_npy(path.string(), *pattern, 0, kMaxMaskLength + 1), Error);
   EXPECT_FALSE(fs::exists(path));
 }
 
 TEST(Picture, PngFileIsWritten) {
-  const fs::path path = fs::temp_directory_path() / "weft_picture_test.png";
+  const fs::path path = temporary("picture.png");
   write_png(path.string(),
             pattern_image(*make_pattern({"local", 3}, 1), {.length = 9, .position = 6, .row_length = 3}));
   const std::string file = contents(path);
