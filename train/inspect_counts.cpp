@@ -105,7 +105,7 @@ std::string numbers_text(const std::vector<std::int64_t>& numbers) {
 std::string grouped_digits(std::int64_t value) {
   std::string text = std::to_string(value);
   for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
-    text.insert(static_cast<std::size_t>(at), ",");
+    text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
 }
 

@@ -193,5 +193,54 @@ TEST(PatternTiles, MistakesOfAPatternAreNamed) {
   EXPECT_EQ(error_of(4), "no error");
 }
 
+// What a kernel reads equals the tables of the head's group.
+TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
+  const auto device = make_device("cpu");
+  const auto pattern = make_pattern({"fixed", 24, 5, 4}, 8);
+  const std::int64_t n = 200;
+  const DeviceMaps on_device(*device, *pattern, 8, n);
+  const AttentionMaps& maps = on_device.maps();
+  ASSERT_EQ(maps.groups, 4);
+  std::size_t bytes = 4 * sizeof(TileMap) + 8 * sizeof(std::int32_t);
+  for (int head = 0; head < 8; ++head) {
+    SCOPED_TRACE(head);
+    ASSERT_EQ(maps.group_of_head[head], head % 4);
+    const TileMap& map = maps.maps[head % 4];
+    const TileTables t = build_tile_tables(*pattern, head, n);
+    EXPECT_EQ(map.query_tiles, t.query_tiles());
+    EXPECT_EQ(map.key_tiles, t.key_tiles());
+    EXPECT_LE(map.query_tiles, maps.query_tiles);
+    EXPECT_LE(map.key_tiles, maps.key_tiles);
+    const auto expect_copied = [&](const auto* copy, const auto& original) {
+      EXPECT_TRUE(std::equal(original.begin(), original.end(), copy));
+      if (head < 4) bytes += original.size() * sizeof(original[0]);
+    };
+    expect_copied(map.query_order, t.query_order);
+    expect_copied(map.key_order, t.key_order);
+    expect_copied(map.row_start, t.row_start);
+    expect_copied(map.row_tile, t.row_tile);
+    expect_copied(map.row_mask, t.row_mask);
+    expect_copied(map.col_start, t.col_start);
+    expect_copied(map.col_tile, t.col_tile);
+    expect_copied(map.col_mask, t.col_mask);
+    expect_copied(map.row_schedule, t.row_schedule);
+    expect_copied(map.col_schedule, t.col_schedule);
+    expect_copied(map.masks, t.masks);
+    expect_copied(map.masks_transposed, t.masks_transposed);
+    EXPECT_EQ(on_device.pairs(head).needed, t.pairs.needed);
+    EXPECT_EQ(on_device.pairs(head).executed, t.pairs.executed);
+  }
+  EXPECT_EQ(on_device.bytes(), bytes);
+}
+
+TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
+  const auto device = make_device("cpu");
+  MapCache cache(*device, 2);
+  const DeviceMaps& first = cache.get(*make_pattern({"local", 4}, 2), 65);
+  EXPECT_EQ(&cache.get(*make_pattern({"local", 4}, 2), 65), &first);
+  EXPECT_NE(&cache.get(*make_pattern({"local", 5}, 2), 65), &first);
+  EXPECT_NE(&cache.get(*make_pattern({"local", 4}, 2), 64), &first);
+}
+
 }  // namespace
 }  // namespace weft
