@@ -74,8 +74,10 @@ struct BlockBytes {
         stream + attended + qkv + attention_rows - (2 * stream + 2 * hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
-  // At the widest point of a forward pass that keeps nothing (the branch outputs included).
-  std::int64_t forward_only() const { return 5 * stream + std::max(2 * hidden, qkv + attended); }
+  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its output.
+  std::int64_t forward_only() const {
+    return std::max(5 * stream + 2 * hidden, 3 * stream + qkv + attended + attention_rows);
+  }
 };
 
 std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool training) {

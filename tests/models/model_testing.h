@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// A small model of any pattern, with weights that are not the initial ones (the output layer starts at zero and would
+// hide the rest).
+#pragma once
+
+#include "models/model.h"
+#include "src/ops.h"
+#include "tests/src/engine_testing.h"
+
+namespace weft {
+
+inline const std::vector<PatternSpec> kPatternSpecs = {
+    {"all", 1, 1, 1}, {"local", 5, 1, 1}, {"strided", 5, 1, 1}, {"fixed", 6, 2, 2}};
+
+inline Config small_config(const PatternSpec& pattern) {
+  Config c;
+  c.precision = "f32";
+  c.model.vocab = 7;
+  c.model.context = 18;
+  c.model.layers = 2;
+  c.model.width = 16;
+  c.model.heads = 2;
+  c.model.mlp_ratio = 2;
+  c.model.position_axes = {3, 6};
+  c.model.attention = {pattern};
+  return c;
+}
+
+struct SmallModel {
+  Engine engine;
+  Config config;
+  ParameterStore store;
+  std::unique_ptr<Model> model;
+
+  explicit SmallModel(const Config& c, DType compute = DType::f32, const std::string& device = "cpu")
+      : engine(device), config(c), model(make_model(c, store, *engine.device)) {
+    store.allocate(*engine.device, compute, 1, true, false);
+    Ctx ctx = engine.ctx();
+    for (const ParamInfo& p : store.params()) {
+      const double offset = p.kind == ParamKind::wide && p.name.ends_with("weight") ? 1 : 0;
+      std::vector<double> values = normals(p.size, static_cast<unsigned>(p.offset) + 9, 0.3);
+      for (double& v : values) v += offset;
+      engine.device->upload(store.master().slice(p.offset, p.shape),
+                            engine.tensor(p.shape, values, wide(compute)).view().data);
+    }
+    store.refresh_compute(ctx);
+  }
+  Tensor tokens(std::int64_t batch, std::int64_t length, unsigned seed = 3) {
+    std::mt19937 random(seed);
+    std::vector<double> values(static_cast<std::size_t>(batch * length));
+    for (double& v : values) v = static_cast<double>(random() % static_cast<unsigned>(config.model.vocab));
+    return engine.tensor({batch, length}, values, DType::i32);
+  }
+  double loss(const Tensor& tokens, bool training = false) {
+    Ctx ctx = engine.ctx(nullptr, training);
+    return engine.host(mean(ctx, model->token_losses(ctx, tokens)).value)[0];
+  }
+  // The loss; gradients are in the store.
+  double differentiate(const Tensor& tokens, bool training = false) {
+    Tape tape;
+    Ctx ctx = engine.ctx(&tape, training);
+    store.begin_step();
+    const Var objective = mean(ctx, model->token_losses(ctx, tokens));
+    backward(ctx, objective);
+    store.finish_gradients(ctx);
+    return engine.host(objective.value)[0];
+  }
+};
+
+}  // namespace weft

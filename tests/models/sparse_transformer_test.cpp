@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// The model: gradients, causality, recompute, decoding, parameters.
+#include "models/sparse_transformer.h"
+
+#include <algorithm>
+
+#include "tests/models/model_testing.h"
+
+namespace weft {
+namespace {
+
+class EachPattern : public testing::TestWithParam<PatternSpec> {};
+INSTANTIATE_TEST_SUITE_P(Patterns, EachPattern, testing::ValuesIn(kPatternSpecs),
+                         [](const auto& info) { return info.param.kind; });
+
+void check_model_gradients(const Config& config, bool training) {
+  SmallModel small(config, DType::f64);
+  small.engine.set({.seed = 21, .draw = 2});
+  const Tensor tokens = small.tokens(2, 13);
+  small.differentiate(tokens, training);
+  const std::vector<double> gradients = small.engine.host(small.store.gradients());
+  auto* master = small.store.master().view().as<double>();
+  for (const ParamInfo& p : small.store.params()) {
+    std::vector<double> got, want;
+    for (std::int64_t i = p.offset; i < p.offset + p.size; i += std::max<std::int64_t>(1, p.size / 7)) {
+      constexpr double h = 1e-5;
+      const double x0 = master[i];
+      master[i] = x0 + h;
+      const double up = small.loss(tokens, training);
+      master[i] = x0 - h;
+      const double down = small.loss(tokens, training);
+      master[i] = x0;
+      want.push_back((up - down) / (2 * h));
+      got.push_back(gradients[static_cast<std::size_t>(i)]);
+    }
+    expect_near(got, want, 1e-6, p.name);
+  }
+}
+
+TEST_P(EachPattern, Gradients) { check_model_gradients(small_config(GetParam()), false); }
+
+TEST(SparseTransformer, GradientsWithEveryOption) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.qk_ratio = 0.5;
+  config.model.dropout = 0.3;
+  config.model.embedding_dropout = 0.2;
+  config.model.tied_output = true;
+  config.model.final_norm = false;
+  config.model.position_axes = {2, 3, 3};
+  config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}};
+  config.train.recompute = "block";
+  check_model_gradients(config, true);
+}
+
+// Token t changes no logits before row t + 1, and does change some after it.
+TEST_P(EachPattern, IsCausal) {
+  SmallModel small(small_config(GetParam()));
+  const std::int64_t n = 18, vocab = 7, t = 7;
+  Ctx ctx = small.engine.ctx();
+  std::vector<double> values = small.engine.host(small.tokens(1, n));
+  const auto logits = [&] {
+    return small.engine.host(small.model->logits(ctx, small.engine.tensor({1, n}, values, DType::i32)));
+  };
+  const std::vector<double> before = logits();
+  values[t] = values[t] == 0 ? 1 : 0;
+  const std::vector<double> after = logits();
+  const auto row = [&](const std::vector<double>& v, std::int64_t r) {
+    return std::vector<double>(v.begin() + r * vocab, v.begin() + (r + 1) * vocab);
+  };
+  for (std::int64_t r = 0; r <= t; ++r) EXPECT_EQ(row(before, r), row(after, r)) << "row " << r;
+  EXPECT_NE(row(before, t + 1), row(after, t + 1));
+}
+
+TEST(SparseTransformer, RecomputeGivesTheSameBits) {
+  for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(compute));
+    std::vector<double> results[2];
+    for (const bool recomputed : {false, true}) {
+      Config config = small_config({"fixed", 6, 2, 2});
+      config.model.dropout = 0.4;
+      config.model.embedding_dropout = 0.1;
+      config.train.recompute = recomputed ? "block" : "none";
+      SmallModel small(config, compute);
+      small.engine.set({.seed = 21, .draw = 2});
+      const double loss = small.differentiate(small.tokens(3, 17), true);
+      results[recomputed] = small.engine.host(small.store.gradients());
+      results[recomputed].push_back(loss);
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_GT(*std::max_element(results[0].begin(), results[0].end()), 0);
+  }
+}
+
+// Two micro-batches add up to the batch.
+TEST(SparseTransformer, GradientsAccumulate) {
+  SmallModel small(small_config({"local", 5, 1, 1}), DType::f64);
+  const std::int64_t n = 18;
+  const std::vector<double> tokens = small.engine.host(small.tokens(2, n));
+  small.differentiate(small.engine.tensor({2, n}, tokens, DType::i32));
+  const std::vector<double> whole = small.engine.host(small.store.gradients());
+  small.engine.set({.loss_gradient = 0.5});
+  small.store.begin_step();
+  for (const std::int64_t b : {0, 1}) {
+    Tape tape;
+    Ctx ctx = small.engine.ctx(&tape);
+    const std::vector<double> half(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
+    backward(ctx, mean(ctx, small.model->token_losses(ctx, small.engine.tensor({1, n}, half, DType::i32))));
+  }
+  expect_near(small.engine.host(small.store.gradients()), whole, 1e-12, "accumulated gradients");
+}
+
+void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant) {
+  SmallModel small(config);
+  const Tensor tokens = small.tokens(batch, length);
+  Ctx ctx = small.engine.ctx();
+  ctx.batch_invariant = batch_invariant;
+  const std::int64_t vocab = config.model.vocab;
+  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
+  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
+  EXPECT_GE(cache->bytes(), static_cast<std::size_t>(config.model.layers * batch * length * config.model.width * 4));
+  for (std::int64_t t = 0; t < length; ++t) {
+    const Tensor row = small.model->decode(ctx, *cache, tokens, t);
+    ASSERT_EQ(row.shape(), (Shape{batch, vocab}));
+    std::vector<double> expected;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      const auto first = want.begin() + (b * length + t) * vocab;
+      expected.insert(expected.end(), first, first + vocab);
+    }
+    expect_near(small.engine.host(row), expected, 1e-5, str("logits at position ", t));
+  }
+}
+
+TEST_P(EachPattern, DecodesAsItTrains) {
+  for (const std::int64_t batch : {1, 3}) check_decode(small_config(GetParam()), batch, 18, true);
+  check_decode(small_config(GetParam()), 2, 11, false);
+}
+
+TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.layers = 5;
+  config.model.qk_ratio = 0.5;
+  config.model.tied_output = true;
+  config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}, {"fixed", 6, 2, 2}};
+  check_decode(config, 3, 17, true);
+}
+
+// The logits of a sequence are the same bits alone and among others.
+TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
+  SmallModel small(small_config(GetParam()));
+  const std::int64_t length = 12, vocab = 7;
+  const std::vector<double> three = small.engine.host(small.tokens(3, length));
+  Ctx ctx = small.engine.ctx();
+  ctx.batch_invariant = true;
+  const auto all = small.model->make_cache(*small.engine.device, 3, length);
+  const auto one = small.model->make_cache(*small.engine.device, 1, length);
+  const Tensor all_tokens = small.engine.tensor({3, length}, three, DType::i32);
+  const std::vector<double> last(three.end() - length, three.end());
+  const Tensor one_tokens = small.engine.tensor({1, length}, last, DType::i32);
+  for (std::int64_t t = 0; t < length; ++t) {
+    const std::vector<double> a = small.engine.host(small.model->decode(ctx, *all, all_tokens, t));
+    const std::vector<double> b = small.engine.host(small.model->decode(ctx, *one, one_tokens, t));
+    EXPECT_EQ(std::vector<double>(a.end() - vocab, a.end()), b) << "position " << t;
+  }
+}
+
+TEST(SparseTransformer, RefusesWrongTokensAndCaches) {
+  SmallModel small(small_config({"all", 1, 1, 1}));
+  Ctx ctx = small.engine.ctx();
+  EXPECT_THROW(small.model->logits(ctx, small.tokens(1, 19)), Error);
+  EXPECT_THROW(small.model->logits(ctx, ctx.empty({1, 4}, DType::f32)), Error);
+  EXPECT_THROW(small.model->make_cache(*small.engine.device, 1, 19), Error);
+  const auto cache = small.model->make_cache(*small.engine.device, 1, 10);
+  EXPECT_THROW(small.model->decode(ctx, *cache, small.tokens(1, 10), 10), Error);
+  EXPECT_THROW(small.model->decode(ctx, *cache, small.tokens(2, 10), 0), Error);
+}
+
+TEST(SparseTransformer, NamesOfParameters) {
+  Config config = small_config({"all", 1, 1, 1});
+  config.model.layers = 1;
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  make_model(config, store, *device);
+  std::vector<std::string> names;
+  for (const ParamInfo& p : store.params()) names.push_back(p.name);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "token_embedding", "start", "position.0", "position.1", "blocks.0.attention_norm.weight",
+                       "blocks.0.attention_norm.bias", "blocks.0.attention.qkv.weight", "blocks.0.attention.qkv.bias",
+                       "blocks.0.attention.proj.weight", "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight",
+                       "blocks.0.mlp_norm.bias", "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias",
+                       "blocks.0.mlp.down.weight", "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias",
+                       "output.weight"}));
+}
+
+double init_std(const Config& config, const std::string& name) {
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  make_model(config, store, *device);
+  for (const ParamInfo& p : store.params()) {
+    if (p.name == name) return p.init.std;
+  }
+  ADD_FAILURE() << "no parameter " << name;
+  return -1;
+}
+
+// Section 5.2 of the paper, with the gain read as a variance or as a standard deviation.
+TEST(SparseTransformer, InitialValues) {
+  Config config = small_config({"all", 1, 1, 1});  // width 16, MLP 32, 2 layers
+  EXPECT_DOUBLE_EQ(init_std(config, "token_embedding"), 0.1);
+  EXPECT_DOUBLE_EQ(init_std(config, "start"), 0.1);
+  EXPECT_DOUBLE_EQ(init_std(config, "position.1"), 0.1);
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.qkv.weight"), std::sqrt(0.125 / 16));
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.mlp.up.weight"), std::sqrt(0.125 / 16));
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.proj.weight"), std::sqrt(0.125 / 16) / 2);
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.mlp.down.weight"), std::sqrt(0.125 / 32) / 2);
+  EXPECT_DOUBLE_EQ(init_std(config, "output.weight"), 0);
+  config.model.init.weight_rule = "std";
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.qkv.weight"), 0.125 / 4);
+  EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.proj.weight"), 0.125 / 4 / 2);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// Names of devices and what is said of wrong ones, copies, the measured matrix rate.
+#include "src/device.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace weft {
+namespace {
+
+TEST(Device, NamesThatCannotWorkSayWhatCan) {
+  for (const char* name : {"gpu", "", "cuda:x", "cuda:-1", "cuda:", "cuda0", "CPU"}) {
+    try {
+      make_device(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("cuda:N"), std::string::npos) << error.what();
+    }
+  }
+}
+
+#ifndef WEFT_CUDA
+TEST(Device, WithoutCudaTheErrorSaysHowToGetIt) {
+  for (const char* name : {"cuda", "cuda:1"}) {
+    try {
+      make_device(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("--preset cuda"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("--device cpu"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(make_device("auto")->name, "cpu");
+}
+#endif
+
+void check_copies(Device& device) {
+  std::vector<float> values(1000);
+  std::iota(values.begin(), values.end(), -500.0f);
+  const Tensor a(*device.pool, {10, 100}, DType::f32);
+  device.upload(a, values.data());
+  std::vector<float> back(1000);
+  device.download(back.data(), a);
+  EXPECT_EQ(back, values);
+  device.zero(a.slice(100, {800}));
+  std::vector<double> want(values.begin(), values.end());
+  std::fill(want.begin() + 100, want.begin() + 900, 0.0);
+  EXPECT_EQ(to_host(device, a), want);
+
+  // The source may be changed at once, more copies being under way than there are buffers to stage them.
+  const int copies = 100;
+  const Tensor b(*device.pool, {copies, 1000}, DType::f32);
+  std::vector<float> source(1000);
+  for (int i = 0; i < copies; ++i) {
+    std::fill(source.begin(), source.end(), static_cast<float>(i));
+    device.upload_async(b.slice(i * 1000, {1000}).view().data, source.data(), 4000);
+  }
+  std::fill(source.begin(), source.end(), -1.0f);
+  const std::vector<double> all = to_host(device, b);
+  for (int i = 0; i < copies; ++i) {
+    ASSERT_EQ(all[static_cast<std::size_t>(i) * 1000], i);
+    ASSERT_EQ(all[static_cast<std::size_t>(i) * 1000 + 999], i);
+  }
+  device.upload_async(nullptr, nullptr, 0);
+}
+
+TEST(Device, Copies) { check_copies(*make_device("cpu")); }
+
+TEST(Device, ToHostConvertsEveryType) {
+  const auto device = make_device("cpu");
+  const auto check = [&](DType dtype, const void* data, const std::vector<double>& want) {
+    const Tensor t(*device->pool, {2}, dtype);
+    device->upload(t, data);
+    EXPECT_EQ(to_host(*device, t), want) << name_of(dtype);
+  };
+  const double f64[] = {1.5, -2};
+  const float f32[] = {1.5, -2};
+  const std::uint16_t half[] = {f16::encode(1.5), f16::encode(-2)}, brain[] = {bf16::encode(1.5), bf16::encode(-2)};
+  const std::int32_t i32[] = {7, -2};
+  const std::uint8_t u8[] = {7, 255};
+  check(DType::f64, f64, {1.5, -2});
+  check(DType::f32, f32, {1.5, -2});
+  check(DType::f16, half, {1.5, -2});
+  check(DType::bf16, brain, {1.5, -2});
+  check(DType::i32, i32, {7, -2});
+  check(DType::u8, u8, {7, 255});
+}
+
+TEST(Device, DescribesItself) {
+  const auto device = make_device("cpu");
+  EXPECT_EQ(device->description().rfind("CPU, ", 0), 0u);
+  EXPECT_FALSE(device->is_cuda());
+  EXPECT_GT(device->memory_free(), std::size_t{1} << 20);
+}
+
+TEST(Device, MatrixRateIsMeasuredOnce) {
+  const auto device = make_device("cpu");
+  const double rate = device->matrix_rate(DType::f32);
+  EXPECT_GT(rate, 1e8);
+  EXPECT_EQ(device->matrix_rate(DType::f32), rate);
+  EXPECT_THROW(device->matrix_rate(DType::i32), Error);
+}
+
+#ifdef WEFT_CUDA
+TEST(CudaDevice, CopiesAndDescribesItself) {
+  const auto device = make_device("cuda");
+  EXPECT_EQ(device->name, "cuda:0");
+  check_copies(*device);
+  EXPECT_NE(device->description().find("sm_"), std::string::npos) << device->description();
+  EXPECT_GT(device->memory_free(), std::size_t{1} << 28);
+  EXPECT_GT(device->matrix_rate(DType::bf16), 1e12);
+}
+
+TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
+  const auto device = make_device("cuda");
+  try {
+    const Tensor t(*device->pool, {std::int64_t{1} << 42}, DType::f32);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("out of memory on cuda:0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("train.batch"), std::string::npos) << error.what();
+  }
+  check_copies(*device);
+}
+
+TEST(CudaDevice, AGpuThatIsNotThere) { EXPECT_THROW(make_device("cuda:99"), Error); }
+#endif
+
+}  // namespace
+}  // namespace weft
