@@ -74,7 +74,8 @@ struct BlockBytes {
         stream + attended + qkv + attention_rows - (2 * stream + 2 * hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
-  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its output.
+  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
+  // output.
   std::int64_t forward_only() const {
     return std::max(5 * stream + 2 * hidden, 3 * stream + qkv + attended + attention_rows);
   }

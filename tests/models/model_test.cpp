@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The table of models, parameter counts of the paper's models, operations a token, the memory plan against the pool.
+// The table of models, parameter counts of the paper's models, operations a token, the memory plan against
+// the pool.
 #include "models/model.h"
 
 #include "tests/models/model_testing.h"
@@ -45,7 +46,8 @@ TEST(Model, UnknownKindListsWhatExists) {
   }
 }
 
-// By hand: width 16, 2 heads of 8, MLP 32, 2 layers, vocabulary 7; dense causal attention over 4 positions has 10 pairs.
+// By hand: width 16, 2 heads of 8, MLP 32, 2 layers, vocabulary 7; dense causal attention over 4 positions
+// has 10 pairs.
 TEST(Model, FlopsByHand) {
   const Config config = small_config({"all", 1, 1, 1});
   const double layer = 16 * (3 * 16) + 16 * 16 + 2 * 16 * 32, attention = 2 * 10 * (8 + 8) / 4.0;
@@ -53,8 +55,8 @@ TEST(Model, FlopsByHand) {
 }
 
 TEST(Model, FlopsCountEachHeadsPairs) {
-  // fixed, blocks of 4, c 1, two sub-blocks: of 8 positions, each sees its block so far (10 + 10 pairs) and the four of
-  // the second block one summary position.
+  // fixed, blocks of 4, c 1, two sub-blocks: of 8 positions, each sees its block so far (10 + 10 pairs) and
+  // the four of the second block one summary position.
   Config config = small_config({"fixed", 4, 1, 2});
   config.model.layers = 1;
   const double layer = 16 * (3 * 16) + 16 * 16 + 2 * 16 * 32, attention = 2 * 24 * (8 + 8) / 8.0;
@@ -68,10 +70,13 @@ void check_plan(Config config, std::int64_t batch, bool training) {
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, DType::f32, 0, training, config.train.ema_decay > 0);
-  const auto block_bytes = [&](std::int64_t blocks) { return static_cast<double>(blocks * store.size() * 4); };
+  const auto block_bytes = [&](std::int64_t blocks) {
+    return static_cast<double>(blocks * store.size() * 4);
+  };
   EXPECT_EQ(static_cast<double>(plan.weights), block_bytes(1));
   EXPECT_EQ(static_cast<double>(plan.gradients), block_bytes(training ? 1 : 0));
-  EXPECT_EQ(static_cast<double>(plan.optimizer), block_bytes((training ? 2 : 0) + (config.train.ema_decay > 0 ? 1 : 0)));
+  EXPECT_EQ(static_cast<double>(plan.optimizer),
+            block_bytes((training ? 2 : 0) + (config.train.ema_decay > 0 ? 1 : 0)));
 
   MemoryPool& pool = *device->pool;
   const std::size_t before = pool.in_use();
@@ -105,7 +110,8 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
     for (const double mlp_ratio : {1.0, 4.0}) {
       for (const std::string recompute : {"none", "block"}) {
         for (const bool training : {true, false}) {
-          SCOPED_TRACE(str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute, ", training ", training));
+          SCOPED_TRACE(
+              str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute, ", training ", training));
           config.model.layers = layers;
           config.model.mlp_ratio = mlp_ratio;
           config.train.recompute = recompute;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A small model of any pattern, with weights that are not the initial ones (the output layer starts at zero and would
-// hide the rest).
+// A small model of any pattern, with weights that are not the initial ones (the output layer starts at zero
+// and would hide the rest).
 #pragma once
 
 #include "models/model.h"

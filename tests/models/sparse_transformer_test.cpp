@@ -117,7 +117,8 @@ void check_decode(const Config& config, std::int64_t batch, std::int64_t length,
   const std::int64_t vocab = config.model.vocab;
   const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
   const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-  EXPECT_GE(cache->bytes(), static_cast<std::size_t>(config.model.layers * batch * length * config.model.width * 4));
+  EXPECT_GE(cache->bytes(),
+            static_cast<std::size_t>(config.model.layers * batch * length * config.model.width * 4));
   for (std::int64_t t = 0; t < length; ++t) {
     const Tensor row = small.model->decode(ctx, *cache, tokens, t);
     ASSERT_EQ(row.shape(), (Shape{batch, vocab}));
@@ -182,13 +183,14 @@ TEST(SparseTransformer, NamesOfParameters) {
   make_model(config, store, *device);
   std::vector<std::string> names;
   for (const ParamInfo& p : store.params()) names.push_back(p.name);
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "token_embedding", "start", "position.0", "position.1", "blocks.0.attention_norm.weight",
-                       "blocks.0.attention_norm.bias", "blocks.0.attention.qkv.weight", "blocks.0.attention.qkv.bias",
-                       "blocks.0.attention.proj.weight", "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight",
-                       "blocks.0.mlp_norm.bias", "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias",
-                       "blocks.0.mlp.down.weight", "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias",
-                       "output.weight"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "token_embedding", "start", "position.0", "position.1", "blocks.0.attention_norm.weight",
+                "blocks.0.attention_norm.bias", "blocks.0.attention.qkv.weight",
+                "blocks.0.attention.qkv.bias", "blocks.0.attention.proj.weight",
+                "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight", "blocks.0.mlp_norm.bias",
+                "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
+                "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
 }
 
 double init_std(const Config& config, const std::string& name) {

@@ -76,7 +76,8 @@ TEST(Device, ToHostConvertsEveryType) {
   };
   const double f64[] = {1.5, -2};
   const float f32[] = {1.5, -2};
-  const std::uint16_t half[] = {f16::encode(1.5), f16::encode(-2)}, brain[] = {bf16::encode(1.5), bf16::encode(-2)};
+  const std::uint16_t half[] = {f16::encode(1.5), f16::encode(-2)},
+                      brain[] = {bf16::encode(1.5), bf16::encode(-2)};
   const std::int32_t i32[] = {7, -2};
   const std::uint8_t u8[] = {7, 255};
   check(DType::f64, f64, {1.5, -2});

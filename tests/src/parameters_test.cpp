@@ -37,7 +37,8 @@ TEST(Parameters, LayoutPutsDecayedFirstAndAligns) {
   EXPECT_EQ(store.var(three.weight).dtype(), DType::bf16);
   EXPECT_EQ(store.var(three.weight).slot->grad.dtype(), DType::f32);
   // Padding is zero everywhere.
-  for (const Tensor& block : {store.master(), store.compute(), store.gradients(), store.m(), store.v(), store.ema()}) {
+  for (const Tensor& block :
+       {store.master(), store.compute(), store.gradients(), store.m(), store.v(), store.ema()}) {
     const std::vector<double> values = to_host(*device, block);
     for (const std::size_t i : {15, 21, 22, 23, 27, 31}) EXPECT_EQ(values[i], 0);
   }
