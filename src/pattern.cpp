@@ -45,6 +45,17 @@ void AttentionPattern::keys_of(int head, std::int64_t i, std::vector<std::int32_
     for (std::int64_t j = run.begin; j < run.end; j += run.step) keys.push_back(static_cast<std::int32_t>(j));
 }
 
+std::int64_t needed_pairs(const AttentionPattern& pattern, int head, std::int64_t n) {
+  std::vector<KeyRun> runs;
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    for (const KeyRun& run : runs) pairs += run.size();
+  }
+  return pairs;
+}
+
 namespace {
 
 // Copies host values into device memory that `memory` keeps alive.

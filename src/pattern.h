@@ -21,6 +21,7 @@ inline constexpr std::int64_t kMaxPositions = std::int64_t{1}
 // Positions begin, begin + step, ... below end.
 struct KeyRun {
   std::int64_t begin = 0, end = 0, step = 1;
+  std::int64_t size() const { return begin < end ? (end - begin + step - 1) / step : 0; }
 };
 
 class AttentionPattern {
@@ -75,6 +76,9 @@ struct PairCount {
   std::int64_t needed = 0, executed = 0;
   double waste() const { return needed ? static_cast<double>(executed) / static_cast<double>(needed) : 0; }
 };
+
+// The needed pairs alone, counted from the runs.
+std::int64_t needed_pairs(const AttentionPattern&, int head, std::int64_t n);
 
 // Host tables of one group of heads for length n: what a TileMap points to.
 struct TileTables {

@@ -2,6 +2,7 @@
 // The report on a config, and the pictures of one head.
 #include "train/inspect_report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iomanip>
 #include <map>
@@ -100,13 +101,19 @@ LayerHead read_layer_head(const std::string& text, const ModelConfig& model) {
   return {layer, head};
 }
 
+// A position well inside the sequence and inside its row.
+std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
+  if (row_length >= length) return length * 5 / 8;
+  return std::min(length - 1, length * 5 / 8 / row_length * row_length + row_length * 5 / 8);
+}
+
 void show_pattern(const InspectOptions& options, const Config& config, const Model& model,
                   std::int64_t length, std::ostream& out) {
   const auto [layer, head] = read_layer_head(options.pattern, config.model);
   const AttentionPattern& pattern = *model.patterns().at(static_cast<std::size_t>(layer));
   const PatternSpec& spec =
       config.model.attention[static_cast<std::size_t>(layer) % config.model.attention.size()];
-  const std::int64_t position = options.position.value_or(length * 5 / 8);
+  const std::int64_t position = options.position.value_or(typical_position(length, spec.stride));
   if (position < 0 || position >= length)
     fail(str("--position must be between 0 and ", length - 1, " (the length is ", length, "), got ",
              position));

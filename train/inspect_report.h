@@ -14,7 +14,7 @@ struct InspectOptions {
   std::vector<std::string> overrides;    // --set
   std::string pattern;                   // "LAYER,HEAD"; empty: the report
   std::optional<std::int64_t> length;    // of the sequences looked at; the config's context
-  std::optional<std::int64_t> position;  // whose receptive field is drawn; 5/8 of the length
+  std::optional<std::int64_t> position;  // whose receptive field is drawn; about 5/8 of the length
   std::string png, mask_out;             // files to write, with `pattern`
 };
 

@@ -66,6 +66,15 @@ TEST(Pattern, PairsEqualTheClosedForms) {
   }
 }
 
+TEST(Pattern, NeededPairsAreThoseOfTheTiles) {
+  std::mt19937 random(4);
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    const RandomCase c = random_case(random);
+    const std::int64_t of_tiles = build_tile_tables(*c.pattern, c.head, c.n).pairs.needed;
+    EXPECT_EQ(needed_pairs(*c.pattern, c.head, c.n), of_tiles) << c.text();
+  }
+}
+
 TEST(Pattern, TilesHoldFewPairsThatNobodyNeeds) {
   const auto waste = [](const PatternSpec& spec, int head = 0) {
     return build_tile_tables(*make_pattern(spec, 8), head, 12288).pairs.waste();
