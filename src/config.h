@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The config file: YAML read once into plain structs, strictly. An unknown key, a wrong type or an impossible value is
-// an Error with file:line, what was expected, and the nearest known name. `for_each_field` in config.cpp states each
-// key once, with its comment and limits: reading, writing, --set and configs/reference.yaml all come from it.
+// The config file: YAML read once into plain structs, strictly. An unknown key, a wrong type or an impossible
+// value is an Error with file:line, what was expected, and the nearest known name. `for_each_field` in
+// config_fields.cpp states each key once, with its comment and limits: reading, writing, --set and
+// configs/reference.yaml all come from it.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@ struct DataConfig {
 };
 
 struct InitConfig {
-  double token_std = 0.1;           // token and start embeddings
-  double position_std = 0.1;        // each position table
-  double weight_gain = 0.125;       // g: weights are N(0, g / fan_in)
-  std::string weight_rule = "variance";  // "variance": g / fan_in is the variance; "std": g / sqrt(fan_in) is the std
+  double token_std = 0.1;      // token and start embeddings
+  double position_std = 0.1;   // each position table
+  double weight_gain = 0.125;  // g: weights are N(0, g / fan_in)
+  std::string weight_rule =
+      "variance";  // "variance": g / fan_in is the variance; "std": g / sqrt(fan_in) is the std
 };
 
 struct ModelConfig {
@@ -31,64 +33,70 @@ struct ModelConfig {
   std::int64_t vocab = 256;
   std::int64_t context = 12288;
   std::int64_t layers = 12;
-  std::int64_t width = 512;    // d
+  std::int64_t width = 512;  // d
   std::int64_t heads = 8;
-  double qk_ratio = 1.0;       // width of all queries (and of all keys) / d: 0.5 in the paper's image models
-  double mlp_ratio = 4.0;      // hidden width of the MLP / d: 2 in the paper's image models
-  double dropout = 0.0;        // at the end of each residual branch
+  double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
+  double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
+  double dropout = 0.0;    // at the end of each residual branch
   double embedding_dropout = 0.0;
-  bool tied_output = false;    // logits from the token embedding instead of a zero-initialised output layer
+  bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;
   double norm_eps = 1e-5;
-  std::vector<std::int64_t> position_axes = {96, 128};  // mixed radix, outermost first: text {n / l, l}, images {32, 32, 3}
+  std::vector<std::int64_t> position_axes = {
+      96, 128};  // mixed radix, outermost first: text {n / l, l}, images {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 3000;        // updates
-  std::int64_t batch = 4;           // sequences of full context in one update; tokens a step = batch * context
-  std::int64_t accumulation = 1;    // micro-batches in one update; divides batch
+  std::int64_t steps = 3000;      // updates
+  std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  std::int64_t accumulation = 1;  // micro-batches in one update; divides batch
   double learning_rate = 1e-3;
-  double final_learning_rate = 0.1; // at the last step, as a share of learning_rate
-  std::int64_t warmup = 200;        // steps of linear warm-up
-  std::string schedule = "cosine";  // cosine | linear | constant
+  double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
+  std::int64_t warmup = 200;         // steps of linear warm-up
+  std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
-  double clip = 1.0;                // global gradient norm; 0: off
-  double ema_decay = 0.0;           // 0: no moving average is kept
-  std::string recompute = "none";   // none | block
-  // {step, context}: from that step on, sequences are this long, and more of them, so that the tokens of a step stay
-  // the same. Empty: full context from step 0.
+  double clip = 1.0;               // global gradient norm; 0: off
+  double ema_decay = 0.0;          // 0: no moving average is kept
+  std::string recompute = "none";  // none | block
+  // {step, context}: from that step on, sequences are this long, and more of them, so that the tokens of a
+  // step stay the same. Empty: full context from step 0.
   std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;
-  double loss_scale = 65536;        // f16: initial value
+  double loss_scale = 65536;              // f16: initial value
   std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
-  bool graph = true;                // capture the step as a CUDA graph
+  bool graph = true;                      // capture the step as a CUDA graph
   std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
-  std::int64_t eval_tokens = 0;     // at evaluations during training: 0 is the whole split
-  std::int64_t keep = 2;            // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
+  std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
+  std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
 };
 
 struct Config {
   std::string name = "run";
   std::uint64_t seed = 0;
-  std::string precision = "bf16";   // f32 | f16 | bf16; on a CPU f32 is used whatever stands here (and it is said)
+  std::string precision =
+      "bf16";  // f32 | f16 | bf16; on a CPU f32 is used whatever stands here (and it is said)
   DataConfig data;
   ModelConfig model;
   TrainConfig train;
-  std::string source;               // the file this was read from; not a key
+  std::string source;  // the file this was read from; not a key
 };
 
-// Reads a config. A name that is not a path is looked for in configs/ (beside the binary's source tree and in the
-// working directory). `overrides` are "a.b=c" as given to --set.
+// Reads a config. A name that is not a path is looked for in configs/ (beside the binary's source tree and in
+// the working directory). `overrides` are "a.b=c" as given to --set.
 Config load_config(const std::string& name, const std::vector<std::string>& overrides = {});
 // The same from text; `where` is what errors name as the file.
-Config parse_config(const std::string& yaml, const std::string& where, const std::vector<std::string>& overrides = {});
+Config parse_config(const std::string& yaml, const std::string& where,
+                    const std::vector<std::string>& overrides = {});
 // YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
-// Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...), naming
-// file, keys and the nearest values that work. parse_config calls it.
+// Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
+// naming file, keys and the nearest values that work. parse_config calls it.
 void check_config(const Config&);
 
 DType compute_dtype(const Config&);
+
+// The body of configs/README.md: a table of all keys with default, limits and meaning.
+std::string config_table();
 
 }  // namespace weft

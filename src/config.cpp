@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Where a config is found.
+#include "src/config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kLargestConfig = 1 << 20;
+
+// configs/ in the working directory, then in the folders above the executable: build/<preset>/bin/train finds
+// that of its source tree.
+std::vector<fs::path> config_folders() {
+  std::vector<fs::path> folders = {"configs"};
+  std::error_code error;
+  fs::path above = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return folders;
+  for (int level = 0; level < 4 && above.has_relative_path(); ++level, above = above.parent_path())
+    if (fs::is_directory(above / "configs", error)) folders.push_back(above / "configs");
+  return folders;
+}
+
+std::string find_config(const std::string& name) {
+  if (name.empty()) fail("the name of a config is empty");
+  std::vector<fs::path> tried;
+  const auto folders = config_folders();
+  const auto look = [&](const fs::path& path) {
+    tried.push_back(path);
+    std::error_code error;
+    return fs::exists(path, error) && !fs::is_directory(path, error);
+  };
+  std::vector<fs::path> bases = {name};
+  if (name.find('/') == std::string::npos)
+    for (const fs::path& folder : folders) bases.push_back(folder / name);
+  for (const fs::path& base : bases)
+    for (const std::string& candidate : {base.string(), base.string() + ".yaml"})
+      if ((candidate == base || !name.ends_with(".yaml")) && look(candidate)) return candidate;
+
+  std::vector<std::string> looked, known;
+  for (const fs::path& path : tried) looked.push_back(path.string());
+  std::error_code error;
+  for (const fs::path& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const std::string nearest = nearest_name(name.ends_with(".yaml") ? name : name + ".yaml", known);
+  fail(str("no config ", name, nearest.empty() ? "" : "; did you mean " + nearest + "?", " Looked for ",
+           joined(looked), known.empty() ? "" : "; there are " + joined(known)));
+}
+
+}  // namespace
+
+Config load_config(const std::string& name, const std::vector<std::string>& overrides) {
+  const std::string path = find_config(name);
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  std::ifstream in(path, std::ios::binary);
+  if (error || !in) fail(str(path, ": cannot be read", error ? ": " + error.message() : ""));
+  if (size > kLargestConfig) fail(str(path, ": has ", size, " bytes; expected a config, a small YAML file"));
+  return parse_config({std::istreambuf_iterator<char>(in), {}}, path, overrides);
+}
+
+DType compute_dtype(const Config& config) {
+  return config.precision == "bf16" ? DType::bf16 : config.precision == "f16" ? DType::f16 : DType::f32;
+}
+
+}  // namespace weft

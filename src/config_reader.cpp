@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+// YAML to Config. Everything is refused that is not exactly a known key with a value of its type.
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "kernels/view.h"
+#include "src/config_fields.h"
+
+namespace weft {
+namespace {
+
+std::string found_text(const YAML::Node& node) {
+  switch (node.Type()) {
+    case YAML::NodeType::Scalar: {
+      const std::string text =
+          node.Scalar().size() > 60 ? node.Scalar().substr(0, 60) + "..." : node.Scalar();
+      return node.Tag() == "!" || text.empty() ? str("the text \"", text, "\"") : text;
+    }
+    case YAML::NodeType::Sequence:
+      return str("a list of ", node.size());
+    case YAML::NodeType::Map:
+      return "a map";
+    default:
+      return "nothing";
+  }
+}
+
+bool is_plain(const YAML::Node& node) { return node.IsScalar() && node.Tag() != "!"; }
+
+// The whole of `text` as a number.
+template <class T>
+bool parse_number(const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+std::string quoted_choices(const std::vector<std::string>& choices) {
+  std::string s;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    s += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
+  return s;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(word, candidates);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+// Fills a Config from YAML of one file or of one override.
+class Reader {
+ public:
+  Reader(Config& config, Places& places, std::string file) : places_(places), file_(std::move(file)) {
+    for_each_field(config, [&](const Field& f) { fields_.push_back(f); });
+  }
+
+  void read_file(const YAML::Node& root) {
+    if (root.IsNull()) return;  // an empty file: all defaults
+    read_section(root, "");
+  }
+
+  // "--set key=value": one key, with the override itself as the place.
+  void read_override(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    file_ = "--set " + key;
+    if (equals == std::string::npos)
+      fail(str("--set ", text, ": expected KEY=VALUE, for example train.steps=100"));
+    const Field* field = find(key);
+    if (!field && is_section(key + "."))
+      fail(str(file_, ": is a section; set one of its keys: ", joined(keys_below(key + ".", true))));
+    if (!field) unknown_key(file_, key);
+    try {
+      places_[key] = file_;
+      read_field(*field, YAML::Load(text.substr(equals + 1)));
+    } catch (const YAML::Exception& e) { fail(str(file_, ": the value is not valid YAML: ", e.msg)); }
+  }
+
+ private:
+  std::string place(const YAML::Node& node) const {
+    return file_.starts_with("--set ") || node.Mark().line < 0 ? file_
+                                                               : str(file_, ":", node.Mark().line + 1);
+  }
+  const Field* find(const std::string& key) const {
+    const auto it =
+        std::find_if(fields_.begin(), fields_.end(), [&](const Field& f) { return f.key == key; });
+    return it == fields_.end() ? nullptr : &*it;
+  }
+  bool is_section(const std::string& prefix) const {
+    return std::any_of(fields_.begin(), fields_.end(),
+                       [&](const Field& f) { return f.key.starts_with(prefix); });
+  }
+  // Names that may stand in a section ("" or "model."): its keys and sub-sections, or all full keys below it.
+  std::vector<std::string> keys_below(const std::string& prefix, bool full) const {
+    std::vector<std::string> names;
+    for (const Field& f : fields_) {
+      if (!f.key.starts_with(prefix)) continue;
+      const std::string rest = f.key.substr(prefix.size()),
+                        name = full ? f.key : rest.substr(0, rest.find('.'));
+      if (names.empty() || names.back() != name) names.push_back(name);
+    }
+    return names;
+  }
+
+  // `key` is the full name of what is not there. Suggests the nearest name in its section, or the same or a
+  // near name in another one.
+  [[noreturn]] void unknown_key(const std::string& where, const std::string& key) const {
+    const std::size_t dot = key.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot + 1),
+                      name = key.substr(section.size());
+    std::string nearest = nearest_name(name, keys_below(section, false));
+    if (!nearest.empty()) nearest = section + nearest;
+    for (const Field& f : fields_)
+      if (f.key.ends_with("." + name)) nearest = f.key;
+    if (nearest.empty()) nearest = nearest_name(key, keys_below("", true));
+    const auto known = keys_below(section, false);
+    fail(str(where, ": unknown key ", key,
+             !nearest.empty() ? "; did you mean " + nearest + "?"
+             : known.empty()  ? ""
+                              : "; known here: " + joined(known)));
+  }
+
+  void read_section(const YAML::Node& map, const std::string& prefix) {
+    const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
+    if (map.IsNull()) return;
+    if (!map.IsMap())
+      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
+               joined(keys_below(prefix, false)), "), found ", found_text(map)));
+    std::set<std::string> seen;
+    for (const auto& entry : map) {
+      if (!entry.first.IsScalar())
+        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
+      const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
+      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
+      places_[key] = where;
+      if (const Field* field = find(key)) {
+        read_field(*field, entry.second);
+      } else if (is_section(key + ".")) {
+        read_section(entry.second, key + ".");
+      } else {
+        unknown_key(where, key);
+      }
+    }
+  }
+
+  void read_field(const Field& field, const YAML::Node& node) {
+    std::visit([&](auto* value) { read_value(field, node, *value); }, field.value);
+  }
+
+  [[noreturn]] void expected(const Field& field, const YAML::Node& node, const std::string& what,
+                             const std::string& hint = "") const {
+    // A missing value has the place of whatever comes next.
+    const auto key = places_.find(field.key);
+    const std::string where = node.IsNull() && key != places_.end() ? key->second : place(node);
+    fail(str(where, ": ", field.key, ": expected ", what, ", found ", found_text(node), hint));
+  }
+
+  void read_value(const Field& field, const YAML::Node& node, std::string& value) {
+    if (!field.choices.empty()) {
+      const bool known =
+          node.IsScalar() && std::count(field.choices.begin(), field.choices.end(), node.Scalar()) > 0;
+      if (!known)
+        expected(field, node, quoted_choices(field.choices),
+                 node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
+    }
+    if (!node.IsScalar()) expected(field, node, "a text");
+    value = node.Scalar();
+  }
+  void read_value(const Field& field, const YAML::Node& node, bool& value) {
+    if (!is_plain(node) || (node.Scalar() != "true" && node.Scalar() != "false"))
+      expected(field, node, "true or false");
+    value = node.Scalar() == "true";
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void read_value(const Field& field, const YAML::Node& node, T& value) {
+    constexpr bool kReal = std::is_floating_point_v<T>;
+    const std::string what = (kReal ? "a number" : "an integer") + field.range.text();
+    T parsed{};
+    if (!is_plain(node) || !parse_number(node.Scalar(), parsed)) {
+      double real = 0;
+      std::string whole;  // the same number as an integer, when it is one
+      if (!kReal && is_plain(node) && parse_number(node.Scalar(), real) && std::abs(real) < 1e15 &&
+          real == static_cast<double>(static_cast<std::int64_t>(real)))
+        whole = str(static_cast<std::int64_t>(real));
+      expected(field, node, what, whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
+    }
+    if (!(std::abs(static_cast<double>(parsed)) <= std::numeric_limits<double>::max()) ||
+        !field.range.contains(static_cast<double>(parsed)))
+      expected(field, node, what);
+    value = parsed;
+  }
+  void read_value(const Field& field, const YAML::Node& node, std::vector<std::int64_t>& value) {
+    if (!node.IsSequence()) expected(field, node, "a list of integers such as [96, 128]");
+    value.clear();
+    for (const auto& item : node) read_value(field, item, value.emplace_back());
+  }
+  void read_value(const Field& field, const YAML::Node& node,
+                  std::vector<std::pair<std::int64_t, std::int64_t>>& value) {
+    const std::string what = "a list of [step, context] pairs such as [[0, 1536], [1500, 12288]]";
+    if (!node.IsSequence()) expected(field, node, what);
+    value.clear();
+    for (const auto& item : node) {
+      if (!item.IsSequence() || item.size() != 2) expected(field, item, what);
+      auto& [step, context] = value.emplace_back();
+      read_value(field, item[0], step);
+      read_value(field, item[1], context);
+    }
+  }
+  void read_value(const Field& field, const YAML::Node& node, std::vector<PatternSpec>& value) {
+    const std::string what = "a pattern such as {kind: fixed, stride: 128, c: 32}, or a list of them";
+    if (!node.IsMap() && !(node.IsSequence() && node.size() > 0)) expected(field, node, what);
+    value.clear();
+    const std::size_t count = node.IsMap() ? 1 : node.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const YAML::Node item = node.IsMap() ? node : node[i];
+      if (!item.IsMap()) expected(field, item, what);
+      places_[str(field.key, "[", i, "]")] = place(item);
+      read_pattern(item, field.key, value.emplace_back());
+    }
+  }
+  void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
+    std::vector<std::string> known;
+    for_each_pattern_field(pattern, [&](const Field& f) { known.push_back(f.key); });
+    std::set<std::string> seen;
+    for (const auto& entry : map) {
+      const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      if (std::count(known.begin(), known.end(), name) == 0)
+        fail(str(place(entry.first), ": ", key, ": unknown key ", name, " of a pattern",
+                 did_you_mean(name, known), " (known: ", joined(known), ")"));
+      if (!seen.insert(name).second) fail(str(place(entry.first), ": ", key, ": ", name, " is given twice"));
+      for_each_pattern_field(pattern, [&](const Field& f) {
+        if (f.key != name) return;
+        Field field = f;
+        field.key = key + "." + name;
+        std::visit([&](auto* value) { read_value(field, entry.second, *value); }, field.value);
+      });
+    }
+    if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
+  }
+
+  Places& places_;
+  std::string file_;
+  std::vector<Field> fields_;
+};
+
+}  // namespace
+
+Config parse_config(const std::string& yaml, const std::string& where,
+                    const std::vector<std::string>& overrides) {
+  Config config;
+  config.source = where;
+  Places places = {{"", where}};
+  Reader reader(config, places, where);
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+    if (documents.size() > 1) fail(str(where, ": expected one YAML document, found ", documents.size()));
+    if (!documents.empty()) reader.read_file(documents[0]);
+  } catch (const YAML::Exception& e) {
+    fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));
+  }
+  for (const std::string& text : overrides) reader.read_override(text);
+  check_config(config, places);
+  return config;
+}
+
+}  // namespace weft
