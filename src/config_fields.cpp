@@ -46,8 +46,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
   visit({"model.position_axes", &c.position_axes,
-         "1 to 3 axes, outermost first; their product is at least context: text {n / stride, stride}, images "
-         "{32, 32, 3}",
+         "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], images [32, 32, "
+         "3]",
          between(1, 1 << 30)});
   visit({"model.attention", &c.attention, "patterns, cycled over the layers; kind: " + kinds});
   init_fields(c.init, visit);
@@ -74,11 +74,10 @@ void train_fields(TrainConfig& c, const Visit& visit) {
          "block: blocks run again in the backward pass, to save memory",
          {},
          {"none", "block"}});
-  visit({"train.context_schedule", &c.context_schedule,
-         "[step, context] pairs: sequences are this long from that step on, and more of them, so that a step "
-         "has the same "
-         "number of tokens; []: full context from step 0",
-         at_least(0)});
+  visit(
+      {"train.context_schedule", &c.context_schedule,
+       "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",
+       at_least(0)});
   visit({"train.loss_scale", &c.loss_scale, "f16: initial value", Range{1, 16777216}});
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});

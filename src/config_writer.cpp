@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kCommentColumn = 36;
+constexpr std::size_t kCommentColumn = 36, kLineWidth = 118;
 
 std::string shortest(double x) {  // reads back to the same bits
   char text[32];
@@ -110,7 +110,7 @@ std::string to_yaml(const Config& config, bool documented) {
     const std::string indent(2 * depth, ' '), name = f.key.substr(f.key.rfind('.') + 1);  // npos + 1 is 0
     std::string line = indent + name + ": " + value_text(f);
     if (documented) {
-      if (line.size() < kCommentColumn)
+      if (line.size() < kCommentColumn && kCommentColumn + full_comment(f).size() + 2 <= kLineWidth)
         line.resize(kCommentColumn, ' ');
       else
         line = indent + "# " + full_comment(f) + "\n" + line;
