@@ -40,8 +40,7 @@ struct SmallModel {
       const double offset = p.kind == ParamKind::wide && p.name.ends_with("weight") ? 1 : 0;
       std::vector<double> values = normals(p.size, static_cast<unsigned>(p.offset) + 9, 0.3);
       for (double& v : values) v += offset;
-      engine.device->upload(store.master().slice(p.offset, p.shape),
-                            engine.tensor(p.shape, values, wide(compute)).view().data);
+      engine.upload(store.master().slice(p.offset, p.shape), values);
     }
     store.refresh_compute(ctx);
   }

@@ -71,16 +71,15 @@ TEST_P(EachPattern, IsCausal) {
   EXPECT_NE(row(before, t + 1), row(after, t + 1));
 }
 
-TEST(SparseTransformer, RecomputeGivesTheSameBits) {
-  for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+void check_recompute(Config config, const std::string& device, const std::vector<DType>& types) {
+  config.model.dropout = 0.4;
+  config.model.embedding_dropout = 0.1;
+  for (const DType compute : types) {
     SCOPED_TRACE(name_of(compute));
     std::vector<double> results[2];
     for (const bool recomputed : {false, true}) {
-      Config config = small_config({"fixed", 6, 2, 2});
-      config.model.dropout = 0.4;
-      config.model.embedding_dropout = 0.1;
       config.train.recompute = recomputed ? "block" : "none";
-      SmallModel small(config, compute);
+      SmallModel small(config, compute, device);
       small.engine.set({.seed = 21, .draw = 2});
       const double loss = small.differentiate(small.tokens(3, 17), true);
       results[recomputed] = small.engine.host(small.store.gradients());
@@ -89,6 +88,10 @@ TEST(SparseTransformer, RecomputeGivesTheSameBits) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_GT(*std::max_element(results[0].begin(), results[0].end()), 0);
   }
+}
+
+TEST_P(EachPattern, RecomputeGivesTheSameBits) {
+  check_recompute(small_config(GetParam()), "cpu", {DType::f32, DType::bf16, DType::f16});
 }
 
 // Two micro-batches add up to the batch.
@@ -109,8 +112,9 @@ TEST(SparseTransformer, GradientsAccumulate) {
   expect_near(small.engine.host(small.store.gradients()), whole, 1e-12, "accumulated gradients");
 }
 
-void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant) {
-  SmallModel small(config);
+void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant,
+                  const std::string& device = "cpu") {
+  SmallModel small(config, DType::f32, device);
   const Tensor tokens = small.tokens(batch, length);
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = batch_invariant;
@@ -146,8 +150,8 @@ TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
 }
 
 // The logits of a sequence are the same bits alone and among others.
-TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
-  SmallModel small(small_config(GetParam()));
+void check_batch_invariance(const Config& config, const std::string& device, DType compute) {
+  SmallModel small(config, compute, device);
   const std::int64_t length = 12, vocab = 7;
   const std::vector<double> three = small.engine.host(small.tokens(3, length));
   Ctx ctx = small.engine.ctx();
@@ -162,6 +166,10 @@ TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
     const std::vector<double> b = small.engine.host(small.model->decode(ctx, *one, one_tokens, t));
     EXPECT_EQ(std::vector<double>(a.end() - vocab, a.end()), b) << "position " << t;
   }
+}
+
+TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
+  check_batch_invariance(small_config(GetParam()), "cpu", DType::f32);
 }
 
 TEST(SparseTransformer, RefusesWrongTokensAndCaches) {
@@ -219,6 +227,36 @@ TEST(SparseTransformer, InitialValues) {
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.qkv.weight"), 0.125 / 4);
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.proj.weight"), 0.125 / 4 / 2);
 }
+
+#ifdef WEFT_CUDA
+Config small_cuda_config(const PatternSpec& pattern) {
+  Config config = small_config(pattern);
+  config.model.width = 32;  // heads of 16
+  return config;
+}
+
+TEST(CudaEngine, RecomputeGivesTheSameBits) {
+  for (const PatternSpec& pattern : kPatternSpecs) {
+    SCOPED_TRACE(pattern.kind);
+    check_recompute(small_cuda_config(pattern), "cuda", {DType::f32, DType::bf16, DType::f16});
+  }
+}
+
+TEST(CudaEngine, DecodesAsItTrains) {
+  for (const PatternSpec& pattern : kPatternSpecs) {
+    SCOPED_TRACE(pattern.kind);
+    check_decode(small_cuda_config(pattern), 3, 18, true, "cuda");
+    check_decode(small_cuda_config(pattern), 1, 11, false, "cuda");
+  }
+}
+
+TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
+  for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(compute));
+    check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace weft

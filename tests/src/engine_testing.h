@@ -41,18 +41,20 @@ struct Engine {
     c.training = training;
     return c;
   }
+  void upload(const TensorView& dst, const std::vector<double>& values) {
+    const auto convert = [&]<class T>() {
+      const std::vector<T> v(values.begin(), values.end());
+      device->upload(dst, v.data());
+    };
+    ASSERT_EQ(dst.size(), static_cast<std::int64_t>(values.size()));
+    if (dst.dtype == DType::i32) return convert.operator()<std::int32_t>();
+    if (dst.dtype == DType::f32) return convert.operator()<float>();
+    ASSERT_EQ(dst.dtype, DType::f64);
+    convert.operator()<double>();
+  }
   Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f64) {
-    Tensor t(*device->pool, shape, dtype);
-    if (dtype == DType::i32) {
-      const std::vector<std::int32_t> v(values.begin(), values.end());
-      device->upload(t, v.data());
-    } else if (dtype == DType::f32) {
-      const std::vector<float> v(values.begin(), values.end());
-      device->upload(t, v.data());
-    } else {
-      EXPECT_EQ(dtype, DType::f64);
-      device->upload(t, values.data());
-    }
+    const Tensor t(*device->pool, shape, dtype);
+    upload(t, values);
     return t;
   }
   std::vector<double> host(const TensorView& t) { return to_host(*device, t); }
