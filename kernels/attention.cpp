@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention_check.h"
+#include "kernels/cpu.h"
 
 namespace weft {
 namespace {
@@ -259,13 +260,15 @@ void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
     out[c] = static_cast<T>(sum == 0 ? W(0) : y[static_cast<std::size_t>(c)] / sum);
 }
 
-// Calls task(map, b, h, rank) for every (batch, head) and every rank below the largest number of tiles.
+int64_t elements_of(const HeadsView& x) { return x.batch * x.time * x.heads * x.size; }
+
+// Calls task(map, b, h, rank) for every (batch, head) of q and every rank below the largest number of tiles.
 template <class F>
-void for_each_tile(const AttentionMaps& maps, int64_t batch, int64_t heads, int32_t tiles, F&& task) {
-#pragma omp parallel for collapse(3) schedule(dynamic)
-  for (int64_t b = 0; b < batch; ++b)
+void for_each_tile(const AttentionMaps& maps, const HeadsView& q, int32_t tiles, F&& task) {
+#pragma omp parallel for collapse(3) schedule(dynamic) if (elements_of(q) > kParallelElements)
+  for (int64_t b = 0; b < q.batch; ++b)
     for (int32_t rank = 0; rank < tiles; ++rank)
-      for (int64_t h = 0; h < heads; ++h) task(maps.maps[maps.group_of_head[h]], b, h, rank);
+      for (int64_t h = 0; h < q.heads; ++h) task(maps.maps[maps.group_of_head[h]], b, h, rank);
 }
 
 }  // namespace
@@ -273,7 +276,7 @@ void for_each_tile(const AttentionMaps& maps, int64_t batch, int64_t heads, int3
 void run(CpuQueue&, const AttentionForward& f) {
   check(f);
   dispatch_float(f.q.dtype, [&]<class T>() {
-    for_each_tile(f.maps, f.q.batch, f.q.heads, f.maps.query_tiles,
+    for_each_tile(f.maps, f.q, f.maps.query_tiles,
                   [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
                     if (rank < map.query_tiles) forward_tile<T>(f, map, b, h, map.row_schedule[rank]);
                   });
@@ -283,24 +286,23 @@ void run(CpuQueue&, const AttentionForward& f) {
 void run(CpuQueue&, const AttentionBackward& g) {
   check(g);
   dispatch_float(g.q.dtype, [&]<class T>() {
-#pragma omp parallel for collapse(2)
+#pragma omp parallel for collapse(2) if (elements_of(g.y) > kParallelElements)
     for (int64_t b = 0; b < g.q.batch; ++b)
       for (int64_t h = 0; h < g.q.heads; ++h) write_delta<T>(g, b, h);
-    for_each_tile(g.maps, g.q.batch, g.q.heads, g.maps.query_tiles,
+    for_each_tile(g.maps, g.q, g.maps.query_tiles,
                   [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
                     if (rank < map.query_tiles) backward_row<T>(g, map, b, h, map.row_schedule[rank]);
                   });
-    for_each_tile(g.maps, g.q.batch, g.q.heads, g.maps.key_tiles,
-                  [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
-                    if (rank < map.key_tiles) backward_column<T>(g, map, b, h, map.col_schedule[rank]);
-                  });
+    for_each_tile(g.maps, g.q, g.maps.key_tiles, [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
+      if (rank < map.key_tiles) backward_column<T>(g, map, b, h, map.col_schedule[rank]);
+    });
   });
 }
 
 void run(CpuQueue&, const AttentionDecode& d) {
   check(d);
   dispatch_float(d.q.dtype, [&]<class T>() {
-#pragma omp parallel for collapse(2)
+#pragma omp parallel for collapse(2) if (elements_of(d.k) > kParallelElements)
     for (int64_t b = 0; b < d.q.batch; ++b)
       for (int64_t h = 0; h < d.q.heads; ++h) decode_row<T>(d, b, h);
   });

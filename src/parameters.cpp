@@ -33,7 +33,7 @@ double normal_at(std::uint64_t seed, std::uint32_t number, std::int64_t e) {
 
 template <class T>
 void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (p.size > 10000)
   for (std::int64_t e = 0; e < p.size; ++e) {
     out[e] = static_cast<T>(p.init.std > 0 ? p.init.std * normal_at(seed, number, e) : p.init.value);
   }
