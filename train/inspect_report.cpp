@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <iomanip>
 #include <map>
+#include <numeric>
 #include <ostream>
 
 #include "models/model.h"
@@ -23,20 +25,47 @@ std::string decimals(double value, int digits) {
   return out.str();
 }
 
-void print_parameters(const ParameterStore& store, std::ostream& out) {
-  std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
-  std::int64_t total = 0, decayed = 0;
+// Parameters whose names differ in one number only, and that have one shape.
+struct ParameterGroup {
+  std::string before, after;  // of the number
+  std::vector<std::int64_t> numbers;
+  Shape shape;
+  std::string name() const { return before + numbers_text(numbers) + after; }
+};
+
+std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
+  std::vector<ParameterGroup> groups;
   for (const ParamInfo& info : store.params()) {
-    std::string shape;
-    std::int64_t size = 1;
-    for (const std::int64_t extent : info.shape) {
-      shape += (shape.empty() ? "" : " x ") + std::to_string(extent);
-      size *= extent;
-    }
-    total += size;
-    if (info.decay) decayed += size;
-    rows.push_back({info.name, shape, grouped_digits(size)});
+    const std::size_t first = std::min(info.name.find_first_of("0123456789"), info.name.size());
+    const std::size_t end = std::min(info.name.find_first_not_of("0123456789", first), info.name.size());
+    const std::string before = info.name.substr(0, first), after = info.name.substr(end);
+    const auto like = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& group) {
+      return group.before == before && group.after == after && group.shape == info.shape;
+    });
+    ParameterGroup& group =
+        like != groups.end() ? *like : groups.emplace_back(ParameterGroup{before, after, {}, {}});
+    group.shape = info.shape;
+    if (end > first) group.numbers.push_back(std::stoll(info.name.substr(first, end - first)));
   }
+  return groups;
+}
+
+void print_parameters(const ParameterStore& store, std::ostream& out) {
+  std::int64_t total = 0, decayed = 0;
+  std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
+  for (const ParameterGroup& group : parameter_groups(store)) {
+    std::string shape;
+    auto count = static_cast<std::int64_t>(std::max<std::size_t>(group.numbers.size(), 1));
+    for (const std::int64_t extent : group.shape) {
+      shape += str(shape.empty() ? "" : " x ", extent);
+      count *= extent;
+    }
+    total += count;
+    rows.push_back({group.name(), shape, grouped_digits(count)});
+  }
+  for (const ParamInfo& info : store.params())
+    if (info.decay)
+      decayed += std::accumulate(info.shape.begin(), info.shape.end(), std::int64_t{1}, std::multiplies<>());
   rows.push_back({"all", "", grouped_digits(total)});
   rows.push_back({"with weight decay", "", grouped_digits(decayed)});
   out << text_table(rows, 2);
