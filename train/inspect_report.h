@@ -2,6 +2,7 @@
 // The program `inspect`: what a config means, before anything is trained.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
