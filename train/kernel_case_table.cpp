@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT
+// Every kernel once: a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), a realistic one to time
+// (the 12,288-token model of width 512, four sequences). A new kernel gets a builder and a line in each list
+// it needs.
+#include <algorithm>
+
+#include "kernels/adamw.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/layernorm.h"
+#include "kernels/linear.h"
+#include "kernels/pointwise.h"
+#include "kernels/reduce.h"
+#include "train/kernel_case_attention.h"
+#include "train/kernel_cases.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
+
+using Build = std::function<void(CaseRun&)>;
+
+Build layernorm_forward(std::int64_t n, std::int64_t c) {
+  return [=](CaseRun& r) {
+    LayerNormForward k;
+    k.y = r.output("y", {n, c}, r.type());
+    k.mean = r.output("mean", {n}, r.wide_type());
+    k.rstd = r.output("rstd", {n}, r.wide_type());
+    k.x = r.input({n, c}, 2, 0.5);
+    k.w = r.wide_input({c}, 0.3, 1);
+    k.b = r.wide_input({c});
+    r.kernel(k);
+  };
+}
+
+Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with_parameters) {
+  return [=](CaseRun& r) {
+    LayerNormBackward k;
+    if (with_dx) k.dx = r.gradient("dx", {n, c});
+    if (with_parameters) k.dw = r.wide_gradient("dw", {c});
+    if (with_parameters) k.db = r.wide_gradient("db", {c});
+    k.dy = r.input({n, c});
+    k.x = r.input({n, c}, 2, 0.5);
+    k.mean = r.wide_input({n}, 0.1, 0.5);
+    k.rstd = r.wide_input({n}, 0.05, 0.5);
+    k.w = r.wide_input({c}, 0.3, 1);
+    r.kernel(k);
+  };
+}
+
+Build linear_forward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias, bool batch_invariant) {
+  return [=](CaseRun& r) {
+    LinearForward k;
+    k.y = r.output("y", {n, m}, r.type());
+    k.x = r.input({n, k_size});
+    k.w = r.input({m, k_size}, 0.1);
+    if (bias) k.b = r.input({m});
+    k.batch_invariant = batch_invariant;
+    r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
+  };
+}
+
+Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool dx, bool dw) {
+  return [=](CaseRun& r) {
+    LinearBackward k;
+    if (dx) k.dx = r.gradient("dx", {n, k_size});
+    if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
+    if (dw) k.db = r.wide_gradient("db", {m});
+    k.dy = r.input({n, m});
+    k.x = r.input({n, k_size});
+    k.w = r.input({m, k_size}, 0.1);
+    r.kernel(k, (dx ? 2.0 : 0.0) * static_cast<double>(n * k_size * m) +
+                    (dw ? 2.0 : 0.0) * static_cast<double>(n * k_size * m));
+  };
+}
+
+Build gelu_forward(std::int64_t n) {
+  return [=](CaseRun& r) { r.kernel(GeluForward{r.output("y", {n}, r.type()), r.input({n}, 3)}); };
+}
+
+Build gelu_backward(std::int64_t n) {
+  return [=](CaseRun& r) { r.kernel(GeluBackward{r.gradient("dx", {n}), r.input({n}), r.input({n}, 3)}); };
+}
+
+Build dropout(std::int64_t n, double p, bool with_x) {
+  return [=](CaseRun& r) {
+    Dropout k;
+    k.y = r.gradient("y", {n});
+    if (with_x) k.x = r.input({n});
+    k.h = r.input({n});
+    k.p = p;
+    k.site = 3;
+    k.step = r.step();
+    r.kernel(k);
+  };
+}
+
+Build add(std::int64_t n) {
+  return [=](CaseRun& r) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); };
+}
+
+Build cast(std::int64_t n, bool to_wide) {
+  return [=](CaseRun& r) {
+    if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
+    if (!to_wide) r.kernel(Cast{r.output("y", {n}, r.type()), r.wide_input({n})});
+  };
+}
+
+// Position axes as the paper's text model has them: t / stride and t % stride.
+Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
+                        std::int64_t first, std::int64_t count) {
+  return [=](CaseRun& r) {
+    EmbeddingForward k;
+    k.y = r.output("y", {b, count, c}, r.type());
+    k.tokens = r.integers({b, t}, 0, v - 1);
+    k.first = first;
+    k.table = r.input({v, c});
+    k.start = r.input({c});
+    if (stride > 0) {
+      k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
+      k.axis[1] = {r.input({stride, c}), 1};
+      k.axes = 2;
+    }
+    r.kernel(k);
+  };
+}
+
+Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
+                         std::int64_t stride) {
+  return [=](CaseRun& r) {
+    EmbeddingBackward k;
+    k.dtable = r.wide_gradient("dtable", {v, c});
+    k.dstart = r.wide_gradient("dstart", {c});
+    if (stride > 0) {
+      k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
+      k.divisor[0] = stride;
+      k.daxis[1] = r.wide_gradient("daxis 1", {stride, c});
+      k.daxis[2] = r.wide_gradient("daxis 2", {3, c});
+      k.divisor[2] = 2;
+      k.axes = 3;
+    }
+    k.dy = r.input({b, t, c});
+    k.tokens = r.integers({b, t}, 0, v - 1);
+    r.kernel(k);
+  };
+}
+
+Build cross_entropy_forward(std::int64_t n, std::int64_t v) {
+  return [=](CaseRun& r) {
+    CrossEntropyForward k;
+    k.loss = r.output("loss", {n}, r.wide_type());
+    k.lse = r.output("lse", {n}, r.wide_type());
+    k.logits = r.input({n, v}, 3);
+    k.targets = r.integers({n}, -1, v - 1);
+    r.kernel(k);
+  };
+}
+
+Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
+  return [=](CaseRun& r) {
+    CrossEntropyBackward k;
+    k.dlogits = r.gradient("dlogits", {n, v});
+    k.dloss = r.wide_input({n});
+    k.lse = r.wide_input({n}, 0.1, std::log(static_cast<double>(v)) + 4);
+    k.logits = r.input({n, v}, 3);
+    k.targets = r.integers({n}, -1, v - 1);
+    r.kernel(k);
+  };
+}
+
+Build mean_forward(std::int64_t n) {
+  return [=](CaseRun& r) {
+    r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
+  };
+}
+
+Build mean_backward(std::int64_t n, bool with_dy) {
+  return [=](CaseRun& r) {
+    MeanBackward k;
+    k.dx = r.wide_gradient("dx", {n});
+    if (with_dy) k.dy = r.wide_input({1});
+    k.step = r.step();
+    r.kernel(k);
+  };
+}
+
+Build clip_coefficient(std::int64_t n, double clip) {
+  return [=](CaseRun& r) {
+    r.kernel(ClipCoefficient{r.results(0, true), r.wide_input({n}), r.step(), clip});
+  };
+}
+
+Build count_non_finite(std::int64_t n, bool clean) {
+  return [=](CaseRun& r) {
+    CountNonFinite k;
+    k.count = r.output("count", {1}, DType::i32);
+    std::vector<double> values(static_cast<std::size_t>(n), 1.5);
+    for (std::size_t i = 0; !clean && i < values.size(); i += 7) values[i] = i % 2 ? INFINITY : NAN;
+    k.x = r.input_of({n}, r.type(), values);
+    r.kernel(k);
+  };
+}
+
+Build adamw_update(std::int64_t n, std::int64_t decayed, bool ema, float update_scale) {
+  return [=](CaseRun& r) {
+    AdamWUpdate k;
+    k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
+    k.m = r.updated("m", {n}, r.wide_type(), 0.1, 0);
+    k.v = r.updated("v", {n}, r.wide_type(), 0.05, 0.3);
+    if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
+    k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
+    k.gradients = r.wide_input({n});
+    k.decayed = decayed;
+    k.step = r.step();
+    k.results = r.results(update_scale, false);
+    r.kernel(k);
+  };
+}
+
+class Table {
+ public:
+  template <class Kernel, class... Sizes>
+  void add(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), false, std::move(build)});
+  }
+  template <class Kernel, class... Sizes>
+  void time(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), true, std::move(build)});
+  }
+  std::vector<KernelCase> cases_;
+};
+
+void add_rows(Table& t) {
+  for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
+    const std::int64_t n = c == 512 ? 4301 : c % 32 + 1;
+    t.add<LayerNormForward>(layernorm_forward(n, c), "N ", n, ", C ", c);
+    t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), "N ", n, ", C ", c);
+  }
+  t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), "N 33, C 65, dx alone");
+  t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), "N 1025, C 72, dw and db alone");
+  t.time<LayerNormForward>(layernorm_forward(kTokens, 512), "N ", kTokens, ", C 512");
+  t.time<LayerNormBackward>(layernorm_backward(kTokens, 512, true, true), "N ", kTokens, ", C 512");
+  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007}) {
+    const std::int64_t n = v % 32 + 1;
+    t.add<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
+    t.add<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
+  }
+  for (const std::int64_t v : {256, 65536}) {
+    const std::int64_t n = v == 256 ? kTokens : 4096;
+    t.time<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
+    t.time<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
+  }
+}
+
+void add_linear(Table& t) {
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},       {1, 33, 31},  {31, 32, 33}, {33, 31, 65},
+                                       {64, 64, 64},    {65, 72, 63}, {129, 40, 8}, {7, 520, 257},
+                                       {300, 128, 384}, {2, 1000, 1}, {1, 8, 256},  {63, 264, 16},
+                                       {8, 512, 128},   {9, 256, 130}};
+  for (const auto& [n, k, m] : sizes) {
+    const std::string text = str("N ", n, ", K ", k, ", M ", m);
+    t.add<LinearForward>(linear_forward(n, k, m, true, false), text);
+    t.add<LinearForward>(linear_forward(n, k, m, false, false), text, ", no bias");
+    t.add<LinearForward>(linear_forward(n, k, m, true, true), text, ", batch invariant");
+    t.add<LinearBackward>(linear_backward(n, k, m, true, true), text);
+  }
+  t.add<LinearBackward>(linear_backward(33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
+  t.add<LinearBackward>(linear_backward(5000, 40, 24, false, true), "N 5000, K 40, M 24, dw and db alone");
+  constexpr std::int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
+  for (const auto& [k, m] : shapes) {
+    const std::string text = str("N ", kTokens, ", K ", k, ", M ", m);
+    t.time<LinearForward>(linear_forward(kTokens, k, m, true, false), text);
+    t.time<LinearBackward>(linear_backward(kTokens, k, m, true, false), text, ", dx");
+    t.time<LinearBackward>(linear_backward(kTokens, k, m, false, true), text, ", dw and db");
+  }
+  t.time<LinearForward>(linear_forward(64, 512, 2048, true, true), "N 64, K 512, M 2048, batch invariant");
+}
+
+void add_elementwise(Table& t) {
+  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+    t.add<GeluForward>(gelu_forward(n), n, " elements");
+    t.add<GeluBackward>(gelu_backward(n), n, " elements");
+    t.add<Dropout>(dropout(n, 0.4, true), n, " elements, p 0.4, residual");
+    t.add<Dropout>(dropout(n, 0.1, false), n, " elements, p 0.1");
+    t.add<Dropout>(dropout(n, 0, true), n, " elements, p 0, residual");
+    t.add<Add>(add(n), n, " elements");
+    t.add<Cast>(cast(n, true), n, " elements, to the wide type");
+    t.add<Cast>(cast(n, false), n, " elements, from the wide type");
+    t.add<MeanForward>(mean_forward(n), n, " elements");
+    t.add<MeanBackward>(mean_backward(n, true), n, " elements");
+    t.add<MeanBackward>(mean_backward(n, false), n, " elements, of the objective");
+    t.add<ClipCoefficient>(clip_coefficient(n, 1), n, " elements, clip 1");
+    t.add<ClipCoefficient>(clip_coefficient(n, 0), n, " elements, no clip");
+    t.add<ClipCoefficient>(clip_coefficient(n, 1e6), n, " elements, within clip");
+    t.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
+    t.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
+    t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
+    t.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
+    t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
+  }
+  constexpr std::int64_t hidden = kTokens * 2048, residual = kTokens * 512, parameters = 95'000'000;
+  t.time<GeluForward>(gelu_forward(hidden), hidden, " elements");
+  t.time<GeluBackward>(gelu_backward(hidden), hidden, " elements");
+  t.time<Dropout>(dropout(residual, 0.4, true), residual, " elements, p 0.4, residual");
+  t.time<Add>(add(residual), residual, " elements");
+  t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
+  t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
+  t.time<MeanBackward>(mean_backward(kTokens, false), kTokens, " elements");
+  t.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
+  t.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
+  t.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
+}
+
+void add_embedding(Table& t) {
+  constexpr std::int64_t sizes[][5] = {{1, 1, 5, 8, 0},        {2, 33, 1, 7, 0},     {3, 65, 31, 33, 8},
+                                       {1, 2, 256, 32, 1},     {2, 130, 3, 264, 16}, {4, 257, 65, 24, 5},
+                                       {2, 700, 256, 520, 32}, {3, 2, 7, 9, 2},      {1, 4000, 2, 16, 64}};
+  for (const auto& [b, n, v, c, stride] : sizes) {
+    const std::string text = str("B ", b, ", T ", n, ", V ", v, ", C ", c, ", stride ", stride);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n, 1), text, ", last row");
+    t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride), text);
+  }
+  t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
+                           "B 4, T 12288, V 256, C 512, stride 128");
+  t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128),
+                            "B 4, T 12288, V 256, C 512, stride 128");
+}
+
+}  // namespace
+
+const std::vector<KernelCase>& kernel_cases() {
+  static const std::vector<KernelCase> cases = [] {
+    Table t;
+    add_rows(t);
+    add_linear(t);
+    add_elementwise(t);
+    add_embedding(t);
+    add_attention_cases(t.cases_);
+    return t.cases_;
+  }();
+  return cases;
+}
+
+}  // namespace weft
