@@ -13,6 +13,7 @@
 #include "kernels/pointwise.h"
 #include "src/device.h"
 #include "src/tape.h"
+#include "tests/testing.h"
 
 namespace weft {
 
@@ -60,29 +61,10 @@ struct Engine {
   std::vector<double> host(const TensorView& t) { return to_host(*device, t); }
 };
 
-inline std::vector<double> normals(std::int64_t count, unsigned seed, double std = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal(0, std);
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (double& v : values) v = normal(random);
-  return values;
-}
-
 inline std::int64_t elements(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t extent : shape) n *= extent;
   return n;
-}
-
-inline void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
-                        const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  double top = 0;
-  for (const double w : want) top = std::max(top, std::abs(w));
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_LE(std::abs(got[i] - want[i]), relative * std::max(top, 1e-3))
-        << what << ", element " << i << ": " << got[i] << " for " << want[i];
-  }
 }
 
 // An op of f64 inputs. With a random weight w on each output, compares d(sum w y)/dx as the tape has it with

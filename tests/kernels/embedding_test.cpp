@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// Embeddings: the shift by one, positions in mixed radix, gradients.
+#include "kernels/embedding.h"
+
+#include "tests/testing.h"
+
+namespace weft {
+namespace {
+
+CpuQueue queue;
+
+// Two sequences of five tokens out of four; positions as (p / 3, p % 3).
+struct Data {
+  static constexpr std::int64_t b = 2, t = 5, v = 4, c = 3;
+  std::vector<std::int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
+  std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
+                      inner = normals(3 * c, 4);
+  std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
+  std::vector<double> dtable = normals(v * c, 6), dstart = normals(c, 7), douter = normals(2 * c, 8),
+                      dinner = normals(3 * c, 9);
+
+  EmbeddingForward forward() {
+    EmbeddingForward k;
+    k.y = view_of(y, {b, t, c});
+    k.tokens = view_of(tokens, {b, t});
+    k.table = view_of(table, {v, c});
+    k.start = view_of(start, {c});
+    k.axis[0] = {view_of(outer, {2, c}), 3};
+    k.axis[1] = {view_of(inner, {3, c}), 1};
+    k.axes = 2;
+    return k;
+  }
+  EmbeddingBackward backward(bool accumulate) {
+    EmbeddingBackward k;
+    k.dtable = {view_of(dtable, {v, c}), accumulate};
+    k.dstart = {view_of(dstart, {c}), accumulate};
+    k.daxis[0] = {view_of(douter, {2, c}), accumulate};
+    k.daxis[1] = {view_of(dinner, {3, c}), accumulate};
+    k.divisor[0] = 3;
+    k.axes = 2;
+    k.dy = view_of(dy, {b, t, c});
+    k.tokens = view_of(tokens, {b, t});
+    return k;
+  }
+};
+
+TEST(Embedding, RowTIsTheTokenBefore) {
+  Data d;
+  run(queue, d.forward());
+  for (std::int64_t col = 0; col < d.c; ++col) {
+    EXPECT_EQ(d.y[col], d.start[col]);
+    EXPECT_EQ(d.y[(d.t + 0) * d.c + col], d.start[col]);
+    // Row 4 of sequence 0: token 3 (which is 1) at position 3 = (1, 0).
+    EXPECT_NEAR(d.y[4 * d.c + col], d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col], 1e-15);
+    // Row 3 of sequence 1: token 2 (which is 0) at position 2 = (0, 2).
+    EXPECT_NEAR(d.y[(d.t + 3) * d.c + col], d.table[col] + d.outer[col] + d.inner[2 * d.c + col], 1e-15);
+  }
+}
+
+TEST(Embedding, OneRowAtATimeIsTheWhole) {
+  Data d;
+  run(queue, d.forward());
+  for (std::int64_t row = 0; row < d.t; ++row) {
+    std::vector<double> one(static_cast<std::size_t>(d.b * d.c));
+    EmbeddingForward k = d.forward();
+    k.y = view_of(one, {d.b, 1, d.c});
+    k.first = row;
+    run(queue, k);
+    for (std::int64_t b = 0; b < d.b; ++b) {
+      for (std::int64_t col = 0; col < d.c; ++col)
+        EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
+    }
+  }
+}
+
+TEST(Embedding, BackwardIsTheGradient) {
+  Data d;
+  run(queue, d.backward(false));
+  const auto objective = [&] {
+    run(queue, d.forward());
+    return inner_product(d.y, d.dy);
+  };
+  expect_gradient(d.table, d.dtable, objective, "dtable");
+  expect_gradient(d.start, d.dstart, objective, "dstart");
+  expect_gradient(d.outer, d.douter, objective, "outer positions");
+  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+  EXPECT_EQ(std::vector<double>(d.dtable.begin() + 6, d.dtable.begin() + 9), std::vector<double>(3, 0.0))
+      << "token 2 is last";
+}
+
+TEST(Embedding, BackwardAddsWhenAsked) {
+  Data stored, added;
+  const std::vector<double> before = added.dtable;
+  run(queue, stored.backward(false));
+  run(queue, added.backward(true));
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_NEAR(added.dtable[i], before[i] + stored.dtable[i], 1e-14);
+}
+
+TEST(Embedding, RowsPastTheEndAreAnError) {
+  Data d;
+  EmbeddingForward k = d.forward();
+  k.first = 2;
+  EXPECT_THROW(run(queue, k), Error);
+}
+
+}  // namespace
+}  // namespace weft
