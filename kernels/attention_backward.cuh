@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// Backward attention on tensor cores, in two walks without atomics: dQ by rows; dK and dV by columns, with
+// everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
+#pragma once
+
+#include "kernels/attention_fragments.cuh"
+#include "kernels/attention_launch.cuh"
+#include "kernels/attention_walk.cuh"
+
+namespace weft::attention {
+
+// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
+// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold.
+template <int Dqk, int Dv>
+struct BackwardShape {
+  static constexpr bool kSmall = Dqk <= 64 && Dv <= 64;
+  static constexpr int kTiles = kSmall ? 2 : 1, M = kSmall ? 2 : 1, N = 32, kBlocks = 2;
+  static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
+};
+
+// ---- dQ
+// ------------------------------------------------------------------------------------------------------------
+template <int Dqk, int Dv>
+struct RowsMemory {
+  static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
+  using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
+  static constexpr int kQueries = 0, kGradients = kTiles * kTile * Dqk * 2,
+                       kStream = kGradients + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
+  static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
+};
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g) {
+  using Shape = BackwardShape<Dqk, Dv>;
+  using Memory = RowsMemory<Dqk, Dv>;
+  constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
+  extern __shared__ __align__(128) char shared[];
+  __shared__ Task<kTiles> task;
+  const Place place(g.q);
+  if (threadIdx.x == 0) {
+    const std::int64_t row = (static_cast<std::int64_t>(place.b) * g.q.heads + place.h) * g.q.time;
+    task.set(Direction::rows(g.maps.maps[g.maps.group_of_head[place.h]]), place.rank,
+             Rows::of(g.k, place.b, place.h), Rows::of(g.v, place.b, place.h),
+             static_cast<const float*>(g.lse.data) + row, static_cast<const float*>(g.delta.data) + row);
+  }
+  __syncthreads();
+  if (task.empty()) return;
+  const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
+
+  const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
+                      gradients = memory + Memory::kGradients;
+  const auto position = [&](int row) { return task.position(row); };
+  gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(g.q, place.b, place.h), position);
+  gather_rows<Dv, kThreads, kTiles * kTile>(gradients, Rows::of(g.dy, place.b, place.h), position);
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task);
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+  float lse[M][2], delta[M][2];
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = task.position(first_row + m * 16 + half * 8 + threadIdx.x % 32 / 4);
+      lse[m][half] = t < 0 ? 0.0f : task.lse[t] * kLog2E;
+      delta[m][half] = t < 0 ? 0.0f : task.delta[t];
+    }
+
+  Sums<M, Dqk> dq;
+  dq.clear();
+  for (stream.begin(); !stream.done(); stream.advance()) {
+    stream.arrive();
+    const int mask = stream.mask(own);
+    if (mask == kSkip) continue;
+#pragma unroll 1
+    for (int first = 0; first < kTile; first += N) {
+      Sums<M, N> s, ds;
+      multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+      multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int n = 0; n < N / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            ds.c[m][n][i] =
+                exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) * (ds.c[m][n][i] - delta[m][i / 2]);
+      if (mask >= 0) apply_mask(ds, stream, first_row, first, 0.0f);
+      Fragments<M, N> f;
+      round_to_fragments<T>(f, ds);
+      multiply_add<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
+    }
+  }
+
+  float factor[M][2];
+  fill(factor, static_cast<float>(g.scale));
+  __syncthreads();
+  store_rows<T, M, Dqk>(shared + Memory::kStream, dq, factor, task, first_row,
+                        Rows::of(g.dq, place.b, place.h));
+}
+
+// ---- dK, dV
+// --------------------------------------------------------------------------------------------------------
+template <int Dqk, int Dv>
+struct ColumnsMemory {
+  static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
+  using Layout = StreamLayout<kTiles, Dqk, Dv, true>;
+  static constexpr int kKeys = 0, kValues = kTiles * kTile * Dqk * 2,
+                       kStream = kValues + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
+  static_assert(kTiles * kTile * (Dqk > Dv ? Dqk : Dv) * 2 <= Layout::kBytes,
+                "outputs are staged in the stream");
+};
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g) {
+  using Shape = BackwardShape<Dqk, Dv>;
+  using Memory = ColumnsMemory<Dqk, Dv>;
+  constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
+  extern __shared__ __align__(128) char shared[];
+  __shared__ Task<kTiles> task;
+  const Place place(g.q);
+  if (threadIdx.x == 0) {
+    const std::int64_t row = (static_cast<std::int64_t>(place.b) * g.q.heads + place.h) * g.q.time;
+    task.set(Direction::columns(g.maps.maps[g.maps.group_of_head[place.h]]), place.rank,
+             Rows::of(g.q, place.b, place.h), Rows::of(g.dy, place.b, place.h),
+             static_cast<const float*>(g.lse.data) + row, static_cast<const float*>(g.delta.data) + row);
+  }
+  __syncthreads();
+  if (task.empty()) return;
+  const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
+
+  const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
+                      values = memory + Memory::kValues;
+  const auto position = [&](int row) { return task.position(row); };
+  gather_rows<Dqk, kThreads, kTiles * kTile>(keys, Rows::of(g.k, place.b, place.h), position);
+  gather_rows<Dv, kThreads, kTiles * kTile>(values, Rows::of(g.v, place.b, place.h), position);
+  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task);
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+
+  Sums<M, Dqk> dk;
+  Sums<M, Dv> dv;
+  dk.clear();
+  dv.clear();
+  for (stream.begin(); !stream.done(); stream.advance()) {
+    stream.arrive();
+    const int mask = stream.mask(own);
+    if (mask == kSkip) continue;
+#pragma unroll 1
+    for (int first = 0; first < kTile; first += N) {
+      Sums<M, N> p, ds;
+      Fragments<M, N> f;
+      multiply_transposed<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n) {
+        const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
+        const float low = lse.x * kLog2E, high = lse.y * kLog2E;
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
+      }
+      if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
+      round_to_fragments<T>(f, p);
+      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
+      multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n) {
+        const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            ds.c[m][n][i] = p.c[m][n][i] * (ds.c[m][n][i] - (i % 2 ? delta.y : delta.x));
+      }
+      round_to_fragments<T>(f, ds);
+      multiply_add<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
+    }
+  }
+
+  float factor[M][2];
+  fill(factor, static_cast<float>(g.scale));
+  __syncthreads();
+  char* const staging = shared + Memory::kStream;
+  store_rows<T, M, Dqk>(staging, dk, factor, task, first_row, Rows::of(g.dk, place.b, place.h));
+  __syncthreads();
+  fill(factor, 1.0f);
+  store_rows<T, M, Dv>(staging, dv, factor, task, first_row, Rows::of(g.dv, place.b, place.h));
+}
+
+template <class T>
+void launch_backward(CudaQueue& queue, const AttentionBackward& g) {
+  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    using Shape = BackwardShape<Dqk, Dv>;
+    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.query_tiles, Shape::kTiles),
+          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g);
+    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.key_tiles, Shape::kTiles),
+          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g);
+  });
+}
+
+}  // namespace weft::attention

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// bf16 instantiations of the backward kernels.
+#include "kernels/attention_backward.cuh"
+
+namespace weft::attention {
+
+void backward_bf16(CudaQueue& queue, const AttentionBackward& g) { launch_backward<bf16>(queue, g); }
+
+}  // namespace weft::attention

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// bf16 instantiations of the forward kernel.
+#include "kernels/attention_forward.cuh"
+
+namespace weft::attention {
+
+void forward_bf16(CudaQueue& queue, const AttentionForward& f) { launch_forward<bf16>(queue, f); }
+
+}  // namespace weft::attention

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+// What the tensor-core attention kernels share: which tiles a block owns, the walk over the tiles of the
+// other side, and the two-stage stream that gathers their rows into shared memory while the tile before is
+// worked on.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/attention_mma.cuh"
+
+namespace weft::attention {
+
+inline constexpr int kEnd = 0x7fffffff;  // tile number: past the last
+inline constexpr int kSkip = -2;         // mask number: this tile is only in the other list
+
+// Rows of a (B, T, H, D) tensor of one (batch, head).
+struct Rows {
+  const char* base;
+  std::uint32_t stride;  // bytes from one position to the next
+  std::uint32_t chunks;  // 16-byte chunks of 8 elements in a row
+  __device__ static Rows of(const HeadsView& x, std::int64_t b, std::int64_t h) {
+    return {static_cast<const char*>(x.data) + (b * x.batch_stride + h * x.head_stride) * 2,
+            static_cast<std::uint32_t>(x.time_stride * 2), static_cast<std::uint32_t>(x.size / 8)};
+  }
+  __device__ const char* at(int position, std::uint32_t chunk) const {
+    return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(max(position, 0))) * stride +
+           chunk * 16;
+  }
+};
+
+// One direction of a TileMap: the side whose tiles a block owns, and the side it walks over.
+struct Direction {
+  const std::int32_t *start, *tile, *mask, *schedule, *own_order, *other_order;
+  const std::uint64_t* masks;
+  int own_tiles;
+  __device__ static Direction rows(const TileMap& m) {
+    return {m.row_start,   m.row_tile,  m.row_mask, m.row_schedule,
+            m.query_order, m.key_order, m.masks,    m.query_tiles};
+  }
+  __device__ static Direction columns(const TileMap& m) {
+    return {m.col_start, m.col_tile,    m.col_mask,         m.col_schedule,
+            m.key_order, m.query_order, m.masks_transposed, m.key_tiles};
+  }
+};
+
+// Blocks are numbered (rank, batch, head), head fastest; rank 0 takes the longest walks.
+struct Place {
+  int b, h, rank;
+  __device__ explicit Place(const HeadsView& x) {
+    const unsigned heads = static_cast<unsigned>(x.heads), pairs = static_cast<unsigned>(x.batch) * heads;
+    const unsigned pair = blockIdx.x % pairs;
+    rank = static_cast<int>(blockIdx.x / pairs);
+    b = static_cast<int>(pair / heads);
+    h = static_cast<int>(pair % heads);
+  }
+};
+
+// What all threads of a block share about its work. It lies in shared memory and leaves the registers to the
+// sums. A block owns kTiles tiles that follow each other in the schedule: their walks are equally long and,
+// as the schedule keeps neighbours together, mostly the same.
+template <int kTiles>
+struct Task {
+  Direction direction;
+  int tile[kTiles];          // owned tiles, -1: none
+  Rows x, y;                 // gathered for the tiles of the walk
+  const float *lse, *delta;  // of this (batch, head)
+
+  __device__ void set(const Direction& d, int rank, const Rows& x_rows, const Rows& y_rows,
+                      const float* lse_row, const float* delta_row) {
+    direction = d;
+    for (int i = 0; i < kTiles; ++i)
+      tile[i] = rank * kTiles + i < d.own_tiles ? d.schedule[rank * kTiles + i] : -1;
+    x = x_rows;
+    y = y_rows;
+    lse = lse_row;
+    delta = delta_row;
+  }
+  __device__ bool empty() const { return tile[0] < 0; }
+  // Position in row `row` (0 .. kTiles * kTile - 1) of the block, -1: empty.
+  __device__ __forceinline__ int position(int row) const {
+    const int own = tile[row / kTile];
+    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kTile + row % kTile];
+  }
+};
+
+// Merges the ascending lists of the owned tiles.
+template <int kTiles>
+struct Step {
+  int tile, mask[kTiles];
+};
+template <int kTiles>
+class Walk {
+ public:
+  __device__ explicit Walk(const Task<kTiles>& task) : task_(task) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const int own = task.tile[i];
+      at_[i] = own < 0 ? 0 : task.direction.start[own];
+      left_[i] = own < 0 ? 0 : task.direction.start[own + 1] - at_[i];
+      front_[i] = left_[i] > 0 ? task.direction.tile[at_[i]] : kEnd;
+    }
+  }
+  // The tile that next() will give.
+  __device__ __forceinline__ int peek() const {
+    int tile = front_[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; ++i) tile = min(tile, front_[i]);
+    return tile;
+  }
+  __device__ __forceinline__ Step<kTiles> next() {
+    Step<kTiles> step;
+    step.tile = peek();
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      step.mask[i] = kSkip;
+      if (front_[i] == step.tile && step.tile != kEnd) {
+        step.mask[i] = task_.direction.mask[at_[i]];
+        front_[i] = --left_[i] > 0 ? task_.direction.tile[++at_[i]] : kEnd;
+      }
+    }
+    return step;
+  }
+
+ private:
+  const Task<kTiles>& task_;
+  int at_[kTiles], left_[kTiles], front_[kTiles];
+};
+
+// Starts copying kCount rows of P elements into a tile; position(row) < 0 gives zeros.
+template <int P, int kThreads, int kCount, class Position>
+__device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
+  constexpr int kChunks = P / 8;
+#pragma unroll
+  for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
+    const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
+    const int at = position(row);
+    copy_16_async(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
+  }
+}
+
+// Shared memory of a stream, in bytes, and what lies where.
+template <int kTiles, int Px, int Py, bool kScalars>
+struct StreamLayout {
+  static constexpr int kX = 0, kY = kTile * Px * 2, kMasks = kY + kTile * Py * 2,
+                       kSlots = kMasks + kTiles * kTile * 8, kLse = kSlots + kTile * 4,
+                       kDelta = kLse + (kScalars ? kTile * 4 : 0),
+                       kStage = kDelta + (kScalars ? kTile * 4 : 0), kBytes = 2 * kStage;
+};
+
+// The tiles of a walk, one after the other: two matrices x and y of kTile gathered rows (and two numbers for
+// each row), with the masks of the owned tiles. Two stages: while one is worked on, the other fills. Slots
+// are fetched one tile further ahead, as the addresses of the rows come from them.
+template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
+class Stream {
+ public:
+  using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
+
+  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task)
+      : shared_(shared), task_(task), walk_(task) {}
+
+  // Starts the first tile.
+  __device__ __forceinline__ void begin() {
+    current_ = walk_.next();
+    next_ = walk_.next();
+    fetch_slots(current_.tile, 0);
+    fetch_slots(next_.tile, 1);
+    wait_for_copies();
+    __syncthreads();
+    fetch(current_, 0);
+  }
+  __device__ bool done() const { return current_.tile == kEnd; }
+  // Waits for the current tile, and starts the one after it.
+  __device__ __forceinline__ void arrive() {
+    wait_for_copies();
+    __syncthreads();
+    fetch(next_, stage_ ^ 1);
+    fetch_slots(walk_.peek(), stage_);
+  }
+  __device__ __forceinline__ void advance() {
+    current_ = next_;
+    next_ = walk_.next();
+    stage_ ^= 1;
+  }
+
+  __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
+  __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
+  // Of owned tile `own`: kSkip, -1 (all pairs), or a mask, whose words mask_word() gives by row of the block.
+  __device__ int mask(int own) const {
+    int mask = current_.mask[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; ++i)
+      if (own == i) mask = current_.mask[i];
+    return mask;
+  }
+  __device__ std::uint64_t mask_word(int row) const {
+    std::uint64_t word;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
+    return word;
+  }
+  __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
+  __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
+
+ private:
+  __device__ std::uint32_t at(int stage, int offset) const {
+    return shared_ + stage * Layout::kStage + offset;
+  }
+  __device__ static float2 two_floats(std::uint32_t address) {
+    float2 r;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
+    return r;
+  }
+  __device__ int slot(int stage, int row) const {
+    int r;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
+    return r;
+  }
+  __device__ __forceinline__ void fetch_slots(int tile, int stage) {
+    if (tile != kEnd && threadIdx.x < kTile / 4)
+      copy_16_async(at(stage, Layout::kSlots) + threadIdx.x * 16,
+                    task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
+                    true);
+  }
+  __device__ __forceinline__ void fetch(const Step<kTiles>& step, int stage) {
+    if (step.tile == kEnd) return;
+    const auto position = [&](int row) { return slot(stage, row); };
+    gather_rows<Px, kThreads, kTile>(at(stage, Layout::kX), task_.x, position);
+    gather_rows<Py, kThreads, kTile>(at(stage, Layout::kY), task_.y, position);
+    const int item = threadIdx.x;
+    static_assert(kThreads >= kTile);
+    if constexpr (kScalars) {
+      if (item < kTile) {
+        const int t = slot(stage, item);
+        copy_4_async(at(stage, Layout::kLse) + item * 4, task_.lse + max(t, 0), t >= 0);
+        copy_4_async(at(stage, Layout::kDelta) + item * 4, task_.delta + max(t, 0), t >= 0);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+      if (step.mask[i] >= 0 && item < kTile / 2)
+        copy_16_async(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
+                      task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2,
+                      true);
+  }
+
+  std::uint32_t shared_;
+  const Task<kTiles>& task_;
+  Walk<kTiles> walk_;
+  Step<kTiles> current_, next_;
+  int stage_ = 0;
+};
+
+}  // namespace weft::attention
