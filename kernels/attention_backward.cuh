@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(g.q, place.b, place.h), position);
   gather_rows<Dv, kThreads, kTiles * kTile>(gradients, Rows::of(g.dy, place.b, place.h), position);
-  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task);
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[M][2], delta[M][2];
 #pragma unroll
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   dq.clear();
   for (stream.begin(); !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask(own);
+    const int mask = stream.mask();
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(keys, Rows::of(g.k, place.b, place.h), position);
   gather_rows<Dv, kThreads, kTiles * kTile>(values, Rows::of(g.v, place.b, place.h), position);
-  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task);
+  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task, own);
   const float scale = static_cast<float>(g.scale) * kLog2E;
 
   Sums<M, Dqk> dk;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   dv.clear();
   for (stream.begin(); !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask(own);
+    const int mask = stream.mask();
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
@@ -161,8 +161,6 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
             p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
       }
       if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
-      round_to_fragments<T>(f, p);
-      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
       multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
@@ -173,6 +171,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
           for (int i = 0; i < 4; ++i)
             ds.c[m][n][i] = p.c[m][n][i] * (ds.c[m][n][i] - (i % 2 ? delta.y : delta.x));
       }
+      round_to_fragments<T>(f, p);
+      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
       round_to_fragments<T>(f, ds);
       multiply_add<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
     }

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
   const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(f.q, place.b, place.h),
                                              [&](int row) { return task.position(row); });
-  Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task);
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
   OnlineSoftmax<M> softmax(static_cast<float>(f.scale) * kLog2E);
   Sums<M, Dv> y;
   y.clear();
@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
 
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask(own);
+    const int mask = stream.mask();
     if (mask == kSkip) continue;
-#pragma unroll
+#pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
       Sums<M, N> s;
       if constexpr (Shape::kQueriesInRegisters)

@@ -162,7 +162,7 @@ template <class T, int M, int N, int P>
 __device__ __forceinline__ void multiply_transposed(Sums<M, N>& c, std::uint32_t a_tile, int a_row,
                                                     std::uint32_t b_tile, int b_row) {
   c.clear();
-#pragma unroll
+#pragma unroll 2  // unrolled further, loads run so far ahead that sums are spilled
   for (int k = 0; k < P / 16; ++k) {
     std::uint32_t a[M][4];
 #pragma unroll

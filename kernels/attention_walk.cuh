@@ -60,9 +60,9 @@ struct Place {
 template <int kTiles>
 struct Task {
   Direction direction;
-  int tile[kTiles];          // owned tiles, -1: none
-  Rows x, y;                 // gathered for the tiles of the walk
-  const float *lse, *delta;  // of this (batch, head)
+  int tile[kTiles], end[kTiles];  // owned tiles (-1: none), ends of their lists
+  Rows x, y;                      // gathered for the tiles of the walk
+  const float *lse, *delta;       // of this (batch, head)
 
   __device__ void set(const Direction& d, int rank, const Rows& x_rows, const Rows& y_rows,
                       const float* lse_row, const float* delta_row) {
@@ -95,8 +95,7 @@ class Walk {
     for (int i = 0; i < kTiles; ++i) {
       const int own = task.tile[i];
       at_[i] = own < 0 ? 0 : task.direction.start[own];
-      left_[i] = own < 0 ? 0 : task.direction.start[own + 1] - at_[i];
-      front_[i] = left_[i] > 0 ? task.direction.tile[at_[i]] : kEnd;
+      front_[i] = at_[i] < task.end[i] ? task.direction.tile[at_[i]] : kEnd;
     }
   }
   // The tile that next() will give.
@@ -114,7 +113,7 @@ class Walk {
       step.mask[i] = kSkip;
       if (front_[i] == step.tile && step.tile != kEnd) {
         step.mask[i] = task_.direction.mask[at_[i]];
-        front_[i] = --left_[i] > 0 ? task_.direction.tile[++at_[i]] : kEnd;
+        front_[i] = ++at_[i] < task_.end[i] ? task_.direction.tile[at_[i]] : kEnd;
       }
     }
     return step;
@@ -122,7 +121,7 @@ class Walk {
 
  private:
   const Task<kTiles>& task_;
-  int at_[kTiles], left_[kTiles], front_[kTiles];
+  int at_[kTiles], front_[kTiles];
 };
 
 // Starts copying kCount rows of P elements into a tile; position(row) < 0 gives zeros.
@@ -154,20 +153,21 @@ class Stream {
  public:
   using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
 
-  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task)
-      : shared_(shared), task_(task), walk_(task) {}
+  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
+      : shared_(shared), task_(task), walk_(task), own_(own) {}
 
   // Starts the first tile.
   __device__ __forceinline__ void begin() {
-    current_ = walk_.next();
     next_ = walk_.next();
-    fetch_slots(current_.tile, 0);
-    fetch_slots(next_.tile, 1);
+    fetch_slots(next_.tile, 0);
+    fetch_slots(walk_.peek(), 1);
     wait_for_copies();
     __syncthreads();
-    fetch(current_, 0);
+    fetch(next_, 0);
+    stage_ = 1;
+    advance();
   }
-  __device__ bool done() const { return current_.tile == kEnd; }
+  __device__ bool done() const { return tile_ == kEnd; }
   // Waits for the current tile, and starts the one after it.
   __device__ __forceinline__ void arrive() {
     wait_for_copies();
@@ -176,21 +176,20 @@ class Stream {
     fetch_slots(walk_.peek(), stage_);
   }
   __device__ __forceinline__ void advance() {
-    current_ = next_;
+    tile_ = next_.tile;
+    mask_ = next_.mask[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; ++i)
+      if (own_ == i) mask_ = next_.mask[i];
     next_ = walk_.next();
     stage_ ^= 1;
   }
 
   __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
   __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
-  // Of owned tile `own`: kSkip, -1 (all pairs), or a mask, whose words mask_word() gives by row of the block.
-  __device__ int mask(int own) const {
-    int mask = current_.mask[0];
-#pragma unroll
-    for (int i = 1; i < kTiles; ++i)
-      if (own == i) mask = current_.mask[i];
-    return mask;
-  }
+  // Of the warp's own tile: kSkip, -1 (all pairs), or a mask, whose words mask_word() gives by row of the
+  // block.
+  __device__ int mask() const { return mask_; }
   __device__ std::uint64_t mask_word(int row) const {
     std::uint64_t word;
     asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
@@ -244,8 +243,8 @@ class Stream {
   std::uint32_t shared_;
   const Task<kTiles>& task_;
   Walk<kTiles> walk_;
-  Step<kTiles> current_, next_;
-  int stage_ = 0;
+  Step<kTiles> next_;
+  int own_, stage_, tile_, mask_;  // of the warp; of the current tile
 };
 
 }  // namespace weft::attention
