@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // bf16 instantiations of the backward kernels.
 #include "kernels/attention_backward.cuh"
+#include "kernels/attention_forms.h"
 
 namespace weft::attention {
 

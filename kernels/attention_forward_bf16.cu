@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bf16 instantiations of the forward kernel.
+#include "kernels/attention_forms.h"
 #include "kernels/attention_forward.cuh"
 
 namespace weft::attention {

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+// f16 instantiations of the backward kernels.
+#include "kernels/attention_backward.cuh"
+#include "kernels/attention_forms.h"
+
+namespace weft::attention {
+
+void backward_f16(CudaQueue& queue, const AttentionBackward& g) { launch_backward<f16>(queue, g); }
+
+}  // namespace weft::attention
