@@ -184,7 +184,7 @@ __device__ void online_softmax(float (&s)[kRowsOfThread][2], float scale, Attend
 }
 
 template <int P>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant__ AttentionForward f) {
+__global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_constant__ AttentionForward f) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + kRows * kPitch<P>, *v = k + kRows * kPitch<P>, *weights = v + kRows * kPitch<P>;
   const Place place(f.q);
@@ -228,7 +228,7 @@ __device__ float scalar(const TensorView& x, const Place& at, int position) {
 }
 
 template <int P>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     backward_rows_kernel(const __grid_constant__ AttentionBackward g) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *dy = q + kRows * kPitch<P>, *k = dy + kRows * kPitch<P>, *v = k + kRows * kPitch<P>,
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int P>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     backward_columns_kernel(const __grid_constant__ AttentionBackward g) {
   extern __shared__ __align__(128) float memory[];
   float *k = memory, *v = k + kRows * kPitch<P>, *q = v + kRows * kPitch<P>, *dy = q + kRows * kPitch<P>,

@@ -13,5 +13,7 @@ void forward_bf16(CudaQueue&, const AttentionForward&);
 void backward_f32(CudaQueue&, const AttentionBackward&);
 void backward_f16(CudaQueue&, const AttentionBackward&);
 void backward_bf16(CudaQueue&, const AttentionBackward&);
+// One form for all element types.
+void decode(CudaQueue&, const AttentionDecode&);
 
 }  // namespace weft::attention

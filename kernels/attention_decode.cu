@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Attention of one query per sequence. A block takes one (batch, head); its 64 groups of 8 lanes take every
+// 64th listed key, each with an online softmax of its own, and are merged in a fixed order, so that the
+// result for a sequence does not depend on how many there are.
+#include "kernels/attention_forms.h"
+#include "kernels/cuda.cuh"
+
+namespace weft::attention {
+namespace {
+
+constexpr int kWarps = 16, kLanes = 8, kGroups = kWarps * kWarp / kLanes, kMaxSize = 128;
+
+// The 16 elements of a row that a lane has: 8 from 8 * lane and 8 from 64 + 8 * lane; zeros beyond the true
+// size.
+template <class T>
+__device__ void load_part(float (&x)[2][8], const HeadsView& view, std::int64_t b, std::int64_t t,
+                          std::int64_t h) {
+  const T* row =
+      static_cast<const T*>(view.data) + b * view.batch_stride + t * view.time_stride + h * view.head_stride;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int first = half * 64 + threadIdx.x % kLanes * 8;
+    load(x[half], row + first, view.size - first, true);
+  }
+}
+
+// A softmax over some of the keys: sums relative to e^top.
+struct Partial {
+  float top = -INFINITY, sum = 0, y[2][8] = {};
+
+  __device__ void rescale(float to) {
+    const float shrink = top == to ? 1.0f : expf(top - to);
+    top = to;
+    sum *= shrink;
+    for (auto& half : y)
+      for (float& value : half) value *= shrink;
+  }
+  __device__ void add(float score, const float (&v)[2][8]) {
+    if (score > top) rescale(score);
+    const float p = expf(score - top);
+    sum += p;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) y[half][i] = fmaf(p, v[half][i], y[half][i]);
+  }
+  // Adds the partial of the lane whose number differs by `lanes`; both lanes get the same bits.
+  __device__ void merge_with_lane(int lanes) {
+    rescale(fmaxf(top, __shfl_xor_sync(kFullWarp, top, lanes)));
+    sum += __shfl_xor_sync(kFullWarp, sum, lanes);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) y[half][i] += __shfl_xor_sync(kFullWarp, y[half][i], lanes);
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
+  const std::int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
+  const int list = d.group_of_head[h], end = d.key_start[list + 1];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = threadIdx.x / kLanes;
+  const float scale = static_cast<float>(d.scale);
+  float q[2][8];
+  load_part<T>(q, d.q, b, 0, h);
+  Partial partial;
+  // `first` is the same for a warp, whose lanes exchange sums.
+  for (int first = d.key_start[list] + warp * (kWarp / kLanes); first < end; first += kGroups) {
+    const int at = first + group % (kWarp / kLanes), key = at < end ? d.keys[at] : d.keys[first];
+    float k[2][8], v[2][8], score = 0;
+    load_part<T>(k, d.k, b, key, h);
+    load_part<T>(v, d.v, b, key, h);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) score = fmaf(q[half][i], k[half][i], score);
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) score += __shfl_xor_sync(kFullWarp, score, lanes);
+    if (at < end) partial.add(score * scale, v);
+  }
+  partial.merge_with_lane(8);
+  partial.merge_with_lane(16);
+
+  __shared__ float top[kWarps], sum[kWarps], y[kWarps][kMaxSize];
+  if (lane < kLanes) {
+    top[warp] = partial.top;
+    sum[warp] = partial.sum;
+    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 8; ++i) y[warp][half * 64 + lane * 8 + i] = partial.y[half][i];
+  }
+  __syncthreads();
+  const int column = threadIdx.x;
+  if (column >= d.v.size) return;
+  float highest = top[0];
+  for (int w = 1; w < kWarps; ++w) highest = fmaxf(highest, top[w]);
+  float total = 0, value = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    const float weight = top[w] == highest ? 1.0f : expf(top[w] - highest);
+    total = fmaf(weight, sum[w], total);
+    value = fmaf(weight, y[w][column], value);
+  }
+  T* out = static_cast<T*>(d.y.data) + b * d.y.batch_stride + h * d.y.head_stride;
+  out[column] = from_float<T>(total == 0 ? 0.0f : value / total);
+}
+
+}  // namespace
+
+void decode(CudaQueue& queue, const AttentionDecode& d) {
+  const unsigned blocks = weft::blocks_for(d.q.batch * d.q.heads, 1);
+  if (blocks == 0) return;
+  dispatch_cuda(d.q.dtype,
+                [&]<class T>() { decode_kernel<T><<<blocks, kWarps * kWarp, 0, queue.stream>>>(d); });
+}
+
+}  // namespace weft::attention
