@@ -67,8 +67,10 @@ struct Task {
   __device__ void set(const Direction& d, int rank, const Rows& x_rows, const Rows& y_rows,
                       const float* lse_row, const float* delta_row) {
     direction = d;
-    for (int i = 0; i < kTiles; ++i)
+    for (int i = 0; i < kTiles; ++i) {
       tile[i] = rank * kTiles + i < d.own_tiles ? d.schedule[rank * kTiles + i] : -1;
+      end[i] = tile[i] < 0 ? 0 : d.start[tile[i] + 1];
+    }
     x = x_rows;
     y = y_rows;
     lse = lse_row;
