@@ -35,7 +35,7 @@ def spans(text):
 
 
 def is_path(word, folder, folders):
-    if not re.fullmatch(r"[\w.*/+-]+", word) or MADE.search(word) or word.startswith(("/", "-", "*.")):
+    if not re.fullmatch(r"[\w.*/+-]+", word) or MADE.search(word) or word.startswith(("/", "-", ".", "*.")):
         return False
     first = word.split("/")[0]
     return bool(EXTENSION.search(word)) or ("/" in word and {first, os.path.join(folder, first)} & folders)
