@@ -18,8 +18,8 @@ struct BackwardShape {
   static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
 };
 
-// ---- dQ
-// ------------------------------------------------------------------------------------------------------------
+// ---- dQ ----
+
 template <int Dqk, int Dv>
 struct RowsMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
@@ -67,15 +67,27 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 
   Sums<M, Dqk> dq;
   dq.clear();
-  for (stream.begin(); !stream.done(); stream.advance()) {
+  stream.begin();
+  Fragments<M, Shape::kSmall ? Dqk : 16> q;
+  Fragments<M, Shape::kSmall ? Dv : 16> dy;
+  if constexpr (Shape::kSmall) {
+    load_fragments<M, Dqk, Dqk>(q, queries, first_row / 16);
+    load_fragments<M, Dv, Dv>(dy, gradients, first_row / 16);
+  }
+  for (; !stream.done(); stream.advance()) {
     stream.arrive();
     const int mask = stream.mask();
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
       Sums<M, N> s, ds;
-      multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
-      multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+      if constexpr (Shape::kSmall) {
+        multiply_transposed<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+        multiply_transposed<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
+      } else {
+        multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+        multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+      }
 #pragma unroll
       for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -98,8 +110,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
                         Rows::of(g.dq, place.b, place.h));
 }
 
-// ---- dK, dV
-// --------------------------------------------------------------------------------------------------------
+// ---- dK, dV ----
+
 template <int Dqk, int Dv>
 struct ColumnsMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;

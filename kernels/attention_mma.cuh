@@ -13,8 +13,8 @@
 
 namespace weft::attention {
 
-// ---- instructions
-// --------------------------------------------------------------------------------------------------
+// ---- instructions ----
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -75,10 +75,10 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-// ---- tiles in shared memory
-// ---------------------------------------------------------------------------------------- A tile has rows of
-// P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so that the same chunk of 8
-// neighbouring rows lies in 8 different groups of banks.
+// ---- tiles in shared memory ----
+
+// A tile has rows of P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so that the
+// same chunk of 8 neighbouring rows lies in 8 different groups of banks.
 template <int P>
 __device__ constexpr std::uint32_t swizzle(std::uint32_t row) {
   return P == 32 ? (row >> 1) & 3 : row & 7;
@@ -98,9 +98,9 @@ __device__ __forceinline__ std::uint32_t lane_address(std::uint32_t tile, int bl
   return tile + block_row * (16 * P * 2) + in_block;
 }
 
-// ---- products of a warp
-// -------------------------------------------------------------------------------------------- M blocks of 16
-// rows by N columns, as C fragments.
+// ---- products of a warp ----
+
+// M blocks of 16 rows by N columns, as C fragments.
 template <int M, int N>
 struct Sums {
   float c[M][N / 8][4];
