@@ -29,6 +29,34 @@ struct RowsMemory {
   static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
 };
 
+// lse (in powers of two) and delta of a warp's rows g and g + 8.
+template <int M, int kTiles>
+__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2],
+                                             const Task<kTiles>& task, int first_row) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = task.position(first_row + m * 16 + half * 8 + threadIdx.x % 32 / 4);
+      lse[m][half] = t < 0 ? 0.0f : task.lse[t] * kLog2E;
+      delta[m][half] = t < 0 ? 0.0f : task.delta[t];
+    }
+}
+
+// dP into dS.
+template <int M, int N>
+__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& s, float scale,
+                                                const float (&lse)[M][2], const float (&delta)[M][2]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ds.c[m][n][i] =
+            exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) * (ds.c[m][n][i] - delta[m][i / 2]);
+}
+
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
     backward_rows_kernel(const __grid_constant__ AttentionBackward g) {
@@ -38,14 +66,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (threadIdx.x == 0) {
-    const std::int64_t row = (static_cast<std::int64_t>(place.b) * g.q.heads + place.h) * g.q.time;
-    task.set(Direction::rows(g.maps.maps[g.maps.group_of_head[place.h]]), place.rank,
-             Rows::of(g.k, place.b, place.h), Rows::of(g.v, place.b, place.h),
-             static_cast<const float*>(g.lse.data) + row, static_cast<const float*>(g.delta.data) + row);
-  }
-  __syncthreads();
-  if (task.empty()) return;
+  if (!take_task<Direction::rows>(task, place, g.maps, g.k, g.v, g.lse, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
@@ -56,14 +77,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[M][2], delta[M][2];
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int t = task.position(first_row + m * 16 + half * 8 + threadIdx.x % 32 / 4);
-      lse[m][half] = t < 0 ? 0.0f : task.lse[t] * kLog2E;
-      delta[m][half] = t < 0 ? 0.0f : task.delta[t];
-    }
+  load_scalars(lse, delta, task, first_row);
 
   Sums<M, Dqk> dq;
   dq.clear();
@@ -88,14 +102,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
         multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
         multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
       }
-#pragma unroll
-      for (int m = 0; m < M; ++m)
-#pragma unroll
-        for (int n = 0; n < N / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            ds.c[m][n][i] =
-                exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) * (ds.c[m][n][i] - delta[m][i / 2]);
+      score_gradients(ds, s, scale, lse, delta);
       if (mask >= 0) apply_mask(ds, stream, first_row, first, 0.0f);
       Fragments<M, N> f;
       round_to_fragments<T>(f, ds);
@@ -122,6 +129,35 @@ struct ColumnsMemory {
                 "outputs are staged in the stream");
 };
 
+// Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
+template <int M, int N, class Stream>
+__device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& stream, int first, float scale) {
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+    const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
+    const float low = lse.x * kLog2E, high = lse.y * kLog2E;
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
+  }
+}
+
+// Transposed dP into dS.
+template <int M, int N, class Stream>
+__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& p, const Stream& stream,
+                                                int first) {
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+    const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ds.c[m][n][i] = p.c[m][n][i] * (ds.c[m][n][i] - (i % 2 ? delta.y : delta.x));
+  }
+}
+
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
     backward_columns_kernel(const __grid_constant__ AttentionBackward g) {
@@ -131,14 +167,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (threadIdx.x == 0) {
-    const std::int64_t row = (static_cast<std::int64_t>(place.b) * g.q.heads + place.h) * g.q.time;
-    task.set(Direction::columns(g.maps.maps[g.maps.group_of_head[place.h]]), place.rank,
-             Rows::of(g.q, place.b, place.h), Rows::of(g.dy, place.b, place.h),
-             static_cast<const float*>(g.lse.data) + row, static_cast<const float*>(g.delta.data) + row);
-  }
-  __syncthreads();
-  if (task.empty()) return;
+  if (!take_task<Direction::columns>(task, place, g.maps, g.q, g.dy, g.lse, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
@@ -162,27 +191,10 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
       Sums<M, N> p, ds;
       Fragments<M, N> f;
       multiply_transposed<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
-#pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
-        const float low = lse.x * kLog2E, high = lse.y * kLog2E;
-#pragma unroll
-        for (int m = 0; m < M; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
-      }
+      probabilities(p, stream, first, scale);
       if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
       multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
-#pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
-#pragma unroll
-        for (int m = 0; m < M; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            ds.c[m][n][i] = p.c[m][n][i] * (ds.c[m][n][i] - (i % 2 ? delta.y : delta.x));
-      }
+      score_gradients(ds, p, stream, first);
       round_to_fragments<T>(f, p);
       multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
       round_to_fragments<T>(f, ds);

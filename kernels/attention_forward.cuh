@@ -90,11 +90,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(f.q);
-  if (threadIdx.x == 0)
-    task.set(Direction::rows(f.maps.maps[f.maps.group_of_head[place.h]]), place.rank,
-             Rows::of(f.k, place.b, place.h), Rows::of(f.v, place.b, place.h), nullptr, nullptr);
-  __syncthreads();
-  if (task.empty()) return;
+  if (!take_task<Direction::rows>(task, place, f.maps, f.k, f.v, f.lse, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
@@ -128,8 +124,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
   }
 
   float inverse[M][2];
-  float* lse =
-      static_cast<float*>(f.lse.data) + (static_cast<std::int64_t>(place.b) * f.q.heads + place.h) * f.q.time;
+  float* lse = static_cast<float*>(f.lse.data) + (place.b * f.q.heads + place.h) * f.q.time;
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll

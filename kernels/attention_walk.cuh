@@ -64,25 +64,36 @@ struct Task {
   Rows x, y;                      // gathered for the tiles of the walk
   const float *lse, *delta;       // of this (batch, head)
 
-  __device__ void set(const Direction& d, int rank, const Rows& x_rows, const Rows& y_rows,
-                      const float* lse_row, const float* delta_row) {
-    direction = d;
-    for (int i = 0; i < kTiles; ++i) {
-      tile[i] = rank * kTiles + i < d.own_tiles ? d.schedule[rank * kTiles + i] : -1;
-      end[i] = tile[i] < 0 ? 0 : d.start[tile[i] + 1];
-    }
-    x = x_rows;
-    y = y_rows;
-    lse = lse_row;
-    delta = delta_row;
-  }
-  __device__ bool empty() const { return tile[0] < 0; }
   // Position in row `row` (0 .. kTiles * kTile - 1) of the block, -1: empty.
   __device__ __forceinline__ int position(int row) const {
     const int own = tile[row / kTile];
     return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kTile + row % kTile];
   }
 };
+
+// Fills the task of the block, which all its threads call; false: there is no work left for it. kSide is
+// Direction::rows or Direction::columns, x and y what is gathered along the walk.
+template <auto kSide, int kTiles>
+__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const AttentionMaps& maps,
+                                          const HeadsView& x, const HeadsView& y, const TensorView& lse,
+                                          const TensorView& delta) {
+  if (threadIdx.x == 0) {
+    const Direction d = kSide(maps.maps[maps.group_of_head[at.h]]);
+    for (int i = 0; i < kTiles; ++i) {
+      const int rank = at.rank * kTiles + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
+      task.tile[i] = tile;
+      task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
+    }
+    const std::int64_t row = (at.b * x.heads + at.h) * x.time;
+    task.direction = d;
+    task.x = Rows::of(x, at.b, at.h);
+    task.y = Rows::of(y, at.b, at.h);
+    task.lse = static_cast<const float*>(lse.data) + row;
+    task.delta = static_cast<const float*>(delta.data) + row;
+  }
+  __syncthreads();
+  return task.tile[0] >= 0;
+}
 
 // Merges the ascending lists of the owned tiles.
 template <int kTiles>
