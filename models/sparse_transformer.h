@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// One residual block (eq. 11-12): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
+// One residual block (section 5.2): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
 struct ResidualBlock {
   LayerNorm attention_norm;
   Attention attention;
