@@ -3,6 +3,8 @@
 // and would hide the rest).
 #pragma once
 
+#include <random>
+
 #include "models/model.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"

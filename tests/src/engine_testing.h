@@ -3,14 +3,10 @@
 // differences.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <functional>
-#include <random>
+#include <memory>
 #include <vector>
 
-#include "kernels/pointwise.h"
 #include "src/device.h"
 #include "src/tape.h"
 #include "tests/testing.h"
@@ -43,15 +39,11 @@ struct Engine {
     return c;
   }
   void upload(const TensorView& dst, const std::vector<double>& values) {
-    const auto convert = [&]<class T>() {
-      const std::vector<T> v(values.begin(), values.end());
-      device->upload(dst, v.data());
-    };
     ASSERT_EQ(dst.size(), static_cast<std::int64_t>(values.size()));
-    if (dst.dtype == DType::i32) return convert.operator()<std::int32_t>();
-    if (dst.dtype == DType::f32) return convert.operator()<float>();
+    if (dst.dtype == DType::i32) return device->upload(dst, converted<std::int32_t>(values).data());
+    if (dst.dtype == DType::f32) return device->upload(dst, converted<float>(values).data());
     ASSERT_EQ(dst.dtype, DType::f64);
-    convert.operator()<double>();
+    device->upload(dst, values.data());
   }
   Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f64) {
     const Tensor t(*device->pool, shape, dtype);
@@ -93,10 +85,7 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
   const auto objective = [&] {
     std::vector<Var> fresh;
     const auto [once, twice] = run(nullptr, fresh);
-    const std::vector<double> y1 = engine.host(once.value), y2 = engine.host(twice.value);
-    double sum = 0;
-    for (std::size_t i = 0; i < y1.size(); ++i) sum += w1[i] * y1[i] + w2[i] * y2[i];
-    return sum;
+    return inner_product(w1, engine.host(once.value)) + inner_product(w2, engine.host(twice.value));
   };
   Tape tape;
   Ctx ctx = engine.ctx(&tape, training);
@@ -109,19 +98,8 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
   tape.run_backward(ctx);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     ASSERT_TRUE(inputs[i].slot->written) << "input " << i;
-    const std::vector<double> got = engine.host(inputs[i].slot->grad);
-    std::vector<double> want;
-    for (double& x : values[i]) {
-      constexpr double h = 1e-5;
-      const double x0 = x;
-      x = x0 + h;
-      const double up = objective();
-      x = x0 - h;
-      const double down = objective();
-      x = x0;
-      want.push_back((up - down) / (2 * h));
-    }
-    expect_near(got, want, tolerance, str("gradient of input ", i));
+    expect_gradient(values[i], engine.host(inputs[i].slot->grad), objective, str("gradient of input ", i),
+                    tolerance);
   }
 }
 
