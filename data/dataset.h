@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with one-dimensional `train`, `valid` and `test` token arrays (uint8 or uint16), and the order in
-// which training reads it.
+// Data: an HDF5 file with one-dimensional `train`, `valid` and `test` token arrays (uint8 or uint16), and the
+// order in which training reads it.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@ class TokenDataset {
   // Tokens first .. first + out.size() - 1.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   const std::string& path() const { return path_; }
+  const std::string& split() const { return split_; }
 
  private:
-  std::string path_;
+  std::string path_, split_;
   std::vector<std::uint16_t> tokens_;
 };
 
-// Windows of `context` tokens for update `step`, micro-batch after micro-batch: a pure function of (seed, step, index of
-// the window in the step), so that one integer resumes it and any number of processes agrees.
+// Windows of `context` tokens for update `step`, micro-batch after micro-batch: a pure function of (seed,
+// step, index of the window in the step), so that one integer resumes it and any number of processes agrees.
 class Batcher {
  public:
   Batcher(const TokenDataset&, std::uint64_t seed);
@@ -39,9 +40,11 @@ class Batcher {
   std::uint64_t seed_;
 };
 
-// What `prepare` writes. Shares must sum to 1; train comes first, then valid, then test.
-void write_token_file(const std::string& path, std::span<const std::uint16_t> tokens, std::int64_t vocab,
-                      const std::vector<double>& split, const std::string& description);
+// What `prepare` writes (data/README.md). The three shares must sum to 1; train comes first, then valid, then
+// test. Returns one line for people: what was written where.
+std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
+                             std::int64_t vocab, const std::vector<double>& split,
+                             const std::string& description, const std::vector<std::string>& sources = {});
 
 // Where a data file named in a config is: as given, beside the config, or in the working directory.
 std::string find_data(const std::string& path, const std::string& config_source);

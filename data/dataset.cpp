@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Reading token files.
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "kernels/philox.h"
+#include "kernels/view.h"
+#include "src/hdf5.h"
+#include "src/names.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kOrderKey =
+    0x6f72646572ull;  // keeps the data order apart from dropout under the same seed
+
+[[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
+  if (file.has("/params")) fail(str(file.path(), ": is a checkpoint, expected a data file made by prepare"));
+  auto there = file.list("/");
+  if (there.size() > 8) there.resize(8), there.push_back("...");
+  fail(str(file.path(), ": has no split ", split, "; ",
+           there.empty() ? "it has no arrays at all" : "it has " + joined(there),
+           ". prepare makes data files"));
+}
+
+}  // namespace
+
+TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
+    : path_(path), split_(split) {
+  const Hdf5File file = Hdf5File::open(path);
+  const std::string name = "/" + split;
+  if (split.empty() || !file.has(name)) no_split(file, split);
+  const auto shape = file.shape_of(name);
+  const StoredType type = file.type_of(name);
+  if (shape.size() != 1 || (type != StoredType::u8 && type != StoredType::u16))
+    fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
+             " axes, expected one axis of uint8 or uint16 tokens"));
+  if (shape[0] == 0) fail(str(path, ": the split ", split, " is empty"));
+  tokens_.resize(static_cast<std::size_t>(shape[0]));
+  file.read(name, StoredType::u16, shape, tokens_.data());
+  const auto wrong =
+      std::find_if(tokens_.begin(), tokens_.end(), [&](std::uint16_t t) { return t >= vocab; });
+  if (wrong != tokens_.end())
+    fail(str(path, ": token ", wrong - tokens_.begin(), " of ", split, " is ", *wrong,
+             ", outside the vocabulary of ", vocab, " (model.vocab)"));
+}
+
+void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
+  WEFT_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size(), "tokens ", first, " to ",
+             first + static_cast<std::int64_t>(out.size()) - 1, " of ", size(), " in ", path_);
+  std::copy_n(tokens_.begin() + first, out.size(), out.begin());
+}
+
+Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
+
+void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
+                   std::span<std::int32_t> out) const {
+  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
+             " tokens, expected ", count, " * ", context);
+  if (data_.size() < context)
+    fail(str(data_.path(), ": the split ", data_.split(), " has ", data_.size(),
+             " tokens, fewer than a window of model.context ", context,
+             "; use more data or a shorter context"));
+  const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::uint64_t>(first + i), update = static_cast<std::uint64_t>(step);
+    const Philox4 bits =
+        philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                    static_cast<std::uint32_t>(update), static_cast<std::uint32_t>(update >> 32)},
+                   seed_ ^ kOrderKey);
+    const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32) | bits[0];
+    const auto start = static_cast<std::int64_t>((uniform * places) >> 64);
+    data_.read(start, out.subspan(static_cast<std::size_t>(i * context), static_cast<std::size_t>(context)));
+  }
+}
+
+std::string find_data(const std::string& path, const std::string& config_source) {
+  if (path.empty())
+    fail("data.path is not set: name an HDF5 file made by prepare, for example --set data.path=F.h5");
+  namespace fs = std::filesystem;
+  const fs::path beside = fs::path(config_source).parent_path() / path;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
+  if (fs::exists(beside, ignored)) return beside.string();
+  fail(str("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
+           "; make it with prepare, or name another with --set data.path=F.h5"));
+}
+
+}  // namespace weft

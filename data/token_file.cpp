@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Writing token files.
+#include <cmath>
+#include <numeric>
+
+#include "data/dataset.h"
+#include "kernels/view.h"
+#include "src/hdf5.h"
+#include "src/names.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+
+void check_split(const std::vector<double>& split) {
+  std::string shares;
+  for (const double s : split) shares += (shares.empty() ? "" : ",") + str(s);
+  const std::string expected =
+      "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
+  bool good = split.size() == 3;
+  for (const double s : split) good = good && s >= 0 && s <= 1;
+  if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
+    fail(str("split ", shares, ": ", expected));
+}
+
+}  // namespace
+
+std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
+                             std::int64_t vocab, const std::vector<double>& split,
+                             const std::string& description, const std::vector<std::string>& sources) {
+  check_split(split);
+  WEFT_CHECK(vocab >= 1 && vocab <= 65536, "a token file has a vocabulary of 1 to 65536, got ", vocab);
+  for (const std::uint16_t t : tokens)
+    WEFT_CHECK(t < vocab, "token ", t, " outside the vocabulary of ", vocab);
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t train = std::llround(split[0] * static_cast<double>(size)),
+                     valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
+  if (train == 0) fail(str("split: nothing is left for train of ", size, " tokens"));
+
+  Hdf5File file = Hdf5File::create(path);
+  file.set_attribute("format", "weft tokens");
+  file.set_attribute("version", kVersion);
+  file.set_attribute("vocab", vocab);
+  file.set_attribute("description", description);
+  file.set_attribute("sources", joined(sources));
+  std::int64_t first = 0;
+  std::string parts;
+  const auto write = [&](const char* name, std::int64_t count) {
+    const auto part = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    if (vocab <= 256) {
+      const std::vector<std::uint8_t> bytes(part.begin(), part.end());
+      file.write(str("/", name), StoredType::u8, {count}, bytes.data());
+    } else {
+      file.write(str("/", name), StoredType::u16, {count}, part.data());
+    }
+    first += count;
+    parts += str(parts.empty() ? "" : ", ", name, " ", count);
+  };
+  write("train", train);
+  write("valid", valid);
+  write("test", size - train - valid);
+  file.commit();
+  return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
+}
+
+}  // namespace weft
