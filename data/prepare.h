@@ -15,13 +15,13 @@ namespace weft {
 
 struct PrepareText {
   std::vector<std::string> files;  // joined in this order; a token is a byte
-  std::string out;
+  std::string out = {};
   std::vector<double> split = {0.9, 0.05, 0.05};
 };
 std::string prepare_text(const PrepareText&);
 
 struct PrepareEnwik8 {
-  std::string from;  // the raw file; "": it is downloaded
+  std::string from = {};  // the raw file; "": it is downloaded
   std::string out = "enwik8.h5";
   std::string url = "http://mattmahoney.net/dc/enwik8.zip";
   bool allow_prefix = false;  // take the beginning of enwik8 for it
@@ -34,7 +34,7 @@ struct PrepareCopy {
   std::int64_t distance = 128, length = 1000000, vocab = 16;
   double resample = 0.1;
   std::uint64_t seed = 0;
-  std::string out;
+  std::string out = {};
   std::vector<double> split = {0.9, 0.05, 0.05};
 };
 std::string prepare_copy(const PrepareCopy&);
