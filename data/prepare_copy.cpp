@@ -9,6 +9,11 @@
 #include "kernels/view.h"
 
 namespace weft {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory
+
+}  // namespace
 
 double copy_entropy(std::int64_t vocab, double resample) {
   const auto v = static_cast<double>(vocab);
@@ -19,6 +24,7 @@ double copy_entropy(std::int64_t vocab, double resample) {
 
 std::string prepare_copy(const PrepareCopy& o) {
   if (o.vocab < 2 || o.vocab > 65536) fail(str("--vocab: expected 2 to 65536, got ", o.vocab));
+  if (o.length > kMostTokens) fail(str("--length: expected at most ", kMostTokens, ", got ", o.length));
   if (o.distance < 1 || o.length <= o.distance)
     fail(str("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance));
   if (!(o.resample > 0 && o.resample <= 1))

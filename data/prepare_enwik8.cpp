@@ -2,6 +2,7 @@
 // prepare enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5 million.
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string_view>
 
 #include "data/dataset.h"
@@ -42,16 +43,15 @@ struct Folder {
 std::vector<char> download(const PrepareEnwik8& o) {
   const std::string way_out =
       "; get " + o.url + " on another machine, unzip it, and give the file with --from enwik8";
-  const std::string loader = installed("curl")   ? "curl -fL --progress-bar -o "
-                             : installed("wget") ? "wget -q -O "
-                                                 : "";
+  const std::string loader = installed("curl") ? "curl -fsL -o " : installed("wget") ? "wget -q -O " : "";
   if (loader.empty()) fail("neither curl nor wget is installed" + way_out);
   if (!installed("unzip")) fail("unzip is not installed" + way_out);
   const Folder folder(o.out + ".download");
   const std::string zip = folder.path + "/enwik8.zip";
+  std::clog << "downloading " << o.url << " (36 MB)" << std::endl;
   if (!runs(loader + quoted(zip) + " " + quoted(o.url)))
     fail(str(o.url, " could not be downloaded (no network?)", way_out));
-  if (!runs("unzip -q -o " + quoted(zip) + " -d " + quoted(folder.path)))
+  if (!runs("unzip -q -o " + quoted(zip) + " -d " + quoted(folder.path) + " 2>/dev/null"))
     fail(str("what ", o.url, " gave is not a whole zip file", way_out));
   return read_raw_file(folder.path + "/enwik8");
 }

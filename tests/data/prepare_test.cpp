@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -148,8 +149,44 @@ TEST(PrepareCopy, Errors) {
   EXPECT_CONTAINS(error({.distance = 5, .length = 5}),
                   "--distance: expected 1 to less than --length 5, got 5");
   EXPECT_CONTAINS(error({.distance = 0}), "--distance");
+  EXPECT_CONTAINS(error({.length = std::int64_t{1} << 40}), "--length: expected at most 4294967296");
   EXPECT_CONTAINS(error({.vocab = 1}), "--vocab: expected 2 to 65536, got 1");
   EXPECT_CONTAINS(error({.resample = 0}), "--resample: expected more than 0 and at most 1, got 0");
+}
+
+// Runs the program; returns its exit code, and what it says on either channel in `said`.
+int run_program(const std::string& arguments, const TempDir& dir, std::string& said) {
+  const int status =
+      std::system((WEFT_TEST_BIN "/prepare " + arguments + " >" + (dir / "said") + " 2>&1").c_str());
+  said = read_file(dir / "said");
+  return WEXITSTATUS(status);
+}
+
+TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
+  TempDir dir;
+  std::string said;
+  write_file(dir / "a.txt", std::string(1000, 'a'));
+  EXPECT_EQ(
+      run_program("text " + (dir / "a.txt") + " --split 0.5,0.25,0.25 --out " + (dir / "o.h5"), dir, said), 0)
+      << said;
+  EXPECT_CONTAINS(said, "(train 500, valid 250, test 250)");
+  EXPECT_EQ(
+      run_program("copy --distance 3 --length 100 --vocab 4 --seed 1 --out " + (dir / "c.h5"), dir, said), 0)
+      << said;
+  EXPECT_EQ(run_program("--help", dir, said), 0);
+  for (const char* command : {"text", "enwik8", "copy"}) EXPECT_CONTAINS(said, command);
+  const std::vector<std::string> mistakes = {"",
+                                             "txet a",
+                                             "text a",
+                                             "text --out b.h5",
+                                             "text /none --out " + (dir / "o.h5"),
+                                             "copy --distance x --out " + (dir / "o.h5"),
+                                             "enwik8 --from /none --out " + (dir / "o.h5")};
+  for (const std::string& wrong : mistakes) {
+    EXPECT_EQ(run_program(wrong, dir, said), 1) << wrong;
+    EXPECT_TRUE(said.starts_with("error: ")) << wrong << ": " << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << wrong << ": " << said;
+  }
 }
 
 }  // namespace
