@@ -39,15 +39,14 @@ void check_driver() {
   int driver = 0, runtime = 0;
   WEFT_CUDA_CALL(cudaDriverGetVersion(&driver));
   WEFT_CUDA_CALL(cudaRuntimeGetVersion(&runtime));
-  const std::string way_out = "; update the NVIDIA driver, or use --device cpu";
   if (driver == 0)
-    fail(str("no NVIDIA driver is installed: one for CUDA ", runtime / 1000, ".0 or newer is needed",
-             way_out));
+    fail(str("no NVIDIA driver was found: install one for CUDA ", runtime / 1000,
+             ".0 or newer, or use --device cpu"));
   if (driver / 1000 >= runtime / 1000) return;
   const std::string version = kernel_driver_version();
   fail(str("the NVIDIA driver ", version.empty() ? "" : version + " ", "is too old: it supports CUDA ",
            version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000, ".0 or newer",
-           way_out));
+           "; update the driver, or use --device cpu"));
 }
 
 std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
