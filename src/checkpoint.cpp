@@ -97,7 +97,6 @@ TrainState read_state(const Hdf5File& file) {
   state.loss_scale = required_real(file, "loss_scale");
   state.good_steps = required_int(file, "good_steps");
   state.best_valid_bits = required_real(file, "best_valid_bits");
-  state.elapsed_s = required_real(file, "elapsed_s");
   state.seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"));
   return state;
 }
@@ -114,7 +113,6 @@ void save_checkpoint(const std::string& path, Device& device, const ParameterSto
   file.set_real_attribute("loss_scale", state.loss_scale);
   file.set_attribute("good_steps", state.good_steps);
   file.set_real_attribute("best_valid_bits", state.best_valid_bits);
-  file.set_real_attribute("elapsed_s", state.elapsed_s);
   file.set_attribute("seed", std::bit_cast<std::int64_t>(state.seed));
   for (const Group& group : {Group{"/params", store.master()}, Group{"/optimizer/m", store.m()},
                              Group{"/optimizer/v", store.v()}, Group{"/ema", store.ema()}})

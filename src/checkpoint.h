@@ -21,7 +21,6 @@ struct TrainState {
   double loss_scale = 1;
   std::int64_t good_steps = 0;    // since the loss scale last changed
   double best_valid_bits = 0;     // 0: none yet
-  double elapsed_s = 0;           // seconds spent in training steps
   std::uint64_t seed = 0;
 };
 

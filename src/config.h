@@ -90,6 +90,8 @@ Config parse_config(const std::string& yaml, const std::string& where,
                     const std::vector<std::string>& overrides = {});
 // YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
+// Every key, with its value as to_yaml writes it.
+std::vector<std::pair<std::string, std::string>> config_values(const Config&);
 // Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
 // naming file, keys and the nearest values that work. parse_config calls it.
 void check_config(const Config&);

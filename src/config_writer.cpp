@@ -121,6 +121,13 @@ std::string to_yaml(const Config& config, bool documented) {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
+  Config copy = config;
+  std::vector<std::pair<std::string, std::string>> values;
+  for_each_field(copy, [&](const Field& f) { values.emplace_back(f.key, value_text(f)); });
+  return values;
+}
+
 std::string config_table() {
   Config defaults;
   std::string out = "| key | default | meaning |\n|---|---|---|\n";

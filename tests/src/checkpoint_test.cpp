@@ -25,7 +25,6 @@ TrainState sample_state() {
           .loss_scale = 0.1,
           .good_steps = 7,
           .best_valid_bits = 1.0 / 3,
-          .elapsed_s = 1e-7,
           .seed = 0xfedcba9876543210u};
 }
 
@@ -83,7 +82,6 @@ TEST(Checkpoint, EveryBitComesBack) {
   EXPECT_EQ(state.loss_scale, 0.1);
   EXPECT_EQ(state.good_steps, 7);
   EXPECT_EQ(state.best_valid_bits, 1.0 / 3);
-  EXPECT_EQ(state.elapsed_s, 1e-7);
   EXPECT_EQ(state.seed, 0xfedcba9876543210u);
   EXPECT_EQ(checkpoint_config(dir / "a.h5"), "name: x\n");
   save_checkpoint(dir / "b.h5", *b.device, b.store, state, "name: x\n");

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Does it learn what it can, and only that: one batch by heart, copying across a distance, the same with
+// gradients accumulated and with a context that grows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/philox.h"
+#include "tests/train/training.h"
+
+namespace weft {
+namespace {
+
+class LearningTest : public testing::Test {
+ protected:
+  std::string metrics(const std::string& run) { return dir / (run + "/metrics.jsonl"); }
+  void run(const std::string& name, const std::vector<std::string>& overrides) {
+    train(small_config(dir.path(), overrides), {.out = dir / name, .device = "cpu"});
+  }
+  static std::vector<std::string> with(std::vector<std::string> overrides, const std::string& another) {
+    overrides.push_back(another);
+    return overrides;
+  }
+  TempDir dir;
+};
+
+TEST_F(LearningTest, OverfitsOneBatch) {
+  std::vector<std::uint16_t> tokens;
+  for (std::uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
+  write_tokens(dir / "corpus.h5", tokens, 32, {0.5, 0.25, 0.25});  // one window to train on
+  run("run", {"model.dropout=0", "train.batch=1", "train.steps=300", "train.eval_every=0",
+              "train.save_every=0", "train.learning_rate=1e-2", "train.ema_decay=0", "train.log_every=50"});
+  EXPECT_NEAR(metric(metrics("run"), "bits").front(), 5, 0.01);  // zero logits: 32 equally likely tokens
+  EXPECT_LT(metric(metrics("run"), "bits").back(), 0.05);
+}
+
+// x[i] = x[i - distance], but with probability `noise` a random token: nothing else helps to predict it.
+std::vector<std::uint16_t> copy_stream(std::size_t count, std::size_t distance, std::uint32_t vocab,
+                                       double noise) {
+  std::vector<std::uint16_t> x;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Philox4 r = philox4x32({static_cast<std::uint32_t>(i), 0, 0, 0}, 9);
+    const bool fresh = i < distance || r[0] * 0x1p-32 < noise;
+    x.push_back(fresh ? static_cast<std::uint16_t>(r[1] % vocab) : x[i - distance]);
+  }
+  return x;
+}
+
+// Bits a token of the best possible prediction: of the first `distance` tokens of a window nothing is known.
+double copy_entropy(double context, double distance, double vocab, double noise) {
+  const double other = noise / vocab, same = 1 - noise + other;
+  const double known = -same * std::log2(same) - (vocab - 1) * other * std::log2(other);
+  return (distance * std::log2(vocab) + (context - distance) * known) / context;
+}
+
+TEST_F(LearningTest, CopiesAcrossADistanceWithAStridedLayerOnly) {
+  // The row that predicts token i holds token i - 1, so that a token 33 back lies 32 = 4 strides from it.
+  constexpr double kVocab = 8, kNoise = 0.05, kDistance = 33, kContext = 64;
+  write_tokens(dir / "corpus.h5", copy_stream(40000, 33, 8, kNoise), 8, {0.8, 0.1, 0.1});
+  const std::vector<std::string> common{
+      "model.vocab=8",       "model.dropout=0",    "train.batch=16",           "train.steps=200",
+      "train.eval_every=0",  "train.save_every=0", "train.learning_rate=5e-3", "train.ema_decay=0",
+      "train.log_every=100", "train.eval_tokens=0"};
+  run("strided", common);
+  run("local", with(common, "model.attention=[{kind: local, stride: 8}]"));  // two layers reach 14 back
+  const double best = copy_entropy(kContext, kDistance, kVocab, kNoise);
+  const double strided_bits = metric(metrics("strided"), "valid_bits").back();
+  EXPECT_LT(strided_bits, best + 0.05) << "the best possible is " << best;
+  // Nothing within reach says anything about the next token.
+  EXPECT_GT(metric(metrics("local"), "valid_bits").back(), std::log2(kVocab) - 0.01);
+}
+
+TEST_F(LearningTest, AccumulatedGradientsAreThoseOfTheWholeBatch) {
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const std::vector<std::string> common{"model.dropout=0", "train.log_every=1", "train.steps=10",
+                                        "train.eval_every=0"};
+  run("whole", common);
+  run("parts", with(common, "train.accumulation=2"));
+  for (const char* key : {"loss", "grad_norm"}) {
+    const std::vector<double> whole = metric(metrics("whole"), key),
+                              accumulated = metric(metrics("parts"), key);
+    ASSERT_EQ(whole.size(), 10u);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      EXPECT_NEAR(accumulated[i], whole[i], 1e-4 * std::abs(whole[i])) << key << " of step " << i + 1;
+  }
+}
+
+TEST_F(LearningTest, ContextGrowsAndTheTokensOfAStepStay) {
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const std::vector<std::string> overrides{"train.context_schedule=[[0, 16], [5, 32], [12, 64]]",
+                                           "train.log_every=1", "train.steps=15"};
+  const Config config = small_config(dir.path(), overrides);
+  for (std::int64_t step = 0; step < 15; ++step) {
+    const StepShape shape = step_shape(config, step);
+    EXPECT_EQ(shape.context, step < 5 ? 16 : step < 12 ? 32 : 64);
+    EXPECT_EQ(shape.tokens(), 4 * 64);
+  }
+  run("run", overrides);
+  const std::vector<double> context = metric(metrics("run"), "context"),
+                            bits = metric(metrics("run"), "bits");
+  ASSERT_EQ(context.size(), 15u);
+  EXPECT_EQ(context[4], 16);
+  EXPECT_EQ(context[5], 32);
+  EXPECT_EQ(context[12], 64);
+  EXPECT_LT(bits.back(), bits.front() - 0.3);
+}
+
+TEST_F(LearningTest, ScalarsOfAStep) {
+  const Config config = small_config(dir.path(), {"train.accumulation=2", "train.ema_decay=0.9"});
+  const StepScalars first = step_scalars(config, 0, 0, 1), later = step_scalars(config, 30, 30, 1024);
+  EXPECT_FLOAT_EQ(first.learning_rate, 3e-3F / 5);
+  EXPECT_FLOAT_EQ(first.beta1_correction, 0.1F);
+  EXPECT_FLOAT_EQ(first.ema_decay, 2.0F / 11);
+  EXPECT_FLOAT_EQ(later.ema_decay, 32.0F / 41);
+  EXPECT_FLOAT_EQ(later.beta1_correction, static_cast<float>(1 - std::pow(0.9, 31)));
+  EXPECT_FLOAT_EQ(later.loss_gradient, 512);
+  EXPECT_FLOAT_EQ(later.gradient_scale, 1.0F / 1024);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Small runs for tests: a corpus, a config, training through the library, and the programs as processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/config.h"
+#include "tests/temp_dir.h"
+#include "train/trainer.h"
+
+namespace weft {
+
+// `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the three
+// splits.
+void write_corpus(const std::string& path, std::int64_t count, std::int64_t vocab);
+void write_tokens(const std::string& path, const std::vector<std::uint16_t>& tokens, std::int64_t vocab,
+                  const std::vector<double>& split);
+
+// Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads <folder>/corpus.h5.
+std::string small_yaml(const std::string& folder);
+// The same after "a.b=c" overrides.
+Config small_config(const std::string& folder, const std::vector<std::string>& overrides = {});
+
+// Trains, with what a person would read as the result.
+std::string train(const Config&, const TrainOptions&);
+
+// The values under `key` of the lines of a metrics.jsonl that have it.
+std::vector<double> metric(const std::string& metrics_path, const std::string& key);
+// metrics.jsonl without what time decides (tokens_per_s, elapsed_s).
+std::string timeless_metrics(const std::string& metrics_path);
+
+// A program of this build as a process, its output in files.
+class Process {
+ public:
+  // `limit_bytes` > 0: no file may grow beyond it.
+  Process(const TempDir&, const std::string& program, const std::vector<std::string>& arguments,
+          std::int64_t limit_bytes = 0);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  void signal(int number) const;
+  int wait();  // exit code, or 128 + signal
+  std::string out() const { return read_file(out_); }
+  std::string err() const { return read_file(err_); }
+
+ private:
+  std::string out_, err_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// From a checkpoint to a model that can be evaluated and sampled.
+#include "train/loaded_model.h"
+
+namespace weft {
+
+DType dtype_on(const Device& device, const Config& config) {
+  return device.is_cuda() ? compute_dtype(config) : DType::f32;
+}
+
+Ctx LoadedModel::inference() {
+  Ctx ctx;
+  ctx.queue = &device->queue;
+  ctx.pool = device->pool.get();
+  return ctx;
+}
+
+std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
+                                        bool use_ema) {
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->config = parse_config(checkpoint_config(checkpoint), checkpoint);
+  loaded->device = make_device(device);
+  loaded->model = make_model(loaded->config, loaded->store, *loaded->device);
+  loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config), loaded->config.seed,
+                         false, false);
+  loaded->state = load_checkpoint(checkpoint, *loaded->device, loaded->store, use_ema);
+  Ctx ctx = loaded->inference();
+  loaded->store.refresh_compute(ctx);
+  return loaded;
+}
+
+}  // namespace weft

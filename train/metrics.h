@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// metrics.jsonl: one JSON object a logged step, so that any plotting tool reads a run. A resumed run first
+// cuts the lines beyond the step it goes on from: what remains, and what follows, is the log of an
+// uninterrupted run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace weft {
+
+struct StepMetrics {
+  std::int64_t step = 0;  // updates done, from 1
+  double loss = 0;        // mean nats per token of this step's batch
+  double lr = 0;
+  double grad_norm = 0;     // before clipping
+  double tokens_per_s = 0;  // since the line before
+  std::int64_t context = 0;
+  double elapsed_s =
+      0;  // seconds spent in training steps since step 0; evaluation and saving are not counted
+  std::optional<double> loss_scale = {};                       // f16 only
+  std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations
+  std::optional<std::int64_t> valid_tokens = {};               // at evaluations: tokens scored
+
+  double bits() const;  // loss in bits per token: per byte for byte data
+};
+
+// One line, without the newline. Numbers that are not finite are written as null (JSON has no NaN).
+std::string to_json(const StepMetrics&);
+
+// The number under `key` of a flat JSON object written by to_json; empty when there is none.
+std::optional<double> json_number(const std::string& line, const std::string& key);
+
+class MetricsLog {
+ public:
+  // Opens `path` for appending. Keeps the lines up to `resumed_step` of the file `history` (which may be
+  // `path` itself or be missing) and drops the rest, half-written lines too. `resumed_step` 0 starts an empty
+  // log.
+  MetricsLog(std::string path, const std::string& history, std::int64_t resumed_step);
+  // Seconds of training up to `resumed_step`: the last kept line, carried on at its rate when it stands
+  // before that step. 0 without a kept line.
+  double elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_step) const;
+  void append(const StepMetrics&);
+
+ private:
+  std::string path_;
+  std::string last_line_;
+};
+
+}  // namespace weft

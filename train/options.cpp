@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+// Command lines of train, evaluate and sample.
+#include "train/options.h"
+
+#include <csignal>
+#include <iostream>
+#include <new>
+
+namespace weft {
+namespace {
+
+int print_error(const std::string& what) {
+  std::string line;
+  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
+  while (line.ends_with("; ")) line.resize(line.size() - 2);
+  std::cerr << "error: " << line << std::endl;
+  return 1;
+}
+
+void add_device(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+}
+
+}  // namespace
+
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work) {
+  // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
+  try {
+    app.parse(argc, argv);
+    work();
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    return print_error(std::string(e.what()) + " (try --help)");
+  } catch (const std::bad_alloc&) {
+    return print_error("out of memory on the host: lower the batch or the context");
+  } catch (const std::exception& e) { return print_error(e.what()); }
+}
+
+void add_train_options(CLI::App& app, TrainArguments& a) {
+  app.add_option("--config", a.config, "config file; a name that is no path is looked for in configs/")
+      ->required();
+  app.add_option("--set", a.overrides, "a.b=c: sets one key of the config; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option_function<std::vector<std::string>>(
+         "--resume",
+         [&a](const std::vector<std::string>& path) { a.options.resume = path.empty() ? "" : path[0]; },
+         "go on from latest.h5 of the run folder, or from this checkpoint")
+      ->type_name("[PATH]")
+      ->expected(0, 1);
+  app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
+  add_device(app, a.options.device);
+  app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
+      ->check(CLI::NonNegativeNumber);
+  app.footer(
+      "SIGINT and SIGTERM finish the step at hand, save latest.h5 and leave with exit code 0; a second one "
+      "ends at once.\n"
+      "Examples:\n"
+      "  train --config tiny.yaml\n"
+      "  train --config enwik8_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
+      "  train --config tiny.yaml --resume\n"
+      "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
+}
+
+void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
+  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
+  app.add_option("--split", a.split, "train, valid or test")->capture_default_str();
+  app.add_option(
+         "--min-context", a.min_context,
+         "tokens that every scored token has before it in its window (those of the first window excepted)")
+      ->capture_default_str();
+  app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
+  app.add_flag("--ema", a.ema, "use the moving average of the weights");
+  add_device(app, a.device);
+  app.footer(
+      "Prints one JSON object: bits (per token: per byte for byte data), tokens, min_context, split, step, "
+      "checkpoint.\n"
+      "Examples:\n"
+      "  evaluate --checkpoint runs/tiny/best.h5\n"
+      "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160");
+}
+
+void add_sample_options(CLI::App& app, SampleArguments& a) {
+  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
+  app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
+  app.add_option("--length", a.options.length, "tokens to add; prompt and length fit into the context")
+      ->required();
+  app.add_option("--temperature", a.options.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  app.add_option("--top-k", a.options.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
+  app.add_option("--top-p", a.options.top_p, "only the most likely tokens that reach this probability")
+      ->capture_default_str();
+  app.add_option("--seed", a.options.seed, "same seed, same text")->capture_default_str();
+  app.add_option("--count", a.options.count, "number of samples")->capture_default_str();
+  app.add_option("--batch", a.options.batch, "samples at a time: does not change the text")
+      ->capture_default_str();
+  app.add_flag("--ema", a.ema, "use the moving average of the weights");
+  app.add_option("--out", a.out, "write to this file instead of stdout");
+  app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
+  add_device(app, a.device);
+  app.footer(
+      "Writes what follows the prompt, as it comes; several samples one after the other, a line between "
+      "them.\n"
+      "Examples:\n"
+      "  sample --checkpoint runs/tiny/best.h5 --length 500\n"
+      "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "
+      "0.95 --count 3");
+}
+
+}  // namespace weft

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The work of `evaluate` and `sample`.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <sstream>
+
+#include "src/files.h"
+#include "src/memory.h"
+#include "train/evaluator.h"
+#include "train/loaded_model.h"
+#include "train/options.h"
+
+namespace weft {
+namespace {
+
+std::string json_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + '"';
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(str("cannot read the prompt file ", path));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string stats_text(const SampleStats& stats, const KeysRead& keys) {
+  return str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
+             " s: ", fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1),
+             " tokens/s; keys read by a head for a token: ", fixed_text(keys.pattern, 1),
+             " (dense attention: ", fixed_text(keys.dense, 1), "); cache ", bytes_text(stats.cache_bytes));
+}
+
+// Puts tokens into text: a single sample at once, several one after the other when a sample's turn has come.
+class SampleWriter {
+ public:
+  SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count)
+      : out_(out), vocab_(vocab), texts_(static_cast<std::size_t>(count)) {}
+
+  void add(std::int64_t sample, std::int32_t token) {
+    texts_[static_cast<std::size_t>(sample)] += token_to_text(token, vocab_);
+    if (sample == turn_) flush();
+  }
+  // Sample `turn_` is complete: the next one follows.
+  void next() {
+    flush();
+    if (++turn_ < static_cast<std::int64_t>(texts_.size())) {
+      out_ << "\n==== sample " << turn_ + 1 << " ====\n";
+      flush();
+    }
+  }
+
+ private:
+  void flush() {
+    std::string& text = texts_[static_cast<std::size_t>(turn_)];
+    out_ << text << std::flush;
+    text.clear();
+  }
+
+  std::ostream& out_;
+  std::int64_t vocab_;
+  std::vector<std::string> texts_;
+  std::int64_t turn_ = 0;
+};
+
+}  // namespace
+
+std::string run_evaluate(const EvaluateArguments& a, Progress& progress) {
+  const auto loaded = load_model(a.checkpoint, a.device, a.ema);
+  const Config& config = loaded->config;
+  const std::string path = a.data.empty() ? find_data(config.data.path, a.checkpoint) : a.data;
+  const TokenDataset data(path, a.split, config.model.vocab);
+  EvalOptions options;
+  options.context = config.model.context;
+  options.min_context = a.min_context;
+  options.batch =
+      a.batch > 0 ? a.batch : std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
+  const EvalResult result = evaluate(
+      *loaded->device, *loaded->model, data, options,
+      [&](auto done, auto all) { progress.passing(str("evaluated ", done, " of ", all, " tokens")); });
+  progress.clear();
+  if (!std::isfinite(result.bits))
+    fail(str(a.checkpoint, ": the loss on ", path, " is not finite; training diverged"));
+  char bits[32];
+  std::snprintf(bits, sizeof bits, "%.9g", result.bits);
+  return str("{\"bits\": ", bits, ", \"tokens\": ", result.tokens, ", \"min_context\": ", a.min_context,
+             ", \"split\": ", json_text(a.split), ", \"ema\": ", a.ema ? "true" : "false",
+             ", \"step\": ", loaded->state.step, ", \"checkpoint\": ", json_text(a.checkpoint),
+             ", \"data\": ", json_text(path), "}");
+}
+
+void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
+  const std::string prompt = a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file);
+  const auto loaded = load_model(a.checkpoint, a.device, a.ema);
+  const ModelConfig& model = loaded->config.model;
+  a.options.prompt = text_to_tokens(prompt, model.vocab);
+  check_sample_options(a.options, model);
+  std::ostringstream kept;
+  SampleWriter writer(a.out.empty() ? text : kept, model.vocab, a.options.count);
+  const auto length = static_cast<std::int64_t>(a.options.prompt.size()) + a.options.length;
+  const SampleStats stats = sample(*loaded->device, *loaded->model, model, a.options,
+                                   [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+                                     writer.add(sample, token);
+                                     if (position + 1 == length) writer.next();
+                                   });
+  if (!a.out.empty()) write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
+  if (a.out.empty()) text << '\n' << std::flush;
+  if (a.stats)
+    notes << stats_text(stats, keys_read(*loaded->model, static_cast<int>(model.heads),
+                                         length - a.options.length, length))
+          << std::endl;
+}
+
+}  // namespace weft

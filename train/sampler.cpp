@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// The sampling loop and the choice of a token.
+#include "train/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "kernels/philox.h"
+#include "train/progress.h"
+
+namespace weft {
+namespace {
+
+// Sets Philox apart from the counters of dropout and initial values under the same seed.
+constexpr std::uint32_t kSampleStream = 0x53414d50;  // "SAMP"
+
+std::vector<double> row_of(Device& device, const Tensor& block, std::int64_t row) {
+  const std::int64_t columns = block.view().cols();
+  return to_host(device, block.slice(row * columns, {columns}));
+}
+
+// One batch of samples from first_sample on, in lock step.
+class BatchSampler {
+ public:
+  BatchSampler(Device& device, Model& model, const SampleOptions& options, std::int64_t first_sample,
+               std::int64_t count)
+      : device_(device), model_(model), options_(options), first_sample_(first_sample), count_(count) {
+    ctx_.queue = &device.queue;
+    ctx_.pool = device.pool.get();
+    ctx_.batch_invariant = true;
+    length_ = static_cast<std::int64_t>(options.prompt.size()) + options.length;
+    if (options.cached) cache_ = model.make_cache(device, count, length_);
+    tokens_ = Tensor(*device.pool, {count, length_}, DType::i32, "sampling");
+    std::vector<std::int32_t> start(static_cast<std::size_t>(count * length_), 0);
+    for (std::int64_t b = 0; b < count; ++b)
+      std::copy(options.prompt.begin(), options.prompt.end(), start.begin() + b * length_);
+    device.upload(tokens_, start.data());
+  }
+
+  void run(const OnToken& on_token) {
+    const auto prompt = static_cast<std::int64_t>(options_.prompt.size());
+    for (std::int64_t position = options_.cached ? 0 : prompt; position < length_; ++position) {
+      const Tensor logits =
+          cache_ ? model_.decode(ctx_, *cache_, tokens_, position) : model_.logits(ctx_, tokens_);
+      if (position < prompt) continue;
+      for (std::int64_t b = 0; b < count_; ++b)
+        add_token(b, position, row_of(device_, logits, cache_ ? b : b * length_ + position), on_token);
+    }
+  }
+
+  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
+
+ private:
+  void add_token(std::int64_t b, std::int64_t position, const std::vector<double>& logits,
+                 const OnToken& on_token) {
+    const std::int64_t sample = first_sample_ + b;
+    const std::int32_t token =
+        choose_token(logits, options_, sample_uniform(options_.seed, sample, position));
+    auto* row = static_cast<std::int32_t*>(tokens_.view().data) + b * length_;
+    device_.upload_async(row + position, &token, sizeof token);
+    on_token(sample, position, token);
+  }
+
+  Device& device_;
+  Model& model_;
+  const SampleOptions& options_;
+  std::int64_t first_sample_, count_, length_ = 0;
+  Ctx ctx_;
+  std::unique_ptr<DecodeCache> cache_;
+  Tensor tokens_;
+};
+
+}  // namespace
+
+void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
+  const auto prompt = static_cast<std::int64_t>(options.prompt.size());
+  if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
+  if (prompt + options.length > model.context)
+    fail(str("the prompt of ", prompt, " tokens and ", options.length,
+             " more do not fit into the context of ", model.context, ": ask for at most ",
+             std::max<std::int64_t>(0, model.context - prompt)));
+  if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
+    fail(str("the temperature must be 0 or more, got ", options.temperature));
+  if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
+  if (options.count < 1 || options.batch < 1)
+    fail(str("count and batch must be at least 1, got ", options.count, " and ", options.batch));
+}
+
+double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position) {
+  const auto s = static_cast<std::uint64_t>(sample);
+  const Philox4 bits = philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(s),
+                                   static_cast<std::uint32_t>(s >> 32), kSampleStream},
+                                  seed);
+  const std::uint64_t wide = (std::uint64_t{bits[0]} << 32 | bits[1]) >> 11;
+  return static_cast<double>(wide) * 0x1p-53;
+}
+
+std::int32_t choose_token(std::span<const double> logits, const SampleOptions& options, double uniform) {
+  for (const double logit : logits)
+    if (!std::isfinite(logit))
+      fail("the model's logits are not finite: its weights are damaged or training diverged");
+  std::vector<std::int32_t> ranked(logits.size());
+  std::iota(ranked.begin(), ranked.end(), 0);
+  const auto logit = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
+  std::sort(ranked.begin(), ranked.end(), [&](std::int32_t a, std::int32_t b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
+  if (options.temperature == 0) return ranked[0];
+  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(ranked.size()))
+    ranked.resize(static_cast<std::size_t>(options.top_k));
+  std::vector<double> weight;
+  for (const std::int32_t token : ranked)
+    weight.push_back(std::exp((logit(token) - logit(ranked[0])) / options.temperature));
+  const double kept = options.top_p * std::accumulate(weight.begin(), weight.end(), 0.0);
+  double total = 0;
+  std::size_t count = 0;
+  do total += weight[count++];
+  while (count < weight.size() && total < kept);
+  double below = 0;
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    below += weight[i];
+    if (uniform * total < below) return ranked[i];
+  }
+  return ranked[count - 1];
+}
+
+SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
+                   const OnToken& on_token) {
+  check_sample_options(options, config);
+  SampleStats stats;
+  Stopwatch clock;
+  clock.start();
+  for (std::int64_t first = 0; first < options.count; first += options.batch) {
+    BatchSampler batch(device, model, options, first, std::min(options.batch, options.count - first));
+    stats.cache_bytes = std::max(stats.cache_bytes, batch.cache_bytes());
+    batch.run(on_token);
+  }
+  stats.seconds = clock.seconds();
+  stats.tokens = options.count * options.length;
+  return stats;
+}
+
+KeysRead keys_read(const Model& model, int heads, std::int64_t first, std::int64_t last) {
+  std::map<std::pair<std::string, int>, double> known;  // by pattern and group of heads: keys a position
+  double sum = 0;
+  std::vector<std::int32_t> keys;
+  for (const auto& pattern : model.patterns()) {
+    for (int head = 0; head < heads; ++head) {
+      const auto [entry, fresh] = known.try_emplace({pattern->name(), pattern->group(head)}, 0.0);
+      for (std::int64_t i = first; fresh && i < last; ++i) {
+        keys.clear();
+        pattern->keys_of(head, i, keys);
+        entry->second += static_cast<double>(keys.size()) / static_cast<double>(last - first);
+      }
+      sum += entry->second;
+    }
+  }
+  return {sum / static_cast<double>(model.patterns().size()) / heads,
+          static_cast<double>(first + last + 1) / 2};
+}
+
+std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab) {
+  std::vector<std::int32_t> tokens;
+  if (vocab <= 256) {
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  } else {
+    std::istringstream in(text);
+    for (std::int32_t token; in >> token;) tokens.push_back(token);
+    if (!in.eof())
+      fail(str("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces"));
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= vocab)
+      fail(str("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1));
+  return tokens;
+}
+
+std::string token_to_text(std::int32_t token, std::int64_t vocab) {
+  return vocab <= 256 ? std::string(1, static_cast<char>(token)) : str(token, ' ');
+}
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Autoregressive sampling. Which token comes next depends on the weights, the tokens before it and (seed,
+// number of the sample, position) alone: the same seed gives the same text in any batch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace weft {
+
+struct SampleOptions {
+  std::vector<std::int32_t> prompt = {};  // the same for all samples
+  std::int64_t length = 0;                // tokens to add to the prompt
+  double temperature = 1;                 // logits are divided by it; 0: always the most likely token
+  std::int64_t top_k = 0;                 // only the k most likely tokens; 0: all
+  double top_p = 1;                       // only the most likely tokens that together reach this probability
+  std::uint64_t seed = 0;
+  std::int64_t count = 1;  // samples
+  std::int64_t batch = 8;  // samples at a time
+  bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
+};
+// Throws Error for values that make no sense, or a text that does not fit into the context.
+void check_sample_options(const SampleOptions&, const ModelConfig&);
+
+struct SampleStats {
+  std::int64_t tokens = 0;      // drawn, all samples
+  double seconds = 0;           // prompts included
+  std::size_t cache_bytes = 0;  // of one batch
+};
+
+// Called for each token drawn: sample, position in its text (the prompt is 0 .. prompt.size() - 1), token.
+using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
+SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&);
+
+// The token at `uniform` in [0, 1) of the distribution that logits and options describe. Temperature first,
+// then top-k, then top-p; equally likely tokens rank by number.
+std::int32_t choose_token(std::span<const double> logits, const SampleOptions&, double uniform);
+
+// 53 bits of Philox with key `seed` and a counter of sample and position, as a number in [0, 1).
+double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position);
+
+// Keys that one head reads for a token on average over layers, heads and positions first .. last - 1, and the
+// number it would read with dense attention.
+struct KeysRead {
+  double pattern = 0, dense = 0;
+};
+KeysRead keys_read(const Model&, int heads, std::int64_t first, std::int64_t last);
+
+// Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
+std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab);
+std::string token_to_text(std::int32_t token, std::int64_t vocab);
+
+}  // namespace weft

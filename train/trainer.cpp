@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+// The training loop.
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/evaluator.h"
+#include "train/loaded_model.h"
+#include "train/stop_signal.h"
+#include "train/trainer_report.h"
+
+namespace weft {
+namespace {
+
+// At this loss scale a gradient that is not finite is no overflow that a smaller scale would mend.
+constexpr float kSmallestLossScale = 1;
+
+Config with_found_data(Config config) {
+  config.data.path = find_data(config.data.path, config.source);
+  return config;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress)
+    : config_(with_found_data(config)),
+      options_(options),
+      progress_(progress),
+      folder_(config_, options.out, options.resume),
+      device_(make_device(options.device)),
+      dtype_(dtype_on(*device_, config_)),
+      train_data_(config_.data.path, "train", config_.model.vocab),
+      valid_data_(config_.data.path, "valid", config_.model.vocab),
+      batcher_(train_data_, config_.seed) {
+  std::vector<std::int32_t> window(static_cast<std::size_t>(config_.model.context));
+  batcher_.read(0, 0, 1, config_.model.context,
+                window);  // says so now when the data is shorter than a window
+  model_ = make_model(config_, store_, *device_);
+  memory_text_ = check_memory(config_, *device_);
+  store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0);
+  state_.seed = config_.seed;
+  scaler_.enabled = dtype_ == DType::f16;
+  scaler_.window = config_.train.loss_scale_window;
+  if (scaler_.enabled) state_.loss_scale = config_.train.loss_scale;
+  if (!folder_.resumed_from().empty()) {
+    state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
+    Ctx ctx;
+    ctx.queue = &device_->queue;
+    ctx.pool = device_->pool.get();
+    store_.refresh_compute(ctx);
+    if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
+  }
+  scaler_.scale = state_.loss_scale;
+  scaler_.good_steps = state_.good_steps;
+  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_);
+}
+
+void Trainer::prepare() {
+  wall_.start();
+  folder_.create(config_);
+  metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+  for (const std::string& line :
+       summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
+    progress_.line(line);
+  progress_.line("memory      " + memory_text_);
+  progress_.line(
+      "run         " + folder_.path("") +
+      (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+  device_->matrix_rate(dtype_);  // measured before the clock runs
+  device_->pool->reset_peak();
+  clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
+  first_step_ = logged_step_ = state_.step;
+  logged_s_ = clock_.seconds();
+}
+
+void Trainer::run() {
+  const StopSignal signal;
+  prepare();
+  std::string why;
+  clock_.start();
+  while (state_.step < config_.train.steps) {
+    why = reason_to_stop(signal.received());
+    if (!why.empty()) break;
+    step();
+    after_step();
+  }
+  finish(why);
+}
+
+std::string Trainer::reason_to_stop(const char* signal) const {
+  if (signal) return signal;
+  if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
+  if (options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes) return "--max-minutes";
+  return "";
+}
+
+void Trainer::step() {
+  const auto launch_step = [&] {
+    train_step_->run(batcher_, state_.step,
+                     step_scalars(config_, state_.step, state_.updates, scaler_.scale));
+  };
+  launch_step();
+  while (scaler_.enabled) {
+    last_ = train_step_->results().back();
+    const bool overflow = !std::isfinite(last_.gradient_norm);
+    if (!std::isfinite(last_.loss) || (overflow && scaler_.scale <= kSmallestLossScale))
+      fail_non_finite(state_.step);
+    if (scaler_.update(last_.gradient_norm)) break;
+    launch_step();
+  }
+  ++state_.step;
+  ++state_.updates;
+  state_.loss_scale = scaler_.scale;
+  state_.good_steps = scaler_.good_steps;
+}
+
+void Trainer::after_step() {
+  const bool first = state_.step == 1, last = state_.step == config_.train.steps;
+  const bool evaluation = last || due(config_.train.eval_every);
+  const bool log = first || last || evaluation || due(config_.train.log_every);
+  const bool numbered = due(config_.train.save_every), first_here = state_.step == first_step_ + 1;
+  if (!log && !numbered && !first_here) {
+    progress_.passing(str("step ", state_.step, "/", config_.train.steps));
+    return;
+  }
+  collect();
+  clock_.stop();
+  if (log) log_step(evaluation);
+  if (first_here) {
+    progress_.line(device_->pool->table());
+    progress_.line(str("first step done ", fixed_text(wall_.seconds(), 2), " s after the start"));
+  }
+  if (numbered) save(true);
+  clock_.start();
+}
+
+// Reads what the steps since the last call reported; waits for the device.
+void Trainer::collect() {
+  if (scaler_.enabled) return;  // step() did
+  const std::vector<StepResults> results = train_step_->results();
+  const std::int64_t first = state_.step - static_cast<std::int64_t>(results.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    last_ = results[i];
+    if (!std::isfinite(last_.loss) || !std::isfinite(last_.gradient_norm))
+      fail_non_finite(first + static_cast<std::int64_t>(i));
+  }
+}
+
+void Trainer::log_step(bool evaluation) {
+  const std::int64_t done = state_.step - 1;  // the step that these results are of, from 0
+  StepMetrics m;
+  m.step = state_.step;
+  m.loss = last_.loss;
+  m.lr = learning_rate(config_.train, done);
+  m.grad_norm = last_.gradient_norm;
+  m.context = context_at(config_.train, config_.model.context, done);
+  m.elapsed_s = clock_.seconds();
+  const double tokens =
+      static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
+  m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
+  if (scaler_.enabled) m.loss_scale = scaler_.scale;
+  if (evaluation) evaluate_into(m);
+  metrics_->append(m);
+  progress_.line(progress_line(m, config_, *device_, dtype_));
+  logged_step_ = state_.step;
+  logged_s_ = m.elapsed_s;
+}
+
+void Trainer::evaluate_into(StepMetrics& m) {
+  const TrainConfig& train = config_.train;
+  const EvalOptions options{.context = config_.model.context,
+                            .batch = std::max<std::int64_t>(1, train.batch / train.accumulation),
+                            .max_tokens = train.eval_tokens};
+  const auto say = [&](std::int64_t done, std::int64_t all) {
+    progress_.passing(str("validation: ", done, " of ", all, " tokens"));
+  };
+  const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
+  m.valid_bits = result.bits;
+  m.valid_tokens = result.tokens;
+  if (train.ema_decay > 0)
+    with_ema_weights(*device_, store_,
+                     [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
+  if (state_.best_valid_bits != 0 && !(result.bits < state_.best_valid_bits)) return;
+  state_.best_valid_bits = result.bits;
+  folder_.save_best(*device_, store_, state_, to_yaml(config_));
+}
+
+void Trainer::save(bool numbered) {
+  progress_.passing(str("saving step ", state_.step));
+  if (numbered) {
+    folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
+  } else {
+    folder_.save_latest(*device_, store_, state_, to_yaml(config_));
+  }
+  saved_step_ = state_.step;
+}
+
+void Trainer::finish(const std::string& why) {
+  collect();
+  clock_.stop();
+  if (saved_step_ != state_.step) save(false);
+  const std::string latest = folder_.path("latest.h5");
+  if (!why.empty()) {
+    progress_.line(
+        str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
+    progress_.line(
+        str("go on with: train --config ", config_.source, " --out ", folder_.path(""), " --resume"));
+    return;
+  }
+  const std::int64_t steps_here = state_.step - first_step_;
+  progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
+                     ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
+  if (state_.best_valid_bits > 0)
+    progress_.line(
+        str("best validation: ", fixed_text(state_.best_valid_bits, 4), " bits, ", folder_.path("best.h5")));
+}
+
+void Trainer::fail_non_finite(std::int64_t step) {
+  const std::string first = train_step_->find_non_finite(
+      batcher_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
+  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
+           ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
+           "; go on from there with a lower train.learning_rate or a longer train.warmup"));
+}
+
+}  // namespace weft

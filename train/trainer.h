@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Trainer: from a config to a trained model in a run folder. The loop is here; what a step launches is in
+// trainer_step.h, what is printed before it in trainer_report.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "models/model.h"
+#include "src/checkpoint.h"
+#include "src/config.h"
+#include "src/optimizer.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/run_folder.h"
+#include "train/trainer_step.h"
+
+namespace weft {
+
+struct TrainOptions {
+  std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::string out = "";                    // "": runs/<config name>
+  std::string device = "auto";
+  std::int64_t max_steps = 0;  // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;      // stop and save after this long; 0: no limit
+};
+
+class Trainer {
+ public:
+  Trainer(const Config&, const TrainOptions&, Progress&);
+  // Trains to train.steps or until a limit or a signal; saves; says how to go on. Throws Error when something
+  // is wrong, leaving the checkpoints of before.
+  void run();
+  const TrainState& state() const { return state_; }
+
+ private:
+  void prepare();
+  void step();
+  void after_step();
+  void collect();
+  void log_step(bool evaluation);
+  void evaluate_into(StepMetrics&);
+  void save(bool numbered);
+  void finish(const std::string& why);
+  bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
+  std::string reason_to_stop(const char* signal) const;
+  [[noreturn]] void fail_non_finite(std::int64_t step);
+
+  Config config_;
+  TrainOptions options_;
+  Progress& progress_;
+  RunFolder folder_;
+  std::unique_ptr<Device> device_;
+  DType dtype_;
+  TokenDataset train_data_, valid_data_;
+  Batcher batcher_;
+  ParameterStore store_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainStep> train_step_;
+  std::unique_ptr<MetricsLog> metrics_;
+  TrainState state_;
+  LossScaler scaler_;
+  std::string memory_text_;
+  StepResults last_;  // of the last step that was collected
+  Stopwatch clock_, wall_;
+  double logged_s_ = 0;           // clock_ at the line before
+  std::int64_t logged_step_ = 0;  // step of the line before
+  std::int64_t saved_step_ = -1, first_step_ = 0;
+};
+
+}  // namespace weft

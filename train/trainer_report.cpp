@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// The texts of training.
+#include "train/trainer_report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "src/memory.h"
+#include "train/inspect_counts.h"
+#include "train/progress.h"
+#include "train/trainer_step.h"
+
+namespace weft {
+namespace {
+
+MemoryPlan plan(const Config& config, const Device& device) {
+  Config here = config;
+  if (!device.is_cuda()) here.precision = "f32";
+  const StepShape full = step_shape(config, config.train.steps);
+  return plan_memory(here, full.micro_batch, full.context, true);
+}
+
+std::string plan_text(const MemoryPlan& plan) {
+  return str(bytes_text(plan.total()), " (weights ", bytes_text(plan.weights), ", gradients ",
+             bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
+             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace), ")");
+}
+
+std::vector<std::string> pattern_lines(const Config& config, const Model& model) {
+  std::vector<std::pair<const AttentionPattern*, std::vector<std::int64_t>>> groups;
+  const auto& layers = model.patterns();
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto same = [&](const auto& group) { return group.first->name() == layers[layer]->name(); };
+    auto found = std::find_if(groups.begin(), groups.end(), same);
+    if (found == groups.end()) found = groups.insert(found, {layers[layer].get(), {}});
+    found->second.push_back(static_cast<std::int64_t>(layer));
+  }
+  std::vector<std::string> lines;
+  const auto n = static_cast<double>(config.model.context), heads = static_cast<double>(config.model.heads);
+  for (const auto& [pattern, members] : groups) {
+    const PairCount pairs =
+        count_attention(*pattern, static_cast<int>(config.model.heads), config.model.context).pairs;
+    const double causal = heads * n * (n + 1) / 2;
+    lines.push_back(str("attention   layers ", numbers_text(members), ": ", pattern->name(), ", ",
+                        count_text(static_cast<double>(pairs.needed)), " pairs needed (",
+                        fixed_text(100 * static_cast<double>(pairs.needed) / causal, 2),
+                        "% of dense causal), ", count_text(static_cast<double>(pairs.executed)),
+                        " executed"));
+  }
+  return lines;
+}
+
+std::string step_line(const Config& config) {
+  const StepShape full = step_shape(config, config.train.steps);
+  std::string text = str("step        ", full.tokens(), " tokens: ", full.accumulation, " x ",
+                         full.micro_batch, " x ", full.context);
+  for (const auto& [step, context] : config.train.context_schedule)
+    text += str(", context ", context, " from step ", step);
+  return text;
+}
+
+}  // namespace
+
+std::string check_memory(const Config& config, const Device& device) {
+  const MemoryPlan needed = plan(config, device);
+  const std::size_t free = device.memory_free();
+  if (needed.total() <= free) return str("planned ", plan_text(needed), ", free ", bytes_text(free));
+  fail(str("training does not fit: planned ", plan_text(needed), ", but ", device.name, " has ",
+           bytes_text(free), " free: raise train.accumulation (", config.train.accumulation,
+           " now), lower train.batch, set train.recompute: block, or shorten model.context"));
+}
+
+std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
+                                 const ParameterStore& store, const Model& model, const TokenDataset& train,
+                                 const TokenDataset& valid) {
+  const bool changed = dtype != compute_dtype(config);
+  std::vector<std::string> lines{
+      str("config      ", config.name, " (", config.source, ")"),
+      str("device      ", device.description(), ", ", name_of(dtype),
+          changed ? str(" (precision: ", config.precision, " is for GPUs)") : ""),
+      str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ", config.model.width,
+          ", ", config.model.heads, " heads, context ", config.model.context, ", ",
+          count_text(static_cast<double>(store.size())), " parameters")};
+  for (std::string& line : pattern_lines(config, model)) lines.push_back(std::move(line));
+  lines.push_back(str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
+                      " tokens to train", ", ", count_text(static_cast<double>(valid.size())),
+                      " to validate"));
+  lines.push_back(step_line(config));
+  return lines;
+}
+
+std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype) {
+  const double rate = flops_per_token(config.model, m.context) * m.tokens_per_s;
+  const double steps_left = static_cast<double>(config.train.steps - m.step);
+  const double seconds_left =
+      steps_left * static_cast<double>(config.train.batch * config.model.context) / m.tokens_per_s;
+  char lr[32];
+  std::snprintf(lr, sizeof lr, "%.2e", m.lr);
+  std::string text = str("step ", m.step, "/", config.train.steps, "  bits ", fixed_text(m.bits(), 4),
+                         "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
+                         " tok/s  ", fixed_text(100 * rate / device.matrix_rate(dtype), 1),
+                         "% of matrix rate  context ", m.context, "  ETA ", duration_text(seconds_left));
+  if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
+  if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));
+  if (m.valid_bits_ema) text += str("  valid ema ", fixed_text(*m.valid_bits_ema, 4));
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What training says before the first step and at each log line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "models/model.h"
+#include "src/config.h"
+#include "train/metrics.h"
+
+namespace weft {
+
+// Planned bytes and free memory of the device, as text. Throws Error when the one does not fit into the
+// other: planned bytes, and what to lower.
+std::string check_memory(const Config&, const Device&);
+
+// Device, model, the pattern of each layer with its pairs, data, tokens a step: a few lines. `valid`
+// may be null.
+std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
+                                 const TokenDataset& train, const TokenDataset& valid);
+
+std::string progress_line(const StepMetrics&, const Config&, Device&, DType);
+
+}  // namespace weft

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// The training step: shapes, scalars, launches.
+#include "train/trainer_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/pointwise.h"
+#include "src/ops.h"
+#include "src/optimizer.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kResultFloats = 4;  // StepResults as floats, padded to 16 bytes
+static_assert(sizeof(StepResults) == 3 * sizeof(float));
+constexpr std::int64_t kHistoryRows = 1024;
+
+Tensor device_bytes(Device& device, std::size_t bytes) {
+  Tensor t(*device.pool, {static_cast<std::int64_t>(bytes)}, DType::u8, "step");
+  device.zero(t);
+  return t;
+}
+
+}  // namespace
+
+StepShape step_shape(const Config& config, std::int64_t step) {
+  const std::int64_t context = context_at(config.train, config.model.context, step);
+  const std::int64_t sequences = config.train.batch * config.model.context / context;
+  const StepShape shape{context, sequences / config.train.accumulation, config.train.accumulation};
+  WEFT_CHECK(shape.tokens() == config.train.batch * config.model.context,
+             "train.batch x model.context tokens must be a whole number of windows of ", context,
+             " tokens in ", config.train.accumulation, " micro-batches");
+  return shape;
+}
+
+StepScalars step_scalars(const Config& config, std::int64_t step, std::int64_t updates, double loss_scale) {
+  const TrainConfig& train = config.train;
+  const auto t = static_cast<double>(updates + 1);
+  StepScalars s;
+  s.seed = config.seed;
+  s.learning_rate = static_cast<float>(learning_rate(train, step));
+  s.beta1_correction = static_cast<float>(1 - std::pow(train.beta1, t));
+  s.beta2_correction = static_cast<float>(1 - std::pow(train.beta2, t));
+  // Early on the average looks back over a tenth of the run so far, so that it forgets the initial weights.
+  s.ema_decay = static_cast<float>(std::min(train.ema_decay, (1 + t) / (10 + t)));
+  s.loss_gradient = static_cast<float>(loss_scale / static_cast<double>(train.accumulation));
+  s.gradient_scale = static_cast<float>(1 / loss_scale);
+  return s;
+}
+
+TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config)
+    : device_(device),
+      model_(model),
+      store_(store),
+      config_(config),
+      scalars_(device_bytes(device, sizeof(StepScalars))),
+      results_(*device.pool, {kResultFloats}, DType::f32, "step"),
+      history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step") {
+  device.zero(results_);
+  ctx_.queue = &device.queue;
+  ctx_.pool = device.pool.get();
+  ctx_.step = static_cast<const StepScalars*>(scalars_.view().data);
+  ctx_.results = static_cast<StepResults*>(results_.view().data);
+  ctx_.training = true;
+}
+
+void TrainStep::set_shape(const StepShape& shape) {
+  if (shape.context == shape_.context) return;
+  device_.synchronize();
+  graphs_.reset();
+  tokens_ = Tensor();
+  device_.pool->trim();
+  shape_ = shape;
+  tokens_ = Tensor(*device_.pool, {shape.micro_batch, shape.context}, DType::i32, "step");
+  host_tokens_.resize(static_cast<std::size_t>(tokens_.size()));
+  const bool graph = config_.train.graph;
+  graphs_ = std::make_unique<Graphs>(
+      Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph), GraphedStep(device_, graph)});
+}
+
+void TrainStep::upload(const Batcher& batcher, std::int64_t step, std::int64_t micro, StepScalars scalars) {
+  scalars.draw = static_cast<std::uint64_t>(step * shape_.accumulation + micro);
+  device_.upload_async(scalars_.view().data, &scalars, sizeof scalars);
+  batcher.read(step, micro * shape_.micro_batch, shape_.micro_batch, shape_.context, host_tokens_);
+  device_.upload_async(tokens_.view().data, host_tokens_.data(),
+                       static_cast<std::size_t>(tokens_.view().bytes()));
+}
+
+void TrainStep::forward_backward() {
+  Tape tape;
+  Ctx ctx = ctx_;
+  ctx.tape = &tape;
+  backward(ctx, mean(ctx, model_.token_losses(ctx, tokens_)));
+}
+
+void TrainStep::keep_results() {
+  if (rows_ == kHistoryRows) read_history();
+  ctx_.launch(Add{{history_.slice(rows_++ * kResultFloats, {kResultFloats}), false}, results_});
+}
+
+void TrainStep::read_history() {
+  std::vector<float> rows(static_cast<std::size_t>(history_.size()));
+  device_.download(rows.data(), history_);
+  for (std::int64_t i = 0; i < rows_; ++i) {
+    const float* row = &rows[static_cast<std::size_t>(i * kResultFloats)];
+    micro_results_.push_back({.loss = row[0], .gradient_norm = row[1], .update_scale = row[2]});
+  }
+  rows_ = 0;
+}
+
+std::vector<StepResults> TrainStep::results() {
+  read_history();
+  const auto count = static_cast<std::size_t>(config_.train.accumulation);
+  std::vector<StepResults> steps;
+  for (std::size_t first = 0; first + count <= micro_results_.size(); first += count) {
+    double loss = 0;
+    for (std::size_t i = first; i < first + count; ++i) loss += micro_results_[i].loss;
+    steps.push_back(micro_results_[first + count - 1]);  // the norm is known after the last one
+    steps.back().loss = static_cast<float>(loss / static_cast<double>(count));
+  }
+  micro_results_.clear();
+  return steps;
+}
+
+void TrainStep::run(const Batcher& batcher, std::int64_t step, const StepScalars& scalars) {
+  set_shape(step_shape(config_, step));
+  for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
+    upload(batcher, step, micro, scalars);
+    if (micro == 0) {
+      graphs_->first.run([&] {
+        store_.begin_step();
+        forward_backward();
+      });
+    } else {
+      graphs_->later.run([&] { forward_backward(); });
+    }
+    if (micro + 1 < shape_.accumulation) keep_results();
+  }
+  graphs_->update.run([&] {
+    Ctx ctx = ctx_;
+    store_.finish_gradients(ctx);
+    update_parameters(ctx, store_, config_.train);
+  });
+  keep_results();
+}
+
+}  // namespace weft

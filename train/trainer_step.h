@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// One update on the device: micro-batches forward and backward, then clip and AdamW, as CUDA graphs where
+// possible. Nothing here waits for the device: what each micro-batch reports is kept there until results()
+// reads it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "kernels/step_scalars.h"
+#include "models/model.h"
+#include "src/config.h"
+#include "src/graph.h"
+
+namespace weft {
+
+// What one update looks like at a context length.
+struct StepShape {
+  std::int64_t context = 0, micro_batch = 0,
+               accumulation = 0;  // accumulation x (micro_batch, context) tokens
+  std::int64_t tokens() const { return accumulation * micro_batch * context; }
+};
+// The shape in force at `step`: shorter windows come in larger batches, so that the tokens of a step stay the
+// same.
+StepShape step_shape(const Config&, std::int64_t step);
+
+// The scalars of update `step` (0-based), with `updates` applied before it.
+StepScalars step_scalars(const Config&, std::int64_t step, std::int64_t updates, double loss_scale);
+
+class TrainStep {
+ public:
+  TrainStep(Device&, Model&, ParameterStore&, const Config&);
+
+  // Launches update `step` on the windows that `batcher` has for it.
+  void run(const Batcher& batcher, std::int64_t step, const StepScalars&);
+  // One per update launched since the last call: loss averaged over its micro-batches. Waits for the device.
+  std::vector<StepResults> results();
+
+  // Runs `step` again, eagerly and without an update, and names the first tensor that is not finite: weights,
+  // then the loss, then gradients in the order in which the backward pass makes them. Text for an error.
+  std::string find_non_finite(const Batcher& batcher, std::int64_t step, const StepScalars&);
+
+ private:
+  struct Graphs {
+    GraphedStep first, later, update;
+  };
+  void set_shape(const StepShape&);
+  void upload(const Batcher&, std::int64_t step, std::int64_t micro, StepScalars);
+  void forward_backward();
+  void keep_results();
+  void read_history();
+  std::string first_non_finite(const Tensor& block, const char* what, bool backwards);
+  std::string non_finite_loss();
+
+  Device& device_;
+  Model& model_;
+  ParameterStore& store_;
+  const Config& config_;
+  Ctx ctx_;
+  StepShape shape_;
+  Tensor scalars_, results_;  // StepScalars, StepResults
+  Tensor history_;            // (rows, 4): StepResults of micro-batches that results() has not read
+  Tensor tokens_;             // (micro_batch, context)
+  std::vector<std::int32_t> host_tokens_;
+  std::unique_ptr<Graphs> graphs_;
+  std::int64_t rows_ = 0;                   // of history_ in use
+  std::vector<StepResults> micro_results_;  // read from history_, micro-batch after micro-batch
+};
+
+}  // namespace weft
