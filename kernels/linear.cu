@@ -146,6 +146,7 @@ bool ask_for_algorithm(const CudaQueue& q, const Product& p, const Plan& plan,
                                      plan.out.handle, plan.out.handle, preference.handle, 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
   WEFT_CUBLAS_CHECK(status);
+  WEFT_CUBLAS_CHECK(result.state);
   algorithm = result.algo;
   return true;
 }

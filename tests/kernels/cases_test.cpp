@@ -96,7 +96,8 @@ void verify_misaligned(Device& device, const std::string& kernel, DType type) {
   if (kernel.starts_with("linear") || kernel.starts_with("attention")) return;
   for (const KernelCase& c : kernel_cases()) {
     if (c.kernel != kernel || c.realistic) continue;
-    EXPECT_NO_THROW(verify(device, c, {type, type, true, true})) << c.sizes << ", misaligned";
+    EXPECT_NO_THROW(verify(device, c, {type, type, false, true})) << c.sizes << ", misaligned";
+    EXPECT_NO_THROW(verify(device, c, {type, type, true, true})) << c.sizes << ", misaligned, accumulating";
   }
 }
 

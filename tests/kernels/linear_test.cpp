@@ -109,5 +109,21 @@ TEST(Linear, NoRowsMeansNoGradient) {
   EXPECT_EQ(d.db, std::vector<float>(3, 0.0f));
 }
 
+TEST(Linear, WrongShapesAreErrors) {
+  Data<float> d(3, 4, 5), other(4, 5, 6);
+  LinearForward forward = d.forward();
+  forward.b = view_of(other.b, {6});
+  EXPECT_THROW(run(queue, forward), Error);
+  forward = d.forward();
+  forward.w = view_of(other.w, {6, 5});
+  EXPECT_THROW(run(queue, forward), Error);
+  LinearBackward backward = d.backward(false);
+  backward.dy = view_of(other.dy, {4, 6});
+  EXPECT_THROW(run(queue, backward), Error);
+  backward = d.backward(false);
+  backward.dw.view = view_of(other.dw, {6, 5});
+  EXPECT_THROW(run(queue, backward), Error);
+}
+
 }  // namespace
 }  // namespace weft

@@ -42,6 +42,7 @@ TEST(Clip, ScalesDownToTheClip) {
   const StepResults r = clipped({3, 4, 0}, 1, 1);
   EXPECT_FLOAT_EQ(r.gradient_norm, 5);
   EXPECT_FLOAT_EQ(r.update_scale, 0.2f);
+  EXPECT_FLOAT_EQ(clipped({3, 4}, 4, 1).update_scale, 0.8f);
 }
 
 TEST(Clip, LeavesSmallGradientsAlone) {
