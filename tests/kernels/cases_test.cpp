@@ -102,7 +102,7 @@ void verify_misaligned(Device& device, const std::string& kernel, DType type) {
 }
 
 class CudaParity : public testing::TestWithParam<KernelAndType> {};
-INSTANTIATE_TEST_SUITE_P(All, CudaParity, all_kernels, name_of_test);
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaParity, all_kernels, name_of_test);
 
 TEST_P(CudaParity, AgreesWithTheCpuForm) {
   const auto cuda = make_device("cuda");
