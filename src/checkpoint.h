@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints: one HDF5 file that any reader can open.
 //   /params/<name>  f32 master weights        /optimizer/m/<name>, /optimizer/v/<name>  f32
-//   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML text), and every field of TrainState
-// Written to a temporary file, synced, renamed: an earlier checkpoint is never lost, whatever happens meanwhile.
+//   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML), the fields of TrainState
+// Written to a temporary file, synced, renamed: an earlier checkpoint is never lost, whatever happens
+// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,20 @@ inline constexpr std::int64_t kCheckpointFormat = 1;
 
 // Everything besides the tensors that decides how training goes on.
 struct TrainState {
-  std::int64_t step = 0;          // updates tried: decides data, dropout, learning rate
-  std::int64_t updates = 0;       // updates applied (f16 skips some): Adam's t
+  std::int64_t step = 0;     // updates tried: decides data, dropout, learning rate
+  std::int64_t updates = 0;  // updates applied (f16 skips some): Adam's t
   double loss_scale = 1;
-  std::int64_t good_steps = 0;    // since the loss scale last changed
-  double best_valid_bits = 0;     // 0: none yet
+  std::int64_t good_steps = 0;  // since the loss scale last changed
+  double best_valid_bits = 0;   // 0: none yet
   std::uint64_t seed = 0;
 };
 
-void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml);
+void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
+                     const std::string& config_yaml);
 
-// Reads weights (and, when the store was allocated for training, optimizer state and EMA) into `store`. Every name and
-// shape is checked: anything missing, extra or different is an Error that names it. `use_ema` loads the moving average as
-// the weights.
+// Reads weights (and, when the store was allocated for training, optimizer state and EMA) into `store`. Every
+// name and shape is checked: anything missing, extra or different is an Error that names it. `use_ema` loads
+// the moving average as the weights.
 TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
 
 // The config text of a checkpoint, without reading weights.
