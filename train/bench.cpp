@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // bench: checks and times kernels. Rows of text, or JSON objects with --json.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/bench_kernels.h"
+#include "train/program.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Times what training is made of", "bench"};
@@ -15,13 +15,5 @@ int main(int argc, char** argv) {
   kernels->add_option("--dtype", options.dtype, "f32, f16 or bf16 (default bf16)");
   kernels->add_flag("--json", options.json, "one JSON object a row");
   kernels->add_flag("--verify,!--no-verify", options.verify, "compare with the CPU form first (default)");
-  try {
-    app.parse(argc, argv);
-    weft::bench_kernels(options, std::cout, std::cerr);
-  } catch (const CLI::Success& request) {
-    return app.exit(request);  // --help
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
+  return weft::run_program(app, argc, argv, [&] { weft::bench_kernels(options, std::cout, std::cerr); });
 }

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "train/options.h"
+#include "train/program.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Evaluates a checkpoint: every token of a split is scored once.", "evaluate");

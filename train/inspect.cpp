@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/inspect_report.h"
+#include "train/program.h"
 
 int main(int argc, char** argv) {
   weft::InspectOptions options;
@@ -16,13 +16,5 @@ int main(int argc, char** argv) {
   app.add_option("--position", options.position, "the position whose receptive field --png shows");
   app.add_option("--png", options.png, "FILE: receptive field and connectivity matrix as an image");
   app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
-  try {
-    app.parse(argc, argv);
-    weft::inspect(options, std::cout);
-  } catch (const CLI::Success& request) {
-    return app.exit(request);  // --help
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
+  return weft::run_program(app, argc, argv, [&] { weft::inspect(options, std::cout); });
 }

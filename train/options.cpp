@@ -2,42 +2,14 @@
 // Command lines of train, evaluate and sample.
 #include "train/options.h"
 
-#include <csignal>
-#include <iostream>
-#include <new>
-
 namespace weft {
 namespace {
-
-int print_error(const std::string& what) {
-  std::string line;
-  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
-  while (line.ends_with("; ")) line.resize(line.size() - 2);
-  std::cerr << "error: " << line << std::endl;
-  return 1;
-}
 
 void add_device(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
 }
 
 }  // namespace
-
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work) {
-  // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
-  std::signal(SIGXFSZ, SIG_IGN);
-  app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
-  try {
-    app.parse(argc, argv);
-    work();
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    return print_error(std::string(e.what()) + " (try --help)");
-  } catch (const std::bad_alloc&) {
-    return print_error("out of memory on the host: lower the batch or the context");
-  } catch (const std::exception& e) { return print_error(e.what()); }
-}
 
 void add_train_options(CLI::App& app, TrainArguments& a) {
   app.add_option("--config", a.config, "config file; a name that is no path is looked for in configs/")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the programs share around their work: command lines, errors, exit codes.
+// Command lines of train, evaluate and sample, and the work of the latter two.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -11,10 +11,6 @@
 #include "train/trainer.h"
 
 namespace weft {
-
-// Parses the command line and does the work. Exit code 0; 1 after "error: ..." on one line of stderr,
-// whatever went wrong, the command line included. Adds --version.
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work);
 
 struct TrainArguments {
   std::string config;

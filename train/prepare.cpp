@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "data/prepare.h"
-#include "train/options.h"
+#include "train/program.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Makes the HDF5 files that training reads.", "prepare");

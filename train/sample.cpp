@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "train/options.h"
+#include "train/program.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Samples from a checkpoint.", "sample");

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// The programs as people run them: train, evaluate, sample.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/checkpoint.h"
+#include "tests/train/training.h"
+#include "train/evaluator.h"
+#include "train/loaded_model.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+class ProgramsTest : public testing::Test {
+ protected:
+  ProgramsTest() {
+    write_corpus(dir / "corpus.h5", 6000, 32);
+    train(small_config(dir.path()), {.out = dir / "run", .device = "cpu"});
+  }
+  // What the program writes to stdout; its exit code must be 0.
+  std::string output(const std::string& program, const std::vector<std::string>& arguments) {
+    Process process(dir, program, arguments);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    notes_ = process.err();
+    return process.out();
+  }
+  std::string sampled(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device", "cpu", "--length", "20"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return output("sample", arguments);
+  }
+  std::string checkpoint() const { return dir / "run/latest.h5"; }
+  TempDir dir;
+  std::string notes_;
+};
+
+TEST_F(ProgramsTest, TrainIsTheLibrary) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const std::string out =
+      output("train", {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "program"});
+  EXPECT_TRUE(read_file(dir / "program/latest.h5") == read_file(checkpoint()));
+  for (const char* part :
+       {"small", "CPU", "parameters", "layers 0: local(stride 8)", "256 tokens", "planned", "step 1/20",
+        "step 20/20", "% of matrix rate", "finished 20 steps", "best validation"})
+    EXPECT_CONTAINS(out, part);
+  EXPECT_EQ(out.find('\r'), std::string::npos) << "no passing lines in a file";
+}
+
+TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
+  const std::string line = output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split",
+                                               "valid", "--min-context", "60", "--batch", "3"});
+  const auto loaded = load_model(checkpoint(), "cpu", false);
+  const TokenDataset data(dir / "corpus.h5", "valid", 32);
+  const EvalResult result =
+      evaluate(*loaded->device, *loaded->model, data, {.context = 64, .min_context = 60, .batch = 3});
+  EXPECT_NEAR(json_number(line, "bits").value_or(0), result.bits, 1e-7);
+  EXPECT_EQ(json_number(line, "tokens"), data.size());
+  EXPECT_EQ(json_number(line, "min_context"), 60);
+  EXPECT_EQ(json_number(line, "step"), 20);
+  EXPECT_CONTAINS(line, "\"split\": \"valid\"");
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+  EXPECT_EQ(notes_, "");
+
+  // The last evaluation of training was of the first 500 tokens: here, one split of a file.
+  std::vector<std::int32_t> first(500);
+  data.read(0, first);
+  std::vector<std::uint16_t> file(first.begin(), first.end());
+  file.resize(1000);
+  write_tokens(dir / "first.h5", file, 32, {0.5, 0.25, 0.25});
+  for (const auto& [key, ema] : {std::pair{"valid_bits", false}, {"valid_bits_ema", true}}) {
+    std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device",
+                                       "cpu",          "--data",     dir / "first.h5"};
+    if (ema) arguments.push_back("--ema");
+    EXPECT_NEAR(json_number(output("evaluate", arguments), "bits").value_or(0),
+                metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
+        << key;
+  }
+}
+
+TEST_F(ProgramsTest, SampleWritesWhatWasAskedFor) {
+  const std::string one = sampled({"--seed", "5"});
+  EXPECT_EQ(one.size(), 21u);  // and a line end
+  EXPECT_EQ(notes_, "");
+  EXPECT_EQ(sampled({"--seed", "5"}), one);
+  EXPECT_NE(sampled({"--seed", "6"}), one);
+  const std::string three = sampled({"--seed", "5", "--count", "3", "--batch", "2"});
+  EXPECT_EQ(three.substr(0, 20), one.substr(0, 20));
+  EXPECT_CONTAINS(three, "==== sample 3 ====");
+  EXPECT_EQ(sampled({"--seed", "5", "--count", "3", "--batch", "1"}), three);
+  EXPECT_EQ(sampled({"--seed", "5", "--out", dir / "text"}), "");
+  EXPECT_EQ(read_file(dir / "text"), one.substr(0, 20));
+  EXPECT_EQ(sampled({"--temperature", "0", "--seed", "1"}), sampled({"--top-k", "1", "--seed", "2"}));
+  write_file(dir / "prompt", "\x03\x04");
+  EXPECT_EQ(sampled({"--prompt-file", dir / "prompt", "--stats"}),
+            sampled({"--prompt", "\x03\x04", "--stats"}));
+  for (const char* part : {"20 tokens in", "tokens/s", "keys read", "cache"}) EXPECT_CONTAINS(notes_, part);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// The frame of a program.
+#include "train/program.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+
+namespace weft {
+namespace {
+
+int print_error(const std::string& what) {
+  std::string line;
+  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
+  while (line.ends_with("; ")) line.resize(line.size() - 2);
+  std::cerr << "error: " << line << std::endl;
+  return 1;
+}
+
+// OpenMP's threads spin while they wait. Where other programs want the same cores, that makes a training step
+// twenty times and sampling a hundred times slower (2 cores, load 6). The library reads its settings before
+// main() runs, so this process starts once more with another default; whoever sets OMP_WAIT_POLICY keeps it.
+void wait_without_spinning(char** argv) {
+  if (getenv("OMP_WAIT_POLICY") != nullptr || setenv("OMP_WAIT_POLICY", "passive", 0) != 0) return;
+  execv("/proc/self/exe", argv);  // returns only when it fails: then this process goes on as it is
+}
+
+}  // namespace
+
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work) {
+  wait_without_spinning(argv);
+  // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
+  try {
+    app.parse(argc, argv);
+    work();
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    return print_error(std::string(e.what()) + " (try --help)");
+  } catch (const std::bad_alloc&) {
+    return print_error("out of memory on the host: lower the batch or the context");
+  } catch (const std::exception& e) { return print_error(e.what()); }
+}
+
+}  // namespace weft
