@@ -71,8 +71,8 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   file.resize(1000);
   write_tokens(dir / "first.h5", file, 32, {0.5, 0.25, 0.25});
   for (const auto& [key, ema] : {std::pair{"valid_bits", false}, {"valid_bits_ema", true}}) {
-    std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device",
-                                       "cpu",          "--data",     dir / "first.h5"};
+    std::vector<std::string> arguments{"--checkpoint", checkpoint(),     "--device", "cpu",
+                                       "--data",       dir / "first.h5", "--split",  "train"};
     if (ema) arguments.push_back("--ema");
     EXPECT_NEAR(json_number(output("evaluate", arguments), "bits").value_or(0),
                 metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
