@@ -59,13 +59,15 @@ TEST_F(CudaTrainer, EachPrecisionLearnsAsTheCpuDoes) {
 }
 
 TEST_F(CudaTrainer, LossScaleHalvesUntilTheGradientFits) {
-  run("f16", {"precision=f16", "train.loss_scale=16777216", "train.log_every=1", "train.steps=30"});
+  run("f16",
+      {"precision=f16", "train.loss_scale=16777216", "train.batch=1", "train.log_every=1", "train.steps=30"});
   const std::vector<double> scale = of("f16", "loss_scale"), norm = of("f16", "grad_norm");
   ASSERT_EQ(scale.size(), 30u);
   for (std::size_t i = 0; i < scale.size(); ++i) {
     EXPECT_LE(scale[i], 16777216);
     EXPECT_TRUE(std::isfinite(norm[i])) << "no step is logged that was skipped";
   }
+  EXPECT_LT(scale.front(), 16777216);  // 2^24 / 64 tokens does not fit into f16
   EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
 }
 

@@ -105,6 +105,25 @@ TEST_F(LearningTest, ContextGrowsAndTheTokensOfAStepStay) {
   EXPECT_LT(bits.back(), bits.front() - 0.3);
 }
 
+// With a rate that changes nothing and one window to read, losses differ by the dropout masks alone.
+TEST_F(LearningTest, EachForwardPassDrawsItsOwnMasks) {
+  std::vector<std::uint16_t> tokens;
+  for (std::uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
+  write_tokens(dir / "corpus.h5", tokens, 32, {0.5, 0.25, 0.25});
+  const std::vector<std::string> common{"model.tied_output=true",    "model.dropout=0.3",
+                                        "train.learning_rate=1e-30", "train.weight_decay=0",
+                                        "train.log_every=1",         "train.eval_every=0"};
+  run("single", with(with(common, "train.batch=1"), "train.steps=6"));
+  run("double", with(with(with(common, "train.batch=2"), "train.accumulation=2"), "train.steps=3"));
+  const std::vector<double> single = metric(metrics("single"), "loss"),
+                            both = metric(metrics("double"), "loss");
+  ASSERT_EQ(single.size(), 6u);
+  for (std::size_t i = 0; i + 1 < single.size(); ++i) EXPECT_GT(std::abs(single[i] - single[i + 1]), 1e-5);
+  for (std::size_t i = 0; i < both.size(); ++i)
+    EXPECT_NEAR(both[i], (single[2 * i] + single[2 * i + 1]) / 2, 1e-6)
+        << "micro-batches " << 2 * i << " and the next";
+}
+
 TEST_F(LearningTest, ScalarsOfAStep) {
   const Config config = small_config(dir.path(), {"train.accumulation=2", "train.ema_decay=0.9"});
   const StepScalars first = step_scalars(config, 0, 0, 1), later = step_scalars(config, 30, 30, 1024);
