@@ -2,10 +2,10 @@
 // AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101, algorithm 2) over the whole model in one launch:
 //   g = update_scale * gradient
 //   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
-//   p = p - lr * ( (m / c1) / (sqrt(v / c2) + eps) + decay * p )        decay only for the first `decayed` elements
+//   p = p - lr * ( (m / c1) / (sqrt(v / c2) + eps) + decay * p )
 //   ema = ema_decay * ema + (1 - ema_decay) p
-// and the low-precision copy of p in the same pass. When results->update_scale is 0 (a gradient was not finite),
-// nothing changes.
+// and the low-precision copy of p in the same pass. decay is 0 from element `decayed` on. When
+// results->update_scale is 0 (a gradient was not finite), nothing changes.
 #pragma once
 
 #include "kernels/queue.h"

@@ -14,12 +14,9 @@ enum class Form { f32, f16, bf16 };
 // f16 and bf16 run on tensor cores with f32 sums; f32 stays in f32.
 Form form_of(DType t) {
   switch (t) {
-    case DType::f32:
-      return Form::f32;
-    case DType::f16:
-      return Form::f16;
-    case DType::bf16:
-      return Form::bf16;
+    case DType::f32: return Form::f32;
+    case DType::f16: return Form::f16;
+    case DType::bf16: return Form::bf16;
     default:
       fail(str("attention on CUDA takes f32, f16 and bf16, got ", name_of(t), "; the CPU takes f64 too"));
   }
@@ -84,12 +81,9 @@ void run(CudaQueue& queue, const AttentionForward& f) {
   check_rows("y", f.y);
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
   switch (form) {
-    case Form::f32:
-      return attention::forward_f32(queue, f);
-    case Form::f16:
-      return attention::forward_f16(queue, f);
-    case Form::bf16:
-      return attention::forward_bf16(queue, f);
+    case Form::f32: return attention::forward_f32(queue, f);
+    case Form::f16: return attention::forward_f16(queue, f);
+    case Form::bf16: return attention::forward_bf16(queue, f);
   }
 }
 
@@ -106,12 +100,9 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_rows("dy", g.dy);
   write_delta(queue, g);
   switch (form) {
-    case Form::f32:
-      return attention::backward_f32(queue, g);
-    case Form::f16:
-      return attention::backward_f16(queue, g);
-    case Form::bf16:
-      return attention::backward_bf16(queue, g);
+    case Form::f32: return attention::backward_f32(queue, g);
+    case Form::f16: return attention::backward_f16(queue, g);
+    case Form::bf16: return attention::backward_bf16(queue, g);
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that heads are read
-// in place from a packed projection. The last axis is contiguous. Strides in elements.
+// q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that heads are
+// read in place from a packed projection. The last axis is contiguous. Strides in elements.
 struct HeadsView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -27,17 +27,20 @@ struct HeadsView {
   }
 };
 
-// Heads `first_column .. first_column + heads * size - 1` of the last axis of a (B, T, columns) tensor, head-major.
-inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::int64_t heads, std::int64_t size) {
-  WEFT_CHECK(x.rank == 3 && first_column + heads * size <= x.shape[2], "heads_of: (B, T, columns) with columns >= ",
-             first_column + heads * size, ", got ", shape_text(x));
-  return {static_cast<char*>(x.data) + first_column * size_of(x.dtype), x.dtype, x.shape[0], x.shape[1], heads, size,
-          x.shape[1] * x.shape[2], x.shape[2], size};
+// Columns `first_column .. first_column + heads * size - 1` of a (B, T, columns) tensor as heads, head-major.
+inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::int64_t heads,
+                          std::int64_t size) {
+  WEFT_CHECK(x.rank == 3 && first_column + heads * size <= x.shape[2],
+             "heads_of: (B, T, columns) with columns >= ", first_column + heads * size, ", got ",
+             shape_text(x));
+  void* first = static_cast<char*>(x.data) + first_column * size_of(x.dtype);
+  const std::int64_t row = x.shape[2], sequence = x.shape[1] * row;
+  return {first, x.dtype, x.shape[0], x.shape[1], heads, size, sequence, row, size};
 }
 
-// The set of attended pairs as tiles of kTile x kTile slots. Queries and keys are put into slots in two orders of
-// their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the queue's
-// memory. Tile tables are stored in both directions.
+// The set of attended pairs as tiles of kTile x kTile slots. Queries and keys are put into slots in two
+// orders of their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are
+// in the queue's memory. Tile tables are stored in both directions.
 inline constexpr int kTile = 64;  // one 64-bit mask word per row; one 64-row matrix instruction
 
 struct TileMap {
@@ -51,8 +54,8 @@ struct TileMap {
   // Tiles with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
   // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * kTile + r]:
-  const std::uint64_t* masks = nullptr;             // r = query slot in the tile, bit k: key slot k is attended
-  const std::uint64_t* masks_transposed = nullptr;  // r = key slot in the tile, bit q: query slot q attends it
+  const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
+  const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
 
 // One TileMap for each group of heads with equal patterns.
@@ -65,10 +68,10 @@ struct AttentionMaps {
 
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
-  HeadsView y;      // (B, T, H, Dv)   T
-  TensorView lse;   // (B, H, T)       wide(T): log-sum-exp of each row (natural log): all the backward pass keeps
-  HeadsView q, k;   // (B, T, H, Dqk)  T
-  HeadsView v;      // (B, T, H, Dv)   T
+  HeadsView y;     // (B, T, H, Dv)   T
+  TensorView lse;  // (B, H, T)       wide(T): natural log-sum-exp of each row: all the backward pass keeps
+  HeadsView q, k;  // (B, T, H, Dqk)  T
+  HeadsView v;     // (B, T, H, Dv)   T
   AttentionMaps maps;
   double scale = 1;  // 1 / sqrt(Dqk)
 };
@@ -77,8 +80,8 @@ void run(CudaQueue&, const AttentionForward&);
 
 // With p_ij = exp(scale * s_ij - lse_i), delta_i = dy_i . y_i, ds_ij = p_ij (dy_i . v_j - delta_i):
 //   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i,  dv_j = sum_i p_ij dy_i
-// Two walks (rows for dQ, columns for dK and dV): no atomics, same inputs, same bits. Gradients are stored, not added;
-// every position is written, those of keys that nobody attends with 0.
+// Two walks (rows for dQ, columns for dK and dV): no atomics, same inputs, same bits. Gradients are stored,
+// not added; every position is written, those of keys that nobody attends with 0.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   HeadsView dq, dk, dv;  // like q, k, v
@@ -95,10 +98,10 @@ void run(CudaQueue&, const AttentionBackward&);
 // One query per sequence against a cache, for sampling: only the listed keys are read.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
-  HeadsView y;  // (B, 1, H, Dv)   T
-  HeadsView q;  // (B, 1, H, Dqk)  T
-  HeadsView k;  // (B, T, H, Dqk)  T: the cache
-  HeadsView v;  // (B, T, H, Dv)   T
+  HeadsView y;                                  // (B, 1, H, Dv)   T
+  HeadsView q;                                  // (B, 1, H, Dqk)  T
+  HeadsView k;                                  // (B, T, H, Dqk)  T: the cache
+  HeadsView v;                                  // (B, T, H, Dv)   T
   const std::int32_t* keys = nullptr;           // positions, group after group, in the queue's memory
   const std::int32_t* key_start = nullptr;      // (groups + 1)
   const std::int32_t* group_of_head = nullptr;  // (H)

@@ -21,10 +21,10 @@ void run(CudaQueue&, const CrossEntropyForward&);
 // dlogits = dloss * (softmax(logits) - onehot(target))
 struct CrossEntropyBackward {
   static constexpr const char* kName = "cross_entropy_backward";
-  GradView dlogits;          // (N, V)  T
-  TensorView dloss, lse;     // (N)     wide(T)
-  TensorView logits;         // (N, V)  T
-  TensorView targets;        // (N)     i32
+  GradView dlogits;       // (N, V)  T
+  TensorView dloss, lse;  // (N)     wide(T)
+  TensorView logits;      // (N, V)  T
+  TensorView targets;     // (N)     i32
   std::vector<TensorView> outputs() const { return {dlogits.view}; }
 };
 void check(const CrossEntropyBackward&);  // shapes and types; both forms begin with it

@@ -33,14 +33,10 @@ inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
 template <class F>
 void dispatch_cuda(DType t, F&& f) {
   switch (t) {
-    case DType::f32:
-      return f.template operator()<float>();
-    case DType::f16:
-      return f.template operator()<__half>();
-    case DType::bf16:
-      return f.template operator()<__nv_bfloat16>();
-    default:
-      fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
+    case DType::f32: return f.template operator()<float>();
+    case DType::f16: return f.template operator()<__half>();
+    case DType::bf16: return f.template operator()<__nv_bfloat16>();
+    default: fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
   }
 }
 

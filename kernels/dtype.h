@@ -21,9 +21,9 @@ struct f16 {
   static std::uint16_t encode(float x) {
     const auto u = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);          // NaN
-    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);         // overflows to inf
-    if (magnitude < 0x38800000u) {                                                           // subnormal or zero
+    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);   // NaN
+    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // overflows to inf
+    if (magnitude < 0x38800000u) {                                                    // subnormal or zero
       const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
       return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(scaled)));
     }
@@ -33,7 +33,8 @@ struct f16 {
   static float decode(std::uint16_t h) {
     const std::uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
     if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
+    if (exponent == 0)
+      return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   }
 };
@@ -52,12 +53,18 @@ struct bf16 {
   }
 };
 
-template <class T> inline constexpr DType dtype_of = DType::u8;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr DType dtype_of<f16> = DType::f16;
-template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <class T>
+inline constexpr DType dtype_of = DType::u8;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<f16> = DType::f16;
+template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
@@ -88,8 +95,15 @@ constexpr const char* name_of(DType t) {
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
 // The C++ type of wide(dtype_of<T>): what sums over a T are taken in on the CPU.
-template <class T> struct WideOf { using type = float; };
-template <> struct WideOf<double> { using type = double; };
-template <class T> using wide_t = typename WideOf<T>::type;
+template <class T>
+struct WideOf {
+  using type = float;
+};
+template <>
+struct WideOf<double> {
+  using type = double;
+};
+template <class T>
+using wide_t = typename WideOf<T>::type;
 
 }  // namespace weft

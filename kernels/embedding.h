@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509, eq. 13):
-// the row that predicts token t is the embedding of token t - 1 at position t - 1; the first row is a learned start vector.
+// the row that predicts token t is the embedding of token t - 1 at position t - 1; the first row is a learned
+// start vector.
 //   y[b, 0] = start,   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1) / divisor_a) % rows_a]
 #pragma once
 
@@ -31,17 +32,20 @@ void check(const EmbeddingForward&);  // shapes and types; both forms begin with
 void run(CpuQueue&, const EmbeddingForward&);
 void run(CudaQueue&, const EmbeddingForward&);
 
-// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1 (so the last token has no row and gets no gradient).
+// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1 (so the last token has no row and gets no
+// gradient).
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
-  GradView dtable;                      // (V, C)     wide(T)
-  GradView dstart;                      // (C)        wide(T)
-  GradView daxis[kMaxPositionAxes];     // (rows, C)  wide(T)
+  GradView dtable;                   // (V, C)     wide(T)
+  GradView dstart;                   // (C)        wide(T)
+  GradView daxis[kMaxPositionAxes];  // (rows, C)  wide(T)
   std::int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
   int axes = 0;
-  TensorView dy;                        // (B, T, C)  T
-  TensorView tokens;                    // (B, T)     i32
-  std::vector<TensorView> outputs() const { return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view}; }
+  TensorView dy;      // (B, T, C)  T
+  TensorView tokens;  // (B, T)     i32
+  std::vector<TensorView> outputs() const {
+    return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
+  }
 };
 void check(const EmbeddingBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingBackward&);

@@ -42,14 +42,10 @@ using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDes
 
 cudaDataType_t type_of(DType t) {
   switch (t) {
-    case DType::f32:
-      return CUDA_R_32F;
-    case DType::f16:
-      return CUDA_R_16F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    default:
-      fail(str("linear: CUDA takes f32, f16 or bf16, got ", name_of(t)));
+    case DType::f32: return CUDA_R_32F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: fail(str("linear: CUDA takes f32, f16 or bf16, got ", name_of(t)));
   }
 }
 

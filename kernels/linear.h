@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Affine map of the last axis: y = x w^T + b. Sums are taken in wide(T) (f32 for f16 and bf16; f32 is true f32,
-// never tf32). Forms: OpenBLAS (CPU, f32), cuBLASLt (CUDA), plain loops (CPU, any type: the definition),
+// Affine map of the last axis: y = x w^T + b. Sums are taken in wide(T) (f32 for f16 and bf16; f32 is true
+// f32, never tf32). Forms: OpenBLAS (CPU, f32), cuBLASLt (CUDA), plain loops (CPU, any type: the definition),
 // a hand-written tiled kernel (CUDA, `batch_invariant`).
 #pragma once
 
@@ -14,8 +14,8 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y is a function of its own row of x alone, to the last bit, whatever N is: what sampling needs to
-  // give the same text on any batch size. BLAS libraries do not promise that.
+  // Each row of y is a function of its own row of x alone, to the last bit, whatever N is: what sampling
+  // needs to give the same text on any batch size. BLAS libraries do not promise that.
   bool batch_invariant = false;
   std::vector<TensorView> outputs() const { return {y}; }
 };
@@ -26,9 +26,9 @@ void run(CudaQueue&, const LinearForward&);
 //   dx = dy w,   dw = dy^T x,   db = sum_N dy      (fixed order of summation)
 struct LinearBackward {
   static constexpr const char* kName = "linear_backward";
-  GradView dx;   // (N, K)  T
-  GradView dw;   // (M, K)  wide(T)
-  GradView db;   // (M)     wide(T), or absent
+  GradView dx;    // (N, K)  T
+  GradView dw;    // (M, K)  wide(T)
+  GradView db;    // (M)     wide(T), or absent
   TensorView dy;  // (N, M)  T
   TensorView x;   // (N, K)  T
   TensorView w;   // (M, K)  T

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Philox4x32-10, the counter-based generator of Salmon et al. 2011 and of cuRAND. The CPU form; CUDA kernels call
-// curand_Philox4x32_10 with the same counter and key and get the same bits (tests/kernels/philox_test.cpp).
+// Philox4x32-10, the counter-based generator of Salmon et al. 2011 and of cuRAND. The CPU form; CUDA kernels
+// call curand_Philox4x32_10 with the same counter and key and get the same bits
+// (tests/kernels/philox_test.cpp).
 #pragma once
 
 #include <array>
@@ -13,7 +14,8 @@ using Philox4 = std::array<std::uint32_t, 4>;
 inline Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0], p1 = std::uint64_t{0xCD9E8D57} * counter[2];
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0],
+                        p1 = std::uint64_t{0xCD9E8D57} * counter[2];
     counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
                static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
     k0 += 0x9E3779B9u;
@@ -22,8 +24,8 @@ inline Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
   return counter;
 }
 
-// One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low half first)
-// of the block with this counter. `site` is the number of the dropout call within a forward pass.
+// One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low half
+// first) of the block with this counter. `site` is the number of the dropout call within a forward pass.
 inline Philox4 dropout_counter(std::uint64_t group_of_eight, std::uint32_t site, std::uint64_t draw) {
   return {static_cast<std::uint32_t>(group_of_eight), static_cast<std::uint32_t>(group_of_eight >> 32), site,
           static_cast<std::uint32_t>(draw)};

@@ -29,14 +29,14 @@ void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
 void run(CudaQueue&, const GeluBackward&);
 
-// y = x + mask * h / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. Without x:
-// y = mask * h / (1 - p), which is also its own backward. p = 0 draws nothing.
+// y = x + mask * h / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. Without
+// x: y = mask * h / (1 - p), which is also its own backward. p = 0 draws nothing.
 struct Dropout {
   static constexpr const char* kName = "dropout";
-  GradView y;     // T
-  TensorView x;   // T, or absent
-  TensorView h;   // T
-  double p = 0;   // 0 <= p < 1
+  GradView y;    // T
+  TensorView x;  // T, or absent
+  TensorView h;  // T
+  double p = 0;  // 0 <= p < 1
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
   std::vector<TensorView> outputs() const { return {y.view}; }
@@ -56,7 +56,8 @@ void check(const Add&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Add&);
 void run(CudaQueue&, const Add&);
 
-// y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest even.
+// y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest
+// even.
 struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;

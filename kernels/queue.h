@@ -10,7 +10,7 @@
 
 #include "kernels/view.h"
 
-struct CUstream_st;      // cudaStream_t and cublasLtHandle_t, without pulling CUDA headers into host code
+struct CUstream_st;  // cudaStream_t and cublasLtHandle_t, without pulling CUDA headers into host code
 struct cublasLtContext;
 
 namespace weft {
@@ -20,8 +20,10 @@ struct CpuQueue {};
 struct CudaQueue {
   CUstream_st* stream = nullptr;
   cublasLtContext* cublaslt = nullptr;
-  void* workspace = nullptr;  // scratch for cuBLASLt and for two-stage reductions; work on one stream is ordered,
-  std::size_t workspace_bytes = 0;  // so that every kernel may use all of it. At least kWorkspaceBytes.
+  // Scratch for cuBLASLt and for two-stage reductions: work on one stream is ordered, so that every kernel
+  // may use all of it. At least kWorkspaceBytes.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
 };
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 
@@ -31,9 +33,9 @@ using Queue = std::variant<CpuQueue, CudaQueue>;
 using Queue = std::variant<CpuQueue>;  // run(CudaQueue&, ...) is declared and never referenced: it links
 #endif
 
-// WEFT_DEBUG: 0 nothing, 1 prints each launch, 2 also waits for it, checks it and prints its time, 3 also looks for NaN
-// and infinity in what the kernel lists as outputs() and names the kernel. Read once. Levels 2 and 3 do nothing while a
-// CUDA graph is captured.
+// WEFT_DEBUG: 0 nothing, 1 prints each launch, 2 also waits for it, checks it and prints its time, 3 also
+// looks for NaN and infinity in what the kernel lists as outputs() and names the kernel. Read once. Levels 2
+// and 3 do nothing while a CUDA graph is captured.
 int debug_level();
 
 // Called around every launch. finish() checks CUDA's last error at every level.

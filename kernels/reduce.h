@@ -32,13 +32,14 @@ void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
 // Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
-//   norm = gradient_scale * sqrt(sum g^2);  update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
+//   norm = gradient_scale * sqrt(sum g^2)
+//   update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
 struct ClipCoefficient {
   static constexpr const char* kName = "clip_coefficient";
   StepResults* results = nullptr;
-  TensorView gradients;                // flat, wide type
+  TensorView gradients;  // flat, wide type
   const StepScalars* step = nullptr;
-  double clip = 1.0;                   // 0: no clipping
+  double clip = 1.0;  // 0: no clipping
 };
 void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ClipCoefficient&);

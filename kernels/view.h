@@ -30,18 +30,18 @@ std::string str(const Args&... args) {
 
 // Stays on in release builds: it runs once a launch, on the host. The message says what was expected and what
 // came; the condition and the place are added for whoever has to look further.
-#define WEFT_CHECK(condition, ...)                                                                         \
-  do {                                                                                                     \
-    if (!(condition)) ::weft::fail(::weft::str(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", \
-                                               __LINE__, "]"));                                            \
+#define WEFT_CHECK(condition, ...)                                                                          \
+  do {                                                                                                      \
+    if (!(condition))                                                                                       \
+      ::weft::fail(::weft::str(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", __LINE__, "]")); \
   } while (0)
 
 #ifndef __FILE_NAME__  // g++ before 12 and nvcc's front end
 #define __FILE_NAME__ __FILE__
 #endif
 
-// A borrowed, contiguous, row-major block of at most five axes, outermost first. Trivially copyable: it can be
-// a CUDA kernel argument. Null data means "absent".
+// A borrowed, contiguous, row-major block of at most five axes, outermost first. Trivially copyable: it can
+// be a CUDA kernel argument. Null data means "absent".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -55,7 +55,8 @@ struct TensorView {
   std::int64_t bytes() const { return size() * size_of(dtype); }
   template <class T>
   T* as() const {
-    WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ", name_of(dtype));
+    WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ",
+               name_of(dtype));
     return static_cast<T*>(data);
   }
 };
@@ -91,7 +92,8 @@ void dispatch_float(DType t, F&& f) {
 template <class T, class V>
 inline void store(T* out, std::int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
-  out[i] = static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
+  out[i] =
+      static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
 }
 
 }  // namespace weft

@@ -19,12 +19,9 @@ std::string found_text(const YAML::Node& node) {
           node.Scalar().size() > 60 ? node.Scalar().substr(0, 60) + "..." : node.Scalar();
       return node.Tag() == "!" || text.empty() ? str("the text \"", text, "\"") : text;
     }
-    case YAML::NodeType::Sequence:
-      return str("a list of ", node.size());
-    case YAML::NodeType::Map:
-      return "a map";
-    default:
-      return "nothing";
+    case YAML::NodeType::Sequence: return str("a list of ", node.size());
+    case YAML::NodeType::Map: return "a map";
+    default: return "nothing";
   }
 }
 

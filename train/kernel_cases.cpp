@@ -27,18 +27,12 @@ std::uint64_t scramble(std::uint64_t x) {
 void write_element(unsigned char* at, DType t, double value) {
   const auto put = [at](auto v) { std::memcpy(at, &v, sizeof(v)); };
   switch (t) {
-    case DType::f64:
-      return put(value);
-    case DType::f32:
-      return put(static_cast<float>(value));
-    case DType::f16:
-      return put(f16(static_cast<float>(value)));
-    case DType::bf16:
-      return put(bf16(static_cast<float>(value)));
-    case DType::i32:
-      return put(static_cast<std::int32_t>(value));
-    case DType::u8:
-      return put(static_cast<std::uint8_t>(value));
+    case DType::f64: return put(value);
+    case DType::f32: return put(static_cast<float>(value));
+    case DType::f16: return put(f16(static_cast<float>(value)));
+    case DType::bf16: return put(bf16(static_cast<float>(value)));
+    case DType::i32: return put(static_cast<std::int32_t>(value));
+    case DType::u8: return put(static_cast<std::uint8_t>(value));
   }
 }
 
@@ -48,20 +42,16 @@ double read_element(const unsigned char* at, DType t) {
     return static_cast<double>(v);
   };
   switch (t) {
-    case DType::f64:
-      return get(double{});
-    case DType::f32:
-      return get(float{});
+    case DType::f64: return get(double{});
+    case DType::f32: return get(float{});
     case DType::f16:
       return static_cast<double>(
           static_cast<float>(std::bit_cast<f16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
     case DType::bf16:
       return static_cast<double>(
           static_cast<float>(std::bit_cast<bf16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
-    case DType::i32:
-      return get(std::int32_t{});
-    case DType::u8:
-      return get(std::uint8_t{});
+    case DType::i32: return get(std::int32_t{});
+    case DType::u8: return get(std::uint8_t{});
   }
   return 0;
 }
@@ -230,14 +220,10 @@ struct Tolerance {
 };
 Tolerance tolerance_of(DType t) {
   switch (t) {
-    case DType::f64:
-      return {0, 0};
-    case DType::f16:
-      return {2e-3, 2e-4};
-    case DType::bf16:
-      return {1.5e-2, 1.5e-3};
-    default:
-      return {2e-5, 2e-6};
+    case DType::f64: return {0, 0};
+    case DType::f16: return {2e-3, 2e-4};
+    case DType::bf16: return {1.5e-2, 1.5e-3};
+    default: return {2e-5, 2e-6};
   }
 }
 
