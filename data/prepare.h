@@ -7,10 +7,6 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace weft {
 
 struct PrepareText {
@@ -40,14 +36,5 @@ struct PrepareCopy {
 std::string prepare_copy(const PrepareCopy&);
 // Bits of a token of the copy task given the token `distance` before it.
 double copy_entropy(std::int64_t vocab, double resample);
-
-struct PrepareArguments {
-  PrepareText text;
-  PrepareEnwik8 enwik8;
-  PrepareCopy copy;
-};
-// Adds the commands; the work itself is run_prepare, after parsing.
-void add_prepare_commands(CLI::App&, PrepareArguments&);
-std::string run_prepare(const CLI::App&, const PrepareArguments&);
 
 }  // namespace weft

@@ -131,10 +131,10 @@ std::vector<std::pair<std::string, std::string>> config_values(const Config& con
 std::string config_table() {
   Config defaults;
   std::string out = "| key | default | meaning |\n|---|---|---|\n";
-  const auto row = [&](const std::string& key, const std::string& value, std::string comment) {
-    for (std::size_t at = 0; (at = comment.find('|', at)) != std::string::npos; at += 2)
-      comment.insert(at, "\\");
-    out += "| `" + key + "` | `" + value + "` | " + comment + " |\n";
+  const auto row = [&](const std::string& key, const std::string& value, const std::string& comment) {
+    out += "| `" + key + "` | `" + value + "` | ";
+    for (const char c : comment) out += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += " |\n";
   };
   for_each_field(defaults, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
   out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";

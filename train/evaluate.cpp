@@ -8,11 +8,12 @@
 #include "train/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Evaluates a checkpoint: every token of a split is scored once.", "evaluate");
   weft::EvaluateArguments arguments;
-  weft::add_evaluate_options(app, arguments);
-  return weft::run_program(app, argc, argv, [&] {
+  const auto add_options = [&](CLI::App& app) { weft::add_evaluate_options(app, arguments); };
+  const auto work = [&] {
     weft::Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
     std::cout << weft::run_evaluate(arguments, progress) << std::endl;
-  });
+  };
+  const char* purpose = "Evaluates a checkpoint: every token of a split is scored once.";
+  return weft::run_program({"evaluate", purpose, add_options, work}, argc, argv);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Command lines of train, evaluate and sample.
+// Command lines of the programs.
 #include "train/options.h"
+
+#include <CLI/CLI.hpp>
 
 namespace weft {
 namespace {
@@ -83,6 +85,62 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
       "  sample --checkpoint runs/tiny/best.h5 --length 500\n"
       "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "
       "0.95 --count 3");
+}
+
+void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
+  app.require_subcommand(1);
+  const auto add_out = [](CLI::App* command, std::string& out) {
+    return command->add_option("--out", out, "HDF5 file to write");
+  };
+  const auto add_split = [](CLI::App* command, std::vector<double>& split) {
+    command->add_option("--split", split, "shares of train, valid and test")
+        ->delimiter(',')
+        ->capture_default_str();
+  };
+  CLI::App* text = app.add_subcommand("text", "Files as one stream of bytes, vocabulary 256");
+  text->add_option("FILE", a.text.files, "joined in this order")->required();
+  add_out(text, a.text.out)->required();
+  add_split(text, a.text.split);
+
+  CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
+  enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
+  add_out(enwik8, a.enwik8.out)->capture_default_str();
+  enwik8->add_option("--url", a.enwik8.url, "where it is downloaded from")->capture_default_str();
+  enwik8->add_flag("--allow-prefix", a.enwik8.allow_prefix, "take a shorter beginning of enwik8 too");
+
+  CLI::App* copy = app.add_subcommand("copy", "A stream that repeats itself at a distance: entropy is known");
+  copy->add_option("--distance", a.copy.distance, "positions back to what is repeated")
+      ->capture_default_str();
+  copy->add_option("--length", a.copy.length, "tokens in all")->capture_default_str();
+  copy->add_option("--vocab", a.copy.vocab, "token values")->capture_default_str();
+  copy->add_option("--resample", a.copy.resample, "probability of a new token instead of a copy")
+      ->capture_default_str();
+  copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
+  add_out(copy, a.copy.out)->required();
+  add_split(copy, a.copy.split);
+  for (CLI::App* command : {text, enwik8, copy})
+    command->callback([&a, command] { a.command = command->get_name(); });
+}
+
+void add_inspect_options(CLI::App& app, InspectOptions& options) {
+  app.add_option("--config", options.config, "a path, or a name in configs/")->required();
+  app.add_option("--set", options.overrides, "a.b=c: replaces a value of the config")
+      ->allow_extra_args(false);
+  app.add_option("--length", options.length, "length of the sequences looked at (default: the context)");
+  app.add_option("--pattern", options.pattern, "LAYER,HEAD: draws the pattern of one head");
+  app.add_option("--position", options.position, "the position whose receptive field --png shows");
+  app.add_option("--png", options.png, "FILE: receptive field and connectivity matrix as an image");
+  app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
+}
+
+void add_bench_options(CLI::App& app, BenchKernelsOptions& options) {
+  app.require_subcommand(1);
+  CLI::App* kernels = app.add_subcommand("kernels", "every kernel at the sizes of a training step");
+  kernels->add_option("--filter", options.filter, "only rows whose kernel (sizes) contains this");
+  kernels->add_option("--device", options.device, "cpu, cuda, cuda:N or auto");
+  kernels->add_option("--dtype", options.dtype, "f32, f16 or bf16 (default bf16)");
+  kernels->add_flag("--json", options.json, "one JSON object a row");
+  kernels->add_flag("--verify,!--no-verify", options.verify, "compare with the CPU form first (default)");
 }
 
 }  // namespace weft

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Command lines of train, evaluate and sample, and the work of the latter two.
+// Command lines of the programs, and the work of evaluate, sample and prepare.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "data/prepare.h"
+#include "train/bench_kernels.h"
+#include "train/inspect_report.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft {
 
@@ -37,5 +43,17 @@ struct SampleArguments {
 void add_sample_options(CLI::App&, SampleArguments&);
 // Text to `text` (or to the file that --out names), statistics to `notes`.
 void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
+
+struct PrepareArguments {
+  std::string command;  // text, enwik8 or copy
+  PrepareText text;
+  PrepareEnwik8 enwik8;
+  PrepareCopy copy;
+};
+void add_prepare_commands(CLI::App&, PrepareArguments&);
+std::string run_prepare(const PrepareArguments&);
+
+void add_inspect_options(CLI::App&, InspectOptions&);
+void add_bench_options(CLI::App&, BenchKernelsOptions&);
 
 }  // namespace weft

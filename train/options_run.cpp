@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The work of `evaluate` and `sample`.
+// The work of `evaluate`, `sample` and `prepare`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -117,6 +117,13 @@ void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
     notes << stats_text(stats, keys_read(*loaded->model, static_cast<int>(model.heads),
                                          length - a.options.length, length))
           << std::endl;
+}
+
+std::string run_prepare(const PrepareArguments& a) {
+  if (a.command == "text") return prepare_text(a.text);
+  if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
+  if (a.command == "copy") return prepare_copy(a.copy);
+  fail("name a command: text, enwik8 or copy; prepare --help lists them");
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -30,14 +31,16 @@ void wait_without_spinning(char** argv) {
 
 }  // namespace
 
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work) {
+int run_program(const Program& program, int argc, char** argv) {
   wait_without_spinning(argv);
   // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  CLI::App app(program.purpose, program.name);
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
+    program.add_options(app);
     app.parse(argc, argv);
-    work();
+    program.work();
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version

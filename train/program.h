@@ -2,13 +2,23 @@
 // What every program does around its work: command line, errors, exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {  // included by the few files that describe command lines: it takes seconds to compile
+class App;
+}
 
 namespace weft {
 
+struct Program {
+  const char* name;
+  const char* purpose;
+  std::function<void(CLI::App&)> add_options;
+  std::function<void()> work;  // runs when the command line has been parsed
+};
+
 // Parses the command line and does the work. Exit code 0; 1 after "error: ..." on one line of stderr,
-// whatever went wrong, the command line included. Adds --version.
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& work);
+// whatever went wrong, the command line included. Adds --help and --version.
+int run_program(const Program&, int argc, char** argv);
 
 }  // namespace weft

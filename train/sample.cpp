@@ -6,8 +6,8 @@
 #include "train/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Samples from a checkpoint.", "sample");
   weft::SampleArguments arguments;
-  weft::add_sample_options(app, arguments);
-  return weft::run_program(app, argc, argv, [&] { weft::run_sample(arguments, std::cout, std::cerr); });
+  const auto add_options = [&](CLI::App& app) { weft::add_sample_options(app, arguments); };
+  const auto work = [&] { weft::run_sample(arguments, std::cout, std::cerr); };
+  return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work}, argc, argv);
 }

@@ -8,12 +8,12 @@
 #include "train/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a model.", "train");
   weft::TrainArguments arguments;
-  weft::add_train_options(app, arguments);
-  return weft::run_program(app, argc, argv, [&] {
+  const auto add_options = [&](CLI::App& app) { weft::add_train_options(app, arguments); };
+  const auto work = [&] {
     weft::Progress progress(std::cout, isatty(STDOUT_FILENO) != 0);
     const weft::Config config = weft::load_config(arguments.config, arguments.overrides);
     weft::Trainer(config, arguments.options, progress).run();
-  });
+  };
+  return weft::run_program({"train", "Trains a model.", add_options, work}, argc, argv);
 }

@@ -77,7 +77,7 @@ std::string timeless_metrics(const std::string& metrics_path) {
 Process::Process(const TempDir& dir, const std::string& program, const std::vector<std::string>& arguments,
                  std::int64_t limit_bytes)
     : out_(dir / (program + ".out")), err_(dir / (program + ".err")) {
-  const std::string path = std::string(WEFT_TEST_BIN) + "/" + program;
+  const std::string path = str(WEFT_TEST_BIN, "/", program);
   std::vector<std::string> words{path};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
