@@ -102,19 +102,18 @@ struct OnlineSoftmax {
   }
   void row(int r, W* s /* (kTile): scores in, probabilities out */, uint64_t attended, W scale, W* y,
            int64_t dv) {
-    W top = maximum[r];
-    for (int k = 0; k < kTile; ++k)
-      if (attended >> k & 1) top = std::max(top, s[k] * scale);
+    constexpr W kNone = -std::numeric_limits<W>::infinity();
+    for (int k = 0; k < kTile; ++k) s[k] = attended >> k & 1 ? s[k] * scale : kNone;
+    const W top = std::max(maximum[r], max_of<W>(kTile, [=](int64_t k) { return s[k]; }));
     if (top > maximum[r]) {
       const W shrink = std::exp(maximum[r] - top);
       sum[r] *= shrink;
       for (int64_t d = 0; d < dv; ++d) y[d] *= shrink;
       maximum[r] = top;
     }
-    for (int k = 0; k < kTile; ++k) {
-      s[k] = attended >> k & 1 ? std::exp(s[k] * scale - top) : W(0);
-      sum[r] += s[k];
-    }
+    const W shift = top == kNone ? W(0) : top;  // no key so far: e^-inf = 0
+    for (int k = 0; k < kTile; ++k) s[k] = exp_of(s[k] - shift);
+    sum[r] += sum_of<W>(kTile, [=](int64_t k) { return s[k]; });
   }
 };
 
@@ -190,8 +189,11 @@ void backward_row(const AttentionBackward& g, const TileMap& map, int64_t b, int
     multiply_transposed(ds, dy, v, vt, dv);
     for (int r = 0; r < kTile; ++r) {
       const uint64_t attended = mask_word(map.masks, map.row_mask[e], r);
-      for (int c = 0, i = r * kTile; c < kTile; ++c, ++i)
-        ds[i] = attended >> c & 1 ? std::exp(scale * s[i] - lse[r]) * (ds[i] - delta[r]) : W(0);
+      W *s_row = s + r * kTile, *ds_row = ds + r * kTile;
+      for (int c = 0; c < kTile; ++c) {
+        const W p = exp_of(scale * s_row[c] - lse[r]);
+        ds_row[c] = attended >> c & 1 ? p * (ds_row[c] - delta[r]) : W(0);
+      }
     }
     multiply_add(dq, ds, k, kTile, dqk);
   }
@@ -222,9 +224,12 @@ void backward_column(const AttentionBackward& g, const TileMap& map, int64_t b, 
     multiply_transposed(ds, v, dy, dyt, dv);
     for (int r = 0; r < kTile; ++r) {
       const uint64_t attended = mask_word(map.masks_transposed, map.col_mask[e], r);
-      for (int c = 0, i = r * kTile; c < kTile; ++c, ++i) {
-        p[i] = attended >> c & 1 ? std::exp(scale * p[i] - lse[c]) : W(0);
-        ds[i] = p[i] == 0 ? W(0) : p[i] * (ds[i] - delta[c]);
+      W *p_row = p + r * kTile, *ds_row = ds + r * kTile;
+      for (int c = 0; c < kTile; ++c) {
+        const bool on = attended >> c & 1;
+        const W probability = exp_of(scale * p_row[c] - lse[c]);
+        p_row[c] = on ? probability : W(0);
+        ds_row[c] = on ? probability * (ds_row[c] - delta[c]) : W(0);
       }
     }
     multiply_add(dv_sum, p, dy, kTile, dv);

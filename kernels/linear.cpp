@@ -17,17 +17,29 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns of db that one thread sums at a time
+// Rows of one call of sgemm: large enough for its blocks, enough calls for a few threads.
+constexpr std::int64_t kRows = 64, kPieces = 16;
 
-// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over.
+blasint narrow(std::int64_t n) {
+  WEFT_CHECK(n <= INT32_MAX, "linear: an axis of ", n, " is longer than the BLAS library takes");
+  return static_cast<blasint>(n);
+}
+
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces of rows
+// go to the threads that all kernels share: threads of OpenBLAS's own would wait spinning, in the way of the
+// next kernel.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
-  const auto narrow = [](std::int64_t n) {
-    WEFT_CHECK(n <= INT32_MAX, "linear: an axis of ", n, " is longer than the BLAS library takes");
-    return static_cast<blasint>(n);
-  };
-  const std::int64_t lda = op_a == CblasNoTrans ? inner : rows, ldb = op_b == CblasNoTrans ? cols : inner;
-  cblas_sgemm(CblasRowMajor, op_a, op_b, narrow(rows), narrow(cols), narrow(inner), 1.0f, a, narrow(lda), b,
-              narrow(ldb), beta, c, narrow(cols));
+  [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
+  const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
+  const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner);
+  const std::int64_t piece = narrow(std::max(kRows, (rows + kPieces - 1) / kPieces));
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t row = 0; row < rows; row += piece) {
+    const auto m = static_cast<blasint>(std::min(piece, rows - row));
+    cblas_sgemm(CblasRowMajor, op_a, op_b, m, n, k, 1.0f, a + (op_a == CblasNoTrans ? row * lda : row), lda,
+                b, ldb, beta, c + row * cols, n);
+  }
 }
 
 // A matrix as f32: in place when it is f32 already, else a widened copy.

@@ -7,10 +7,10 @@ packages=(build-essential cmake ninja-build git libyaml-cpp-dev libhdf5-dev libo
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Installs what is missing, through apt-get (with sudo when not root).
+# install_packages [more...]: installs what is missing, through apt-get (with sudo when not root).
 install_packages() {
   local missing=() p
-  for p in "${packages[@]}"; do
+  for p in "${packages[@]}" "$@"; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
   done
   [ ${#missing[@]} -eq 0 ] && return 0

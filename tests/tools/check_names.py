@@ -12,7 +12,7 @@ import re
 from repo_files import files, finish, line_of, read
 
 EXTENSION = re.compile(r"\.(?:h|cpp|cu|cuh|py|sh|yaml|md|txt|json)$")
-MADE = re.compile(r"^(?:build|runs)/|(?:^|/)(?:config\.yaml|foo\.\w+|foo\.\{.*\}|\*\.?\w*)$")  # by programs; placeholders
+MADE = re.compile(r"^(?:build|runs)/|(?:^|/)(?:config\.yaml|gpu_record\.json|foo\.\w+|foo\.\{.*\}|\*\.?\w*)$")  # by programs; placeholders
 UNMAPPED = {".gitignore"}
 
 
