@@ -19,6 +19,7 @@ void forward(const EmbeddingForward& k) {
   const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
                      cols = k.y.cols();
   const auto* tokens = k.tokens.as<std::int32_t>();
+  const auto* offsets = static_cast<const std::int32_t*>(k.offsets.data);
   const T *table = k.table.as<T>(), *start = k.start.as<T>();
   const T* position[kMaxPositionAxes] = {};
   for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
@@ -32,9 +33,10 @@ void forward(const EmbeddingForward& k) {
       continue;
     }
     const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
+    const std::int64_t place = t - 1 + (offsets ? offsets[b] : 0);
     const T* of_axis[kMaxPositionAxes] = {};
     for (int a = 0; a < k.axes; ++a) {
-      of_axis[a] = position[a] + ((t - 1) / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
+      of_axis[a] = position[a] + (place / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
     }
     for (std::int64_t c = 0; c < cols; ++c) {
       W sum = static_cast<W>(token[c]);
@@ -65,6 +67,7 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
   using W = wide_t<T>;
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
+  const auto* offsets = static_cast<const std::int32_t*>(k.offsets.data);
   clear_columns<W>(k.dtable, first, count);
   clear_columns<W>(k.dstart, first, count);
   for (int a = 0; a < k.axes; ++a) clear_columns<W>(k.daxis[a], first, count);
@@ -76,9 +79,10 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
         continue;
       }
       if (k.dtable) add_row<W>(k.dtable, tokens[b * time + t - 1], dy, first, count);
+      const std::int64_t place = t - 1 + (offsets ? offsets[b] : 0);
       for (int a = 0; a < k.axes; ++a) {
         if (!k.daxis[a]) continue;
-        add_row<W>(k.daxis[a], ((t - 1) / k.divisor[a]) % k.daxis[a].view.shape[0], dy, first, count);
+        add_row<W>(k.daxis[a], (place / k.divisor[a]) % k.daxis[a].view.shape[0], dy, first, count);
       }
     }
   }
@@ -114,6 +118,7 @@ void check(const EmbeddingForward& k) {
   expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
   expect_size(k.start, t, cols, "embedding_forward: start");
   check_axes(k.axes);
+  if (k.offsets) expect_size(k.offsets, DType::i32, k.tokens.shape[0], "embedding_forward: offsets");
   for (int a = 0; a < k.axes; ++a) {
     expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
     WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
@@ -131,6 +136,7 @@ void check(const EmbeddingBackward& k) {
   if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
   if (k.dstart) expect_size(k.dstart.view, w, cols, "embedding_backward: dstart");
   check_axes(k.axes);
+  if (k.offsets) expect_size(k.offsets, DType::i32, k.dy.shape[0], "embedding_backward: offsets");
   for (int a = 0; a < k.axes; ++a) {
     if (!k.daxis[a]) continue;
     expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,

@@ -23,7 +23,7 @@ constexpr int kAhead = 8;                   // rows loaded before they are added
 template <class T>
 struct Forward {
   T* y;
-  const std::int32_t* tokens;
+  const std::int32_t *tokens, *offsets;  // offsets: null for none
   const T *table, *start;
   const T* position[kMaxPositionAxes];
   std::int64_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
@@ -39,12 +39,13 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t batch = row / a.count, t = a.first + row % a.count, position = t - 1;
   const T* base =
       t == 0 ? a.start : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + position]) * a.cols;
+  const std::int64_t place = position + (a.offsets ? a.offsets[batch] : 0);
   for (std::int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
     for (int axis = 0; axis < (t == 0 ? 0 : a.axes); ++axis) {
       float term[kGroup];
-      const std::int64_t index = position / a.divisor[axis] % a.position_rows[axis];
+      const std::int64_t index = place / a.divisor[axis] % a.position_rows[axis];
       load(term, a.position[axis] + index * a.cols + c, a.cols - c, a.packed);
 #pragma unroll
       for (int j = 0; j < kGroup; ++j) sum[j] += term[j];
@@ -68,6 +69,18 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= entries) return;
   const std::int64_t b = i / (time - 1), p = i % (time - 1);
   token[i] = tokens[b * time + p];
+  row[i] = static_cast<std::int32_t>(b * time + p + 1);
+}
+
+// The same for positions that begin at offsets[b]: the table row of token p is (p + offset) / divisor % table_rows.
+__global__ void __launch_bounds__(kThreads)
+    list_offset_positions(std::int32_t* owner, std::int32_t* row, const std::int32_t* offsets,
+                          std::int64_t entries, std::int64_t time, std::int64_t divisor,
+                          std::int64_t table_rows) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= entries) return;
+  const std::int64_t b = i / (time - 1), p = i % (time - 1);
+  owner[i] = static_cast<std::int32_t>((p + offsets[b]) / divisor % table_rows);
   row[i] = static_cast<std::int32_t>(b * time + p + 1);
 }
 
@@ -243,14 +256,15 @@ Scratch take_scratch(const CudaQueue& q, std::int64_t entries, std::int64_t tabl
   return s;
 }
 
-void launch_token_listing(CudaQueue& q, Scratch& s, const TensorView& tokens) {
-  const std::int64_t time = tokens.shape[1];
+// `list_entries(keys, rows)` launches what writes the owner and the row of every entry, in any order of owners; the
+// sort is stable, so that sums keep the order of the entries.
+template <class ListEntries>
+void launch_sorted_listing(CudaQueue& q, Scratch& s, ListEntries&& list_entries) {
   const Listing& list = s.list;
   if (list.entries > 0) {
     auto* keys = take_workspace<std::int32_t>(q, s.offset, list.entries, EmbeddingBackward::kName);
     auto* values = take_workspace<std::int32_t>(q, s.offset, list.entries, EmbeddingBackward::kName);
-    list_tokens<<<blocks_for(list.entries, kThreads), kThreads, 0, q.stream>>>(
-        keys, values, tokens.as<std::int32_t>(), list.entries, time);
+    list_entries(keys, values);
     const int bits =
         std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(list.table_rows - 1))));
     const auto entries = static_cast<int>(list.entries);
@@ -306,15 +320,25 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
   }
   if (k.dtable && k.dtable.view.rows() > 0) {
     Scratch s = take_scratch(q, entries, k.dtable.view.rows());
-    launch_token_listing(q, s, k.tokens);
+    launch_sorted_listing(q, s, [&](std::int32_t* keys, std::int32_t* rows) {
+      list_tokens<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
+          keys, rows, k.tokens.as<std::int32_t>(), entries, time);
+    });
     launch_table_sums<T>(q, s, k.dy, k.dtable);
   }
   for (int axis = 0; axis < k.axes; ++axis) {
     if (!k.daxis[axis]) continue;
     Scratch s = take_scratch(q, entries, k.daxis[axis].view.shape[0]);
-    const std::int64_t threads = std::max(entries, s.list.table_rows + 1);
-    list_positions<<<blocks_for(threads, kThreads), kThreads, 0, q.stream>>>(
-        s.list, std::max<std::int64_t>(2, time), k.divisor[axis]);
+    if (k.offsets) {
+      launch_sorted_listing(q, s, [&](std::int32_t* keys, std::int32_t* rows) {
+        list_offset_positions<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
+            keys, rows, k.offsets.as<std::int32_t>(), entries, time, k.divisor[axis], s.list.table_rows);
+      });
+    } else {
+      const std::int64_t threads = std::max(entries, s.list.table_rows + 1);
+      list_positions<<<blocks_for(threads, kThreads), kThreads, 0, q.stream>>>(
+          s.list, std::max<std::int64_t>(2, time), k.divisor[axis]);
+    }
     launch_table_sums<T>(q, s, k.dy, k.daxis[axis]);
   }
 }
@@ -328,6 +352,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
     Forward<T> a = {};
     a.y = k.y.as<T>();
     a.tokens = k.tokens.as<std::int32_t>();
+    a.offsets = static_cast<const std::int32_t*>(k.offsets.data);
     a.table = k.table.as<T>();
     a.start = k.start.as<T>();
     a.axes = k.axes;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509, eq. 13):
+// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509, section 5.3):
 // the row that predicts token t is the embedding of token t - 1 at position t - 1; the first row is a learned
 // start vector.
-//   y[b, 0] = start,   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1) / divisor_a) % rows_a]
+//   y[b, 0] = start
+//   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1 + o_b) / divisor_a) % rows_a]
+// with o_b the position of the first token of sequence b (0 where no offsets are given).
 #pragma once
 
 #include "kernels/queue.h"
@@ -26,6 +28,7 @@ struct EmbeddingForward {
   TensorView start;        // (C)      T
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
+  TensorView offsets;  // (B)  i32 >= 0, or absent: o_b
   std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
@@ -41,8 +44,9 @@ struct EmbeddingBackward {
   GradView daxis[kMaxPositionAxes];  // (rows, C)  wide(T)
   std::int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
   int axes = 0;
-  TensorView dy;      // (B, T, C)  T
-  TensorView tokens;  // (B, T)     i32
+  TensorView dy;       // (B, T, C)  T
+  TensorView tokens;   // (B, T)     i32
+  TensorView offsets;  // (B)        i32, or absent
   std::vector<TensorView> outputs() const {
     return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
   }

@@ -40,11 +40,11 @@ Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t wid
   }
 }
 
-Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Tensor& tokens, std::int64_t first,
-                       std::int64_t count) const {
+Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Tensor& tokens, const Tensor& offsets,
+                       std::int64_t first, std::int64_t count) const {
   std::vector<PositionTable> tables;
   for (std::size_t a = 0; a < positions.size(); ++a) tables.push_back({store.var(positions[a]), divisors[a]});
-  return embedding(ctx, tokens, store.var(table), store.var(start), tables, first, count);
+  return embedding(ctx, tokens, store.var(table), store.var(start), tables, offsets, first, count);
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,

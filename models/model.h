@@ -23,7 +23,8 @@ class Model {
   virtual ~Model() = default;
 
   // tokens (B, T) i32 with T <= context -> nats of each token given those before it, (B, T), wide(T).
-  virtual Var token_losses(Ctx&, const Tensor& tokens) = 0;
+  // offsets (B) i32: the position that the first token of each sequence has in the full context; empty: 0.
+  virtual Var token_losses(Ctx&, const Tensor& tokens, const Tensor& offsets = {}) = 0;
   // tokens (B, T) -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Tensor& tokens) = 0;
 

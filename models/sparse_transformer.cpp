@@ -71,9 +71,9 @@ Var SparseTransformer::run_block(Ctx& ctx, std::size_t layer, const Var& x, cons
   return attend_and_mix(ctx, block, x, a);
 }
 
-Var SparseTransformer::hidden(Ctx& ctx, const Tensor& tokens) {
+Var SparseTransformer::hidden(Ctx& ctx, const Tensor& tokens, const Tensor& offsets) {
   check_tokens(tokens);
-  Var x = dropout(ctx, embedding_.forward(ctx, store_, tokens), config_.embedding_dropout);
+  Var x = dropout(ctx, embedding_.forward(ctx, store_, tokens, offsets), config_.embedding_dropout);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const AttentionMaps maps = maps_.get(*patterns_[i], tokens.shape()[1]).maps();
     const Block block = [this, i, maps](Ctx& c, const Var& in) { return run_block(c, i, in, maps); };
@@ -87,12 +87,12 @@ Var SparseTransformer::output(Ctx& ctx, const Var& x) const {
   return output_ ? output_->forward(ctx, store_, h) : linear(ctx, h, store_.var(embedding_.table), Var{});
 }
 
-Var SparseTransformer::token_losses(Ctx& ctx, const Tensor& tokens) {
-  return cross_entropy(ctx, output(ctx, hidden(ctx, tokens)), tokens);
+Var SparseTransformer::token_losses(Ctx& ctx, const Tensor& tokens, const Tensor& offsets) {
+  return cross_entropy(ctx, output(ctx, hidden(ctx, tokens, offsets)), tokens);
 }
 
 Tensor SparseTransformer::logits(Ctx& ctx, const Tensor& tokens) {
-  return output(ctx, hidden(ctx, tokens)).value;
+  return output(ctx, hidden(ctx, tokens, {})).value;
 }
 
 // ---- decoding
@@ -185,7 +185,7 @@ Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Tens
   WEFT_CHECK(position >= 0 && position < cache.length, "decode: position ", position, " of a cache of ",
              cache.length);
   const std::vector<DecodeKeys> keys = upload_keys(cache, position);
-  Var x = embedding_.forward(ctx, store_, tokens, position, 1);
+  Var x = embedding_.forward(ctx, store_, tokens, {}, position, 1);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
     const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i], keys[i], position);

@@ -24,7 +24,7 @@ class SparseTransformer : public Model {
  public:
   SparseTransformer(const Config&, ParameterStore&, Device&);
 
-  Var token_losses(Ctx&, const Tensor& tokens) override;
+  Var token_losses(Ctx&, const Tensor& tokens, const Tensor& offsets = {}) override;
   Tensor logits(Ctx&, const Tensor& tokens) override;
   std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
   Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) override;
@@ -33,7 +33,8 @@ class SparseTransformer : public Model {
  private:
   struct Cache;
 
-  Var hidden(Ctx&, const Tensor& tokens);  // (B, T, C): what the output layer reads
+  // (B, T, C): what the output layer reads
+  Var hidden(Ctx&, const Tensor& tokens, const Tensor& offsets);
   Var run_block(Ctx&, std::size_t layer, const Var& x, const AttentionMaps&) const;
   Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
   Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)

@@ -39,7 +39,8 @@ void check_like(const char* op, const Var& a, const Var& b) {
 
 // Keeps the tokens.
 Var embedding(Ctx& ctx, const Tensor& tokens, const Var& table, const Var& start,
-              const std::vector<PositionTable>& positions, std::int64_t first, std::int64_t count) {
+              const std::vector<PositionTable>& positions, const Tensor& offsets, std::int64_t first,
+              std::int64_t count) {
   const TensorView& t = tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
              shape_text(t), " of ", name_of(t.dtype));
@@ -56,20 +57,22 @@ Var embedding(Ctx& ctx, const Tensor& tokens, const Var& table, const Var& start
                            .table = table.value,
                            .start = start.value,
                            .axis = {},
-                           .axes = static_cast<int>(positions.size())};
+                           .axes = static_cast<int>(positions.size()),
+                           .offsets = offsets};
   for (std::size_t a = 0; a < positions.size(); ++a) {
     forward.axis[a] = {positions[a].table.value, positions[a].divisor};
   }
   ctx.launch(forward);
   if (!ctx.tape) return y;
-  ctx.tape->record("embedding", y, [tokens, table, start, positions](Ctx& c, const Tensor& dy) {
+  ctx.tape->record("embedding", y, [tokens, table, start, positions, offsets](Ctx& c, const Tensor& dy) {
     EmbeddingBackward b{.dtable = c.grad(table),
                         .dstart = c.grad(start),
                         .daxis = {},
                         .divisor = {},
                         .axes = static_cast<int>(positions.size()),
                         .dy = dy,
-                        .tokens = tokens};
+                        .tokens = tokens,
+                        .offsets = offsets};
     for (std::size_t a = 0; a < positions.size(); ++a) {
       b.daxis[a] = c.grad(positions[a].table);
       b.divisor[a] = positions[a].divisor;

@@ -109,7 +109,7 @@ Build cast(std::int64_t n, bool to_wide) {
 
 // Position axes as the paper's text model has them: t / stride and t % stride.
 Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
-                        std::int64_t first, std::int64_t count) {
+                        std::int64_t first, std::int64_t count, bool offsets = false) {
   return [=](CaseRun& r) {
     EmbeddingForward k;
     k.y = r.output("y", {b, count, c}, r.type());
@@ -122,12 +122,13 @@ Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int
       k.axis[1] = {r.input({stride, c}), 1};
       k.axes = 2;
     }
+    if (offsets) k.offsets = r.integers({b}, 0, 3 * static_cast<std::int32_t>(t));
     r.kernel(k);
   };
 }
 
 Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
-                         std::int64_t stride) {
+                         std::int64_t stride, bool offsets = false) {
   return [=](CaseRun& r) {
     EmbeddingBackward k;
     k.dtable = r.wide_gradient("dtable", {v, c});
@@ -140,6 +141,7 @@ Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::in
       k.divisor[2] = 2;
       k.axes = 3;
     }
+    if (offsets) k.offsets = r.integers({b}, 0, 3 * static_cast<std::int32_t>(t));
     k.dy = r.input({b, t, c});
     k.tokens = r.integers({b, t}, 0, v - 1);
     r.kernel(k);
@@ -322,6 +324,8 @@ void add_embedding(Table& t) {
     t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);
     t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n, 1), text, ", last row");
     t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride), text);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n, true), text, ", offsets");
+    t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, true), text, ", offsets");
   }
   t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
                            "B 4, T 12288, V 256, C 512, stride 128");

@@ -25,7 +25,7 @@ std::string TrainStep::first_non_finite(const Tensor& block, const char* what, b
 // "" when the token losses of the uploaded micro-batch are finite.
 std::string TrainStep::non_finite_loss() {
   Ctx ctx = ctx_;
-  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, tokens_).value);
+  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, tokens_, offsets_).value);
   for (std::size_t i = 0; i < losses.size(); ++i) {
     if (std::isfinite(losses[i])) continue;
     const auto context = static_cast<std::size_t>(shape_.context);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "kernels/pointwise.h"
 #include "src/ops.h"
@@ -70,10 +72,15 @@ void TrainStep::set_shape(const StepShape& shape) {
   device_.synchronize();
   graphs_.reset();
   tokens_ = Tensor();
+  offsets_ = Tensor();
   device_.pool->trim();
   shape_ = shape;
   tokens_ = Tensor(*device_.pool, {shape.micro_batch, shape.context}, DType::i32, "step");
   host_tokens_.resize(static_cast<std::size_t>(tokens_.size()));
+  if (shape.context < config_.model.context) {
+    offsets_ = Tensor(*device_.pool, {shape.micro_batch}, DType::i32, "step");
+    host_offsets_.resize(static_cast<std::size_t>(shape.micro_batch));
+  }
   const bool graph = config_.train.graph;
   graphs_ = std::make_unique<Graphs>(
       Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph), GraphedStep(device_, graph)});
@@ -85,13 +92,22 @@ void TrainStep::upload(const Batcher& batcher, std::int64_t step, std::int64_t m
   batcher.read(step, micro * shape_.micro_batch, shape_.micro_batch, shape_.context, host_tokens_);
   device_.upload_async(tokens_.view().data, host_tokens_.data(),
                        static_cast<std::size_t>(tokens_.view().bytes()));
+  if (!offsets_) return;
+  // Short windows lie anywhere in the full context, so that every row of the position tables is trained from the
+  // first step on and nothing is new when the windows grow. Whole rows of the outermost axis: patterns keep their phase.
+  const std::vector<std::int64_t>& axes = config_.model.position_axes;
+  const std::int64_t unit = std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
+  batcher.read_offsets(step, micro * shape_.micro_batch, shape_.context, config_.model.context, unit,
+                       host_offsets_);
+  device_.upload_async(offsets_.view().data, host_offsets_.data(),
+                       static_cast<std::size_t>(offsets_.view().bytes()));
 }
 
 void TrainStep::forward_backward() {
   Tape tape;
   Ctx ctx = ctx_;
   ctx.tape = &tape;
-  backward(ctx, mean(ctx, model_.token_losses(ctx, tokens_)));
+  backward(ctx, mean(ctx, model_.token_losses(ctx, tokens_, offsets_)));
 }
 
 void TrainStep::keep_results() {

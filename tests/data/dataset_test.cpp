@@ -165,6 +165,23 @@ TEST_F(BatcherTest, StartsAreUniformAndReachBothEnds) {
   EXPECT_LT(chi_square, 29.6);  // 10 degrees of freedom: exceeded once in 1000 seeds
 }
 
+TEST_F(BatcherTest, OffsetsAreWholeUnitsInsideTheFullContext) {
+  const TokenDataset tokens = data();
+  const Batcher batcher(tokens, 1);
+  std::vector<std::int32_t> offsets(4000), again(2);
+  batcher.read_offsets(3, 0, 24, 64, 8, offsets);
+  std::vector<int> seen(64);
+  for (const std::int32_t o : offsets) {
+    ASSERT_TRUE(o >= 0 && o + 24 <= 64 && o % 8 == 0) << o;
+    ++seen[static_cast<std::size_t>(o)];
+  }
+  for (int o = 0; o <= 40; o += 8) EXPECT_NEAR(seen[static_cast<std::size_t>(o)], 4000.0 / 6, 100) << o;
+  batcher.read_offsets(3, 5, 24, 64, 8, again);
+  EXPECT_EQ(again, std::vector<std::int32_t>(offsets.begin() + 5, offsets.begin() + 7)) << "by window, not by call";
+  batcher.read_offsets(3, 0, 64, 64, 8, again);
+  EXPECT_EQ(again, std::vector<std::int32_t>(2, 0)) << "the whole context lies at 0";
+}
+
 TEST_F(BatcherTest, AWindowMayBeTheWholeSplitAndNoMore) {
   EXPECT_EQ(windows(1, 0, 0, 1, 1000)[0], 0);
   EXPECT_CONTAINS(error_of([&] { windows(1, 0, 0, 1, 1001); }),

@@ -13,6 +13,7 @@ CpuQueue queue;
 struct Data {
   static constexpr std::int64_t b = 2, t = 5, v = 4, c = 3;
   std::vector<std::int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
+  std::vector<std::int32_t> offsets;  // of the two sequences, or empty
   std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
                       inner = normals(3 * c, 4);
   std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
@@ -28,6 +29,7 @@ struct Data {
     k.axis[0] = {view_of(outer, {2, c}), 3};
     k.axis[1] = {view_of(inner, {3, c}), 1};
     k.axes = 2;
+    if (!offsets.empty()) k.offsets = view_of(offsets, {b});
     return k;
   }
   EmbeddingBackward backward(bool accumulate) {
@@ -40,6 +42,7 @@ struct Data {
     k.axes = 2;
     k.dy = view_of(dy, {b, t, c});
     k.tokens = view_of(tokens, {b, t});
+    if (!offsets.empty()) k.offsets = view_of(offsets, {b});
     return k;
   }
 };
@@ -71,6 +74,33 @@ TEST(Embedding, OneRowAtATimeIsTheWhole) {
         EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
     }
   }
+}
+
+TEST(Embedding, OffsetsMoveThePositions) {
+  Data d;
+  d.offsets = {0, 4};
+  run(queue, d.forward());
+  for (std::int64_t col = 0; col < d.c; ++col) {
+    EXPECT_EQ(d.y[(d.t + 0) * d.c + col], d.start[col]) << "the start vector has no position";
+    // Row 1 of sequence 0: token 0 (which is 0) at position 0 = (0, 0).
+    EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[col] + d.inner[col], 1e-15);
+    // Row 2 of sequence 1: token 1 (which is 1) at position 5 = (1, 2).
+    EXPECT_NEAR(d.y[(d.t + 2) * d.c + col],
+                d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[2 * d.c + col], 1e-15);
+  }
+}
+
+TEST(Embedding, BackwardWithOffsetsIsTheGradient) {
+  Data d;
+  d.offsets = {3, 1};
+  run(queue, d.backward(false));
+  const auto objective = [&] {
+    run(queue, d.forward());
+    return inner_product(d.y, d.dy);
+  };
+  expect_gradient(d.table, d.dtable, objective, "dtable");
+  expect_gradient(d.outer, d.douter, objective, "outer positions");
+  expect_gradient(d.inner, d.dinner, objective, "inner positions");
 }
 
 TEST(Embedding, BackwardIsTheGradient) {
