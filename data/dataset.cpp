@@ -16,7 +16,8 @@ namespace {
 constexpr std::uint64_t kOrderKey =
     0x6f72646572ull;  // keeps the data order apart from dropout under the same seed
 
-// The random bits of window `index` of update `step`: two words for its place in the data, one for its offset.
+// The random bits of window `index` of update `step`: two words for its place in the data, one for its
+// offset.
 Philox4 window_bits(std::uint64_t seed, std::int64_t step, std::int64_t index) {
   const auto i = static_cast<std::uint64_t>(index), update = static_cast<std::uint64_t>(step);
   return philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32),

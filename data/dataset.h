@@ -34,8 +34,9 @@ class Batcher {
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
             std::span<std::int32_t> out) const;
-  // Where in the full context the windows of a short stage lie: for window first + i a whole number of `unit`s,
-  // uniform over those from 0 to the last at which `context` positions still fit. A pure function, like read().
+  // Where in the full context the windows of a short stage lie: for window first + i a whole number of
+  // `unit`s, uniform over those from 0 to the last at which `context` positions still fit. A pure function,
+  // like read().
   void read_offsets(std::int64_t step, std::int64_t first, std::int64_t context, std::int64_t full_context,
                     std::int64_t unit, std::span<std::int32_t> out) const;
 

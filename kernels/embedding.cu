@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kThreads)
   row[i] = static_cast<std::int32_t>(b * time + p + 1);
 }
 
-// The same for positions that begin at offsets[b]: the table row of token p is (p + offset) / divisor % table_rows.
+// The same for positions that begin at offsets[b]: the table row of token p is (p + offset) / divisor %
+// table_rows.
 __global__ void __launch_bounds__(kThreads)
     list_offset_positions(std::int32_t* owner, std::int32_t* row, const std::int32_t* offsets,
                           std::int64_t entries, std::int64_t time, std::int64_t divisor,
@@ -256,8 +257,8 @@ Scratch take_scratch(const CudaQueue& q, std::int64_t entries, std::int64_t tabl
   return s;
 }
 
-// `list_entries(keys, rows)` launches what writes the owner and the row of every entry, in any order of owners; the
-// sort is stable, so that sums keep the order of the entries.
+// `list_entries(keys, rows)` launches what writes the owner and the row of every entry, in any order of
+// owners; the sort is stable, so that sums keep the order of the entries.
 template <class ListEntries>
 void launch_sorted_listing(CudaQueue& q, Scratch& s, ListEntries&& list_entries) {
   const Listing& list = s.list;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509, section 5.3):
-// the row that predicts token t is the embedding of token t - 1 at position t - 1; the first row is a learned
-// start vector.
+// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509,
+// section 5.3): the row that predicts token t is the embedding of token t - 1 at position t - 1; the first
+// row is a learned start vector.
 //   y[b, 0] = start
 //   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1 + o_b) / divisor_a) % rows_a]
 // with o_b the position of the first token of sequence b (0 where no offsets are given).

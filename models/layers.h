@@ -34,7 +34,8 @@ struct Embedding {
   std::vector<std::int64_t> divisors;
   Embedding(ParameterStore&, std::int64_t vocab, std::int64_t width,
             const std::vector<std::int64_t>& position_axes, double token_std, double position_std);
-  // All rows, or `count` rows from `first` when count > 0. offsets (B): positions of the first tokens, or empty.
+  // All rows, or `count` rows from `first` when count > 0. offsets (B): positions of the first tokens, or
+  // empty.
   Var forward(Ctx&, const ParameterStore&, const Tensor& tokens, const Tensor& offsets,
               std::int64_t first = 0, std::int64_t count = 0) const;
 };

@@ -18,8 +18,8 @@ struct PositionTable {
 };
 
 // (B, T) i32 tokens -> (B, T, C), shifted by one: row 0 is `start`, row t is token t - 1.
-// offsets (B) i32: the position of the first token of each sequence; empty: 0. Rows first .. first + count - 1
-// only, when count > 0 (sampling; not differentiable then).
+// offsets (B) i32: the position of the first token of each sequence; empty: 0. Rows first .. first + count -
+// 1 only, when count > 0 (sampling; not differentiable then).
 Var embedding(Ctx&, const Tensor& tokens, const Var& table, const Var& start,
               const std::vector<PositionTable>& positions, const Tensor& offsets = {}, std::int64_t first = 0,
               std::int64_t count = 0);

@@ -127,8 +127,8 @@ Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int
   };
 }
 
-Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
-                         std::int64_t stride, bool offsets = false) {
+Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
+                         bool offsets = false) {
   return [=](CaseRun& r) {
     EmbeddingBackward k;
     k.dtable = r.wide_gradient("dtable", {v, c});

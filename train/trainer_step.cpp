@@ -93,10 +93,12 @@ void TrainStep::upload(const Batcher& batcher, std::int64_t step, std::int64_t m
   device_.upload_async(tokens_.view().data, host_tokens_.data(),
                        static_cast<std::size_t>(tokens_.view().bytes()));
   if (!offsets_) return;
-  // Short windows lie anywhere in the full context, so that every row of the position tables is trained from the
-  // first step on and nothing is new when the windows grow. Whole rows of the outermost axis: patterns keep their phase.
+  // Short windows lie anywhere in the full context, so that every row of the position tables is trained from
+  // the first step on and nothing is new when the windows grow. Whole rows of the outermost axis: patterns
+  // keep their phase.
   const std::vector<std::int64_t>& axes = config_.model.position_axes;
-  const std::int64_t unit = std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t unit =
+      std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
   batcher.read_offsets(step, micro * shape_.micro_batch, shape_.context, config_.model.context, unit,
                        host_offsets_);
   device_.upload_async(offsets_.view().data, host_offsets_.data(),

@@ -63,7 +63,7 @@ class TrainStep {
   Tensor scalars_, results_;  // StepScalars, StepResults
   Tensor history_;            // (rows, 4): StepResults of micro-batches that results() has not read
   Tensor tokens_;             // (micro_batch, context)
-  Tensor offsets_;            // (micro_batch): where in the full context short windows lie; empty at full context
+  Tensor offsets_;  // (micro_batch): where in the full context short windows lie; empty at full context
   std::vector<std::int32_t> host_tokens_, host_offsets_;
   std::unique_ptr<Graphs> graphs_;
   std::int64_t rows_ = 0;                   // of history_ in use

@@ -177,7 +177,8 @@ TEST_F(BatcherTest, OffsetsAreWholeUnitsInsideTheFullContext) {
   }
   for (int o = 0; o <= 40; o += 8) EXPECT_NEAR(seen[static_cast<std::size_t>(o)], 4000.0 / 6, 100) << o;
   batcher.read_offsets(3, 5, 24, 64, 8, again);
-  EXPECT_EQ(again, std::vector<std::int32_t>(offsets.begin() + 5, offsets.begin() + 7)) << "by window, not by call";
+  EXPECT_EQ(again, std::vector<std::int32_t>(offsets.begin() + 5, offsets.begin() + 7))
+      << "by window, not by call";
   batcher.read_offsets(3, 0, 64, 64, 8, again);
   EXPECT_EQ(again, std::vector<std::int32_t>(2, 0)) << "the whole context lies at 0";
 }
