@@ -56,6 +56,20 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
              ", outside the vocabulary of ", vocab, " (model.vocab)"));
 }
 
+TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed) {
+  TokenDataset data;
+  data.path_ = "random tokens";
+  data.split_ = "train";
+  data.tokens_.resize(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < data.tokens_.size(); ++i) {
+    const Philox4 bits =
+        philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);
+    data.tokens_[i] =
+        static_cast<std::uint16_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
+  }
+  return data;
+}
+
 void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
   WEFT_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size(), "tokens ", first, " to ",
              first + static_cast<std::int64_t>(out.size()) - 1, " of ", size(), " in ", path_);

@@ -15,6 +15,8 @@ class TokenDataset {
  public:
   // Throws Error for a missing file, a foreign or truncated one, a split it lacks, or tokens >= vocab.
   TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
+  // Uniform random tokens, for timing.
+  static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed);
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
   // Tokens first .. first + out.size() - 1.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
@@ -22,6 +24,7 @@ class TokenDataset {
   const std::string& split() const { return split_; }
 
  private:
+  TokenDataset() = default;
   std::string path_, split_;
   std::vector<std::uint16_t> tokens_;
 };

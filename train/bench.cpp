@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// bench: checks and times kernels. Rows of text, or JSON objects with --json.
+// bench: times kernels (checked first) and whole training steps. Rows of text, or JSON objects with --json.
 #include <iostream>
 
 #include "train/options.h"
 #include "train/program.h"
 
 int main(int argc, char** argv) {
-  weft::BenchKernelsOptions options;
-  const auto add_options = [&](CLI::App& app) { weft::add_bench_options(app, options); };
-  const auto work = [&] { weft::bench_kernels(options, std::cout, std::cerr); };
+  weft::BenchArguments arguments;
+  const auto add_options = [&](CLI::App& app) { weft::add_bench_commands(app, arguments); };
+  const auto work = [&] { weft::run_bench(arguments, std::cout, std::cerr); };
   return weft::run_program({"bench", "Times what training is made of", add_options, work}, argc, argv);
 }

@@ -133,14 +133,29 @@ void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
 }
 
-void add_bench_options(CLI::App& app, BenchKernelsOptions& options) {
+void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   app.require_subcommand(1);
+  BenchKernelsOptions& k = arguments.kernels;
   CLI::App* kernels = app.add_subcommand("kernels", "every kernel at the sizes of a training step");
-  kernels->add_option("--filter", options.filter, "only rows whose kernel (sizes) contains this");
-  kernels->add_option("--device", options.device, "cpu, cuda, cuda:N or auto");
-  kernels->add_option("--dtype", options.dtype, "f32, f16 or bf16 (default bf16)");
-  kernels->add_flag("--json", options.json, "one JSON object a row");
-  kernels->add_flag("--verify,!--no-verify", options.verify, "compare with the CPU form first (default)");
+  kernels->add_option("--filter", k.filter, "only rows whose kernel (sizes) contains this");
+  kernels->add_option("--device", k.device, "cpu, cuda, cuda:N or auto");
+  kernels->add_option("--dtype", k.dtype, "f32, f16 or bf16 (default bf16)");
+  kernels->add_flag("--json", k.json, "one JSON object a row");
+  kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
+  kernels->callback([&arguments] { arguments.command = "kernels"; });
+  BenchStepOptions& s = arguments.step;
+  CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
+  step->add_option("--config", s.config, "config file, or the name of one in configs/")->required();
+  step->add_option("--set", s.overrides, "override a key: a.b=c")->allow_extra_args(false);
+  step->add_option("--device", s.device, "cpu, cuda, cuda:N or auto");
+  step->add_option("--steps", s.steps, "steps that are timed (default 20)");
+  step->add_flag("--json", s.json, "one JSON object");
+  step->callback([&arguments] { arguments.command = "step"; });
+}
+
+void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
+  if (arguments.command == "step") return bench_step(arguments.step, out);
+  bench_kernels(arguments.kernels, out, notes);
 }
 
 }  // namespace weft

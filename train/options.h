@@ -8,6 +8,7 @@
 
 #include "data/prepare.h"
 #include "train/bench_kernels.h"
+#include "train/bench_step.h"
 #include "train/inspect_report.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
@@ -54,6 +55,12 @@ void add_prepare_commands(CLI::App&, PrepareArguments&);
 std::string run_prepare(const PrepareArguments&);
 
 void add_inspect_options(CLI::App&, InspectOptions&);
-void add_bench_options(CLI::App&, BenchKernelsOptions&);
+struct BenchArguments {
+  std::string command;  // kernels or step
+  BenchKernelsOptions kernels;
+  BenchStepOptions step;
+};
+void add_bench_commands(CLI::App&, BenchArguments&);
+void run_bench(const BenchArguments&, std::ostream& out, std::ostream& notes);
 
 }  // namespace weft

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// `bench step`: the training step alone, without data, logs and checkpoints.
+#include "train/bench_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ostream>
+
+#include "train/loaded_model.h"
+#include "train/trainer_report.h"
+#include "train/trainer_step.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+struct Timing {
+  double first_s = 0;                // from the start of the program's work to the end of the first step
+  std::vector<double> milliseconds;  // sorted
+  double median() const { return milliseconds[milliseconds.size() / 2]; }
+};
+
+// Each step is waited for, so that its time is its own; what a run gains by not waiting is not counted.
+Timing time_steps(TrainStep& step, Device& device, const Config& config, const Batcher& batcher,
+                  std::int64_t steps, const Stopwatch& since_start) {
+  Timing timing;
+  for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
+    device.synchronize();
+    const Stopwatch one;
+    step.run(batcher, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
+    device.synchronize();
+    if (i == 0) timing.first_s = since_start.seconds();
+    if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
+  }
+  const StepResults last = step.results().back();
+  WEFT_CHECK(std::isfinite(last.loss), "bench step: the loss is not finite; its times mean nothing");
+  std::sort(timing.milliseconds.begin(), timing.milliseconds.end());
+  return timing;
+}
+
+}  // namespace
+
+void bench_step(const BenchStepOptions& options, std::ostream& out) {
+  const Stopwatch since_start;
+  if (options.steps < 1) fail(str("--steps must be at least 1, got ", options.steps));
+  const Config config = load_config(options.config, options.overrides);
+  const auto device = make_device(options.device);
+  const DType dtype = dtype_on(*device, config);
+  check_memory(config, *device);
+  ParameterStore store;
+  const auto model = make_model(config, store, *device);
+  store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0);
+  const TokenDataset data = TokenDataset::random(4 * config.model.context, config.model.vocab, config.seed);
+  const Batcher batcher(data, config.seed);
+  TrainStep step(*device, *model, store, config);
+  const Timing timing = time_steps(step, *device, config, batcher, options.steps, since_start);
+
+  const StepShape shape = step_shape(config, 0);
+  const std::size_t peak = device->pool->peak();
+  const double tokens_per_s = static_cast<double>(shape.tokens()) / timing.median() * 1e3;
+  const double flops = tokens_per_s * flops_per_token(config.model, shape.context);
+  const double share = flops / device->matrix_rate(dtype);
+  if (options.json) {
+    out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
+        << name_of(dtype) << "\", \"context\": " << shape.context << ", \"tokens\": " << shape.tokens()
+        << ", \"ms\": " << timing.median() << ", \"ms_min\": " << timing.milliseconds.front()
+        << ", \"ms_max\": " << timing.milliseconds.back() << ", \"tok_s\": " << tokens_per_s
+        << ", \"tflop_per_s\": " << flops * 1e-12 << ", \"matrix_share\": " << share
+        << ", \"peak_bytes\": " << peak << ", \"first_step_s\": " << timing.first_s << "}" << std::endl;
+    return;
+  }
+  out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
+      << "step        " << timing.median() << " ms (median of " << options.steps << ", "
+      << timing.milliseconds.front() << " to " << timing.milliseconds.back() << "), " << shape.tokens()
+      << " tokens of context " << shape.context << "\n"
+      << "rate        " << static_cast<std::int64_t>(tokens_per_s) << " tokens/s, " << flops * 1e-12
+      << " TFLOP/s, " << share * 100 << "% of the matrix rate measured here\n"
+      << "memory      peak " << bytes_text(peak) << "\n"
+      << "first step  " << timing.first_s << " s after the start" << std::endl;
+}
+
+}  // namespace weft

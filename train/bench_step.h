@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// `bench step`: times whole updates of a config on random tokens.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct BenchStepOptions {
+  std::string config;
+  std::vector<std::string> overrides;  // "a.b=c"
+  std::string device = "auto";
+  std::int64_t steps = 20;  // timed, after the warm-up
+  bool json = false;        // one object
+};
+
+// A row to `out`: milliseconds a step (median, fastest, slowest), tokens/s, FLOP/s counted from the pairs
+// that are needed, share of the measured matrix rate, bytes at the peak, seconds from the start to the end of
+// the first step.
+void bench_step(const BenchStepOptions&, std::ostream& out);
+
+}  // namespace weft
