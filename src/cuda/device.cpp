@@ -200,7 +200,8 @@ std::unique_ptr<Device> make_cuda_device(int index) {
   if (index >= count) {
     fail(str("device cuda:", index, " does not exist: ",
              count == 1 ? "there is one GPU, cuda:0"
-                        : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1)));
+                        : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1),
+             "; name one of those, or use --device cpu"));
   }
   return std::make_unique<CudaDevice>(index);
 }

@@ -236,7 +236,8 @@ TEST(Checkpoint, SurvivesBeingKilledWhileItIsWritten) {
       for (std::int64_t step = latest + 1;; ++step)
         save_checkpoint(dir / "a.h5", *f.device, f.store, {.step = step}, "");
     }
-    std::this_thread::sleep_for(one / 2 + one * round / 5);
+    // Later rounds leave time for the fork of a large process too, so that some checkpoint is completed.
+    std::this_thread::sleep_for(one / 2 + one * round / 5 + std::chrono::milliseconds(2 * round));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     const TrainState state = load_checkpoint(dir / "a.h5", *f.device, f.store);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Draws validation bits per byte against tokens and against seconds from metrics.jsonl files (needs matplotlib).
 
-Usage: plot_curves.py OUT.png LABEL=RUN/metrics.jsonl [LABEL=...]
+Usage: plot_curves.py OUT.png LABEL=TOKENS_A_STEP=RUN/metrics.jsonl [LABEL=...]
 """
 import json
 import sys
@@ -22,12 +22,13 @@ def main():
     out, *runs = sys.argv[1:]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
     for run in runs:
-        label, path = run.split("=", 1)
+        label, tokens_a_step, path = run.split("=", 2)
         rows = read(path)
-        for axis, key, scale in ((axes[0], "step", 1), (axes[1], "elapsed_s", 1)):
-            axis.plot([r[key] * scale for r in rows], [r["valid_bits"] for r in rows], marker="o", markersize=3, label=label)
-        print(f'{label}: {rows[-1]["valid_bits"]:.4f} bits at step {rows[-1]["step"]}, {rows[-1]["elapsed_s"]:.0f} s')
-    axes[0].set_xlabel("step")
+        bits = [r["valid_bits"] for r in rows]
+        axes[0].plot([r["step"] * int(tokens_a_step) / 1e6 for r in rows], bits, marker="o", markersize=3, label=label)
+        axes[1].plot([r["elapsed_s"] for r in rows], bits, marker="o", markersize=3, label=label)
+        print(f"{label}: {bits[-1]:.4f} bits at step {rows[-1]['step']}, {rows[-1]['elapsed_s']:.0f} s")
+    axes[0].set_xlabel("million tokens of training")
     axes[1].set_xlabel("seconds of training")
     axes[0].set_ylabel("validation bits per byte")
     for axis in axes:
