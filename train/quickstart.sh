@@ -32,6 +32,6 @@ say "evaluating on the test split"
 "$bin"/evaluate --checkpoint runs/tiny/best.h5 --data runs/tiny.h5 --split test
 
 say "sampling"
-"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt '// ' --length 300 --temperature 0.8 --seed 1
+"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt '// ' --length 120 --temperature 0.8 --seed 1
 
 say "done: the run is in runs/tiny; README.md says what to try next"
