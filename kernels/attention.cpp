@@ -273,7 +273,7 @@ void for_each_tile(const AttentionMaps& maps, const HeadsView& q, int32_t tiles,
 #pragma omp parallel for collapse(3) schedule(dynamic) if (elements_of(q) > kParallelElements)
   for (int64_t b = 0; b < q.batch; ++b)
     for (int32_t rank = 0; rank < tiles; ++rank)
-      for (int64_t h = 0; h < q.heads; ++h) task(maps.maps[maps.group_of_head[h]], b, h, rank);
+      for (int64_t h = 0; h < q.heads; ++h) task(maps.pass[0].maps[maps.group_of_head[h]], b, h, rank);
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ void for_each_tile(const AttentionMaps& maps, const HeadsView& q, int32_t tiles,
 void run(CpuQueue&, const AttentionForward& f) {
   check(f);
   dispatch_float(f.q.dtype, [&]<class T>() {
-    for_each_tile(f.maps, f.q, f.maps.query_tiles,
+    for_each_tile(f.maps, f.q, f.maps.pass[0].query_tiles,
                   [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
                     if (rank < map.query_tiles) forward_tile<T>(f, map, b, h, map.row_schedule[rank]);
                   });
@@ -294,13 +294,14 @@ void run(CpuQueue&, const AttentionBackward& g) {
 #pragma omp parallel for collapse(2) if (elements_of(g.y) > kParallelElements)
     for (int64_t b = 0; b < g.q.batch; ++b)
       for (int64_t h = 0; h < g.q.heads; ++h) write_delta<T>(g, b, h);
-    for_each_tile(g.maps, g.q, g.maps.query_tiles,
+    for_each_tile(g.maps, g.q, g.maps.pass[0].query_tiles,
                   [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
                     if (rank < map.query_tiles) backward_row<T>(g, map, b, h, map.row_schedule[rank]);
                   });
-    for_each_tile(g.maps, g.q, g.maps.key_tiles, [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
-      if (rank < map.key_tiles) backward_column<T>(g, map, b, h, map.col_schedule[rank]);
-    });
+    for_each_tile(g.maps, g.q, g.maps.pass[0].key_tiles,
+                  [&](const TileMap& map, int64_t b, int64_t h, int32_t rank) {
+                    if (rank < map.key_tiles) backward_column<T>(g, map, b, h, map.col_schedule[rank]);
+                  });
   });
 }
 

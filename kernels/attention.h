@@ -2,6 +2,7 @@
 // Sparse self-attention (Child et al. 2019, arXiv 1904.10509, eq. 2-4), computed as in FlashAttention
 // (Dao et al. 2022, arXiv 2205.14135): the matrix of scores is never stored, forward or backward.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i is empty
+// There are T queries and Tk keys: as many in self-attention, any number otherwise.
 // The kernels know nothing of "strided" or "fixed": they walk a TileMap, which src/pattern.cpp makes from any
 // AttentionPattern.
 #pragma once
@@ -38,42 +39,70 @@ inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::i
   return {first, x.dtype, x.shape[0], x.shape[1], heads, size, sequence, row, size};
 }
 
-// The set of attended pairs as tiles of kTile x kTile slots. Queries and keys are put into slots in two
-// orders of their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are
-// in the queue's memory. Tile tables are stored in both directions.
-inline constexpr int kTile = 64;  // one 64-bit mask word per row; one 64-row matrix instruction
+// The set of attended pairs as square tiles of slots. Queries and keys are put into slots in two orders of
+// their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the
+// queue's memory. Tile tables are stored in both directions.
+inline constexpr int kTile = 64;       // the usual edge: one 64-bit mask word per row
+inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
 
 struct TileMap {
   std::int32_t query_tiles = 0, key_tiles = 0;
-  const std::int32_t* query_order = nullptr;  // (query_tiles * kTile)  slot -> position, -1: empty
-  const std::int32_t* key_order = nullptr;    // (key_tiles * kTile)
+  // false: every query and key has a slot, and the pass stores y, lse and the gradients (0, -inf and 0 where
+  // nothing is attended). true: the pass goes on from what earlier passes over the same heads left there.
+  bool accumulate = false;
+  const std::int32_t* query_order = nullptr;  // (query_tiles * edge)  slot -> position, -1: empty
+  const std::int32_t* key_order = nullptr;    // (key_tiles * edge)
   // Query tile -> its key tiles, ascending (forward, dQ): entries row_start[q] .. row_start[q + 1] - 1.
   const std::int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
   // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
   const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
   // Tiles with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
-  // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * kTile + r]:
+  // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * edge + r]:
   const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
   const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
 
-// One TileMap for each group of heads with equal patterns.
-struct AttentionMaps {
-  const TileMap* maps = nullptr;                // (groups)  in the queue's memory
-  const std::int32_t* group_of_head = nullptr;  // (H)       in the queue's memory
-  std::int32_t groups = 0;
+// One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
+struct AttentionPass {
+  const TileMap* maps =
+      nullptr;                // (groups)  in the queue's memory; no tiles: the group has no part in this pass
+  std::int32_t edge = kTile;  // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
 };
+
+// Disjoint parts of the pairs, one pass after the other: a softmax over the union of local and strided keys
+// takes two, for each has its own good order of slots.
+struct AttentionMaps {
+  static constexpr int kMaxPasses = 8;
+  AttentionPass pass[kMaxPasses];
+  std::int32_t passes = 0;
+  const std::int32_t* group_of_head = nullptr;  // (H)  in the queue's memory
+  std::int32_t groups = 0;
+};
+
+// Which queries and keys belong together besides the pattern: (B, T) i32 each, both or neither. A pair is
+// attended only where both numbers are equal and not negative: documents packed into one sequence do not see
+// each other, and padding (negative) neither sees nor is seen.
+struct Segments {
+  TensorView queries{}, keys{};
+  explicit operator bool() const { return queries.data != nullptr; }
+};
+
+// Which of the CUDA kernels runs. `automatic` takes the fastest that covers the shape (choose_form()).
+enum class AttentionForm { automatic, simple, general, hopper };
 
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   HeadsView y;     // (B, T, H, Dv)   T
   TensorView lse;  // (B, H, T)       wide(T): natural log-sum-exp of each row: all the backward pass keeps
-  HeadsView q, k;  // (B, T, H, Dqk)  T
-  HeadsView v;     // (B, T, H, Dv)   T
+  HeadsView q;     // (B, T, H, Dqk)  T
+  HeadsView k;     // (B, Tk, H, Dqk) T
+  HeadsView v;     // (B, Tk, H, Dv)  T
   AttentionMaps maps;
   double scale = 1;  // 1 / sqrt(Dqk)
+  Segments segments{};
+  AttentionForm form = AttentionForm::automatic;
 };
 void run(CpuQueue&, const AttentionForward&);
 void run(CudaQueue&, const AttentionForward&);
@@ -91,18 +120,20 @@ struct AttentionBackward {
   HeadsView q, k, v;
   AttentionMaps maps;
   double scale = 1;
+  Segments segments{};
+  AttentionForm form = AttentionForm::automatic;
 };
 void run(CpuQueue&, const AttentionBackward&);
 void run(CudaQueue&, const AttentionBackward&);
 
-// One query per sequence against a cache, for sampling: only the listed keys are read.
+// One query per sequence against a cache, for sampling: only the listed rows of the cache are read.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
   HeadsView y;                                  // (B, 1, H, Dv)   T
   HeadsView q;                                  // (B, 1, H, Dqk)  T
-  HeadsView k;                                  // (B, T, H, Dqk)  T: the cache
-  HeadsView v;                                  // (B, T, H, Dv)   T
-  const std::int32_t* keys = nullptr;           // positions, group after group, in the queue's memory
+  HeadsView k;                                  // (B, R, H, Dqk)  T: the cache, R rows
+  HeadsView v;                                  // (B, R, H, Dv)   T
+  const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
   const std::int32_t* key_start = nullptr;      // (groups + 1)
   const std::int32_t* group_of_head = nullptr;  // (H)
   double scale = 1;

@@ -216,10 +216,11 @@ template <class T>
 void launch_backward(CudaQueue& queue, const AttentionBackward& g) {
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
-    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.query_tiles, Shape::kTiles),
+    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.pass[0].query_tiles, Shape::kTiles),
           Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g);
-    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.key_tiles, Shape::kTiles),
-          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g);
+    start(queue, backward_columns_kernel<T, Dqk, Dv>,
+          blocks_for(g.q, g.maps.pass[0].key_tiles, Shape::kTiles), Shape::kThreads,
+          ColumnsMemory<Dqk, Dv>::kBytes, g);
   });
 }
 

@@ -29,7 +29,12 @@ struct Expected {
 };
 
 void check_maps(const AttentionMaps& m) {
-  WEFT_CHECK(m.maps && m.group_of_head && m.groups > 0, "attention: no tile maps");
+  WEFT_CHECK(m.passes > 0 && m.passes <= AttentionMaps::kMaxPasses && m.group_of_head && m.groups > 0,
+             "attention: no tile maps");
+  for (int p = 0; p < m.passes; ++p)
+    WEFT_CHECK(m.pass[p].maps && (m.pass[p].edge == kTile || m.pass[p].edge == kSmallTile),
+               "attention: pass ", p, " has no tile maps, or tiles of edge ", m.pass[p].edge);
+  WEFT_CHECK(m.passes == 1 && m.pass[0].edge == kTile, "attention: one pass of large tiles");
 }
 
 }  // namespace

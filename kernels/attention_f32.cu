@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + kRows * kPitch<P>, *v = k + kRows * kPitch<P>, *weights = v + kRows * kPitch<P>;
   const Place place(f.q);
-  const Direction rows = Direction::rows(f.maps.maps[f.maps.group_of_head[place.h]]);
+  const Direction rows = Direction::rows(f.maps.pass[0].maps[f.maps.group_of_head[place.h]]);
   const HalfTile own(rows, place.rank);
   if (own.tile < 0) return;
   gather<P>(q, f.q, place, own.order());
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   float *q = memory, *dy = q + kRows * kPitch<P>, *k = dy + kRows * kPitch<P>, *v = k + kRows * kPitch<P>,
         *weights = v + kRows * kPitch<P>;
   const Place place(g.q);
-  const Direction rows = Direction::rows(g.maps.maps[g.maps.group_of_head[place.h]]);
+  const Direction rows = Direction::rows(g.maps.pass[0].maps[g.maps.group_of_head[place.h]]);
   const HalfTile own(rows, place.rank);
   if (own.tile < 0) return;
   gather<P>(q, g.q, place, own.order());
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   float *k = memory, *v = k + kRows * kPitch<P>, *q = v + kRows * kPitch<P>, *dy = q + kRows * kPitch<P>,
         *weights = dy + kRows * kPitch<P>;
   const Place place(g.q);
-  const Direction columns = Direction::columns(g.maps.maps[g.maps.group_of_head[place.h]]);
+  const Direction columns = Direction::columns(g.maps.pass[0].maps[g.maps.group_of_head[place.h]]);
   const HalfTile own(columns, place.rank);
   if (own.tile < 0) return;
   gather<P>(k, g.k, place, own.order());
@@ -332,16 +332,17 @@ void with_head_size(std::int64_t size, F&& f) {
 
 void forward_f32(CudaQueue& queue, const AttentionForward& f) {
   with_head_size(std::max(f.q.size, f.v.size), [&]<int P>() {
-    start(queue, forward_kernel<P>, blocks_for(f.q, 2 * f.maps.query_tiles, 1), kThreads, bytes<P>(3), f);
+    start(queue, forward_kernel<P>, blocks_for(f.q, 2 * f.maps.pass[0].query_tiles, 1), kThreads, bytes<P>(3),
+          f);
   });
 }
 
 void backward_f32(CudaQueue& queue, const AttentionBackward& g) {
   with_head_size(std::max(g.q.size, g.v.size), [&]<int P>() {
-    start(queue, backward_rows_kernel<P>, blocks_for(g.q, 2 * g.maps.query_tiles, 1), kThreads, bytes<P>(4),
-          g);
-    start(queue, backward_columns_kernel<P>, blocks_for(g.q, 2 * g.maps.key_tiles, 1), kThreads, bytes<P>(4),
-          g);
+    start(queue, backward_rows_kernel<P>, blocks_for(g.q, 2 * g.maps.pass[0].query_tiles, 1), kThreads,
+          bytes<P>(4), g);
+    start(queue, backward_columns_kernel<P>, blocks_for(g.q, 2 * g.maps.pass[0].key_tiles, 1), kThreads,
+          bytes<P>(4), g);
   });
 }
 

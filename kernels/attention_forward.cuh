@@ -144,7 +144,7 @@ template <class T>
 void launch_forward(CudaQueue& queue, const AttentionForward& f) {
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     using Shape = ForwardShape<Dqk, Dv>;
-    start(queue, forward_kernel<T, Dqk, Dv>, blocks_for(f.q, f.maps.query_tiles, Shape::kTiles),
+    start(queue, forward_kernel<T, Dqk, Dv>, blocks_for(f.q, f.maps.pass[0].query_tiles, Shape::kTiles),
           Shape::kThreads, Shape::kShared, f);
   });
 }

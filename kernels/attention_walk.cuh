@@ -78,7 +78,7 @@ __device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, c
                                           const HeadsView& x, const HeadsView& y, const TensorView& lse,
                                           const TensorView& delta) {
   if (threadIdx.x == 0) {
-    const Direction d = kSide(maps.maps[maps.group_of_head[at.h]]);
+    const Direction d = kSide(maps.pass[0].maps[maps.group_of_head[at.h]]);
     for (int i = 0; i < kTiles; ++i) {
       const int rank = at.rank * kTiles + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
       task.tile[i] = tile;

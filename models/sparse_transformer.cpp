@@ -39,7 +39,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       embedding_(store, config_.vocab, config_.width, config_.position_axes, config_.init.token_std,
                  config_.init.position_std),
       patterns_(layer_patterns(config_)),
-      maps_(device, static_cast<int>(config_.heads)) {
+      maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   for (std::int64_t i = 0; i < config_.layers; ++i)
     blocks_.push_back(make_block(config_, store, str("blocks.", i)));
   if (config_.final_norm) {
@@ -162,7 +162,7 @@ std::vector<DecodeKeys> SparseTransformer::upload_keys(Cache& cache, std::int64_
     keys.clear();
     words.push_back(0);
     for (const int head : cache.group_heads[p]) {
-      cache.patterns[p]->keys_of(head, position, keys);
+      cache.patterns[p]->keys_of(head, position, position + 1, keys);
       words.push_back(static_cast<std::int32_t>(keys.size()));
     }
     words.insert(words.end(), keys.begin(), keys.end());

@@ -37,6 +37,7 @@ Var residual_dropout(Ctx&, const Var& x, const Var& h, double p);  // x + dropou
 struct AttentionShape {
   std::int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   std::int64_t columns() const { return heads * (2 * qk_size + v_size); }
+  std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps);

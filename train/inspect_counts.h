@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What an attention pattern costs at a length, counted from its tile tables.
+// What an attention pattern costs at a length, from its keys and its tile tables.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 
 namespace weft {
 
@@ -17,7 +17,8 @@ struct AttentionCounts {
   // a later one still reads.
   std::int64_t cache_rows = 0;
 };
-AttentionCounts count_attention(const AttentionPattern&, int heads, std::int64_t n);
+// `head_size`: the larger of Dqk and Dv.
+AttentionCounts count_attention(const AttentionPattern&, int heads, std::int64_t n, std::int64_t head_size);
 
 // Ascending numbers in short: "0-29", "0, 2 .. 28", "0, 1, 5".
 std::string numbers_text(const std::vector<std::int64_t>& numbers);

@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "models/model.h"
+#include "models/shape.h"
 #include "src/config.h"
 #include "src/memory.h"
 #include "train/inspect_counts.h"
@@ -104,7 +105,8 @@ void print_attention(const Config& config, const Model& model, std::int64_t leng
   std::vector<std::vector<std::string>> rows = {{"layers", "pattern", "pairs needed", "executed", "waste",
                                                  "keys: least", "mean", "most", "cache rows"}};
   for (const AttentionPattern* pattern : distinct) {
-    const AttentionCounts counts = count_attention(*pattern, heads, length);
+    const AttentionCounts counts =
+        count_attention(*pattern, heads, length, attention_shape(config.model).head_size());
     rows.push_back({numbers_text(layers_of[pattern->name()]), pattern->name(),
                     grouped_digits(counts.pairs.needed), grouped_digits(counts.pairs.executed),
                     decimals(counts.pairs.waste(), 3), grouped_digits(counts.keys_min),
@@ -149,10 +151,11 @@ void show_pattern(const InspectOptions& options, const Config& config, const Mod
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, length);
   if (!options.png.empty())
     write_png(options.png, pattern_image(pattern, {head, length, position, spec.stride}));
-  const TileTables tables = build_tile_tables(pattern, head, length);
+  const PairCount pairs = PackedMaps(pattern, static_cast<int>(config.model.heads), length,
+                                     attention_shape(config.model).head_size())
+                              .pairs(head);
   out << "layer " << layer << ", head " << head << ": " << pattern.name() << ", " << grouped_digits(length)
-      << " positions, " << grouped_digits(tables.pairs.needed) << " pairs, waste "
-      << decimals(tables.pairs.waste(), 3)
+      << " positions, " << grouped_digits(pairs.needed) << " pairs, waste " << decimals(pairs.waste(), 3)
       << "\nrows: queries, columns: keys; # attended, . not, :-=+* a growing share\n"
       << connectivity_text(pattern, head, length);
   for (const std::string& file : {options.png, options.mask_out})

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 
 namespace weft {
 namespace {
@@ -28,7 +28,7 @@ struct Prepared {
 Prepared prepare(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   const auto heads = static_cast<int>(s.h);
   const auto pattern = make_pattern(spec, heads);
-  const auto maps = std::make_shared<DeviceMaps>(r.device(), *pattern, heads, s.t);
+  const auto maps = std::make_shared<DeviceMaps>(r.device(), *pattern, heads, s.t, std::max(s.qk, s.v));
   r.keep(maps);
   Prepared p = {maps->maps(), 0};
   for (int h = 0; h < heads; ++h) p.pairs += static_cast<double>(maps->pairs(h).needed * s.b);
@@ -83,7 +83,7 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
     for (int g = 0; g < pattern->groups(heads); ++g) {
       int head = 0;
       while (pattern->group(head) != g) ++head;
-      pattern->keys_of(head, s.t - 1, keys);
+      pattern->keys_of(head, s.t - 1, s.t, keys);
       start.push_back(static_cast<double>(keys.size()));
     }
     for (int h = 0; h < heads; ++h) groups.push_back(pattern->group(h));

@@ -49,7 +49,7 @@ struct Scale {
 void draw_receptive_field(Image& image, std::int64_t x0, std::int64_t y0, const Scale& scale,
                           const AttentionPattern& pattern, const PictureSpec& spec) {
   std::vector<std::int32_t> keys;
-  pattern.keys_of(spec.head, spec.position, keys);
+  pattern.keys_of(spec.head, spec.position, spec.length, keys);
   std::vector<char> seen(static_cast<std::size_t>(spec.length), 0);
   for (const std::int32_t key : keys) seen[static_cast<std::size_t>(key)] = 1;
   const std::int64_t rows = (spec.length + spec.row_length - 1) / spec.row_length, f = scale.factor;

@@ -43,7 +43,7 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
     std::string row;
     for (std::int64_t i = 0; i < n && out; ++i) {
       keys.clear();
-      pattern.keys_of(head, i, keys);
+      pattern.keys_of(head, i, n, keys);
       row.assign(static_cast<std::size_t>(n), '\0');
       for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
       out.write(row.data(), static_cast<std::streamsize>(row.size()));

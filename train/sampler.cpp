@@ -154,7 +154,7 @@ KeysRead keys_read(const Model& model, int heads, std::int64_t first, std::int64
       const auto [entry, fresh] = known.try_emplace({pattern->name(), pattern->group(head)}, 0.0);
       for (std::int64_t i = first; fresh && i < last; ++i) {
         keys.clear();
-        pattern->keys_of(head, i, keys);
+        pattern->keys_of(head, i, i + 1, keys);
         entry->second += static_cast<double>(keys.size()) / static_cast<double>(last - first);
       }
       sum += entry->second;

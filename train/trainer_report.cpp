@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "models/shape.h"
 #include "src/memory.h"
 #include "train/inspect_counts.h"
 #include "train/progress.h"
@@ -38,8 +39,9 @@ std::vector<std::string> pattern_lines(const Config& config, const Model& model)
   std::vector<std::string> lines;
   const auto n = static_cast<double>(config.model.context), heads = static_cast<double>(config.model.heads);
   for (const auto& [pattern, members] : groups) {
-    const PairCount pairs =
-        count_attention(*pattern, static_cast<int>(config.model.heads), config.model.context).pairs;
+    const PairCount pairs = count_attention(*pattern, static_cast<int>(config.model.heads),
+                                            config.model.context, attention_shape(config.model).head_size())
+                                .pairs;
     const double causal = heads * n * (n + 1) / 2;
     lines.push_back(str("attention   layers ", numbers_text(members), ": ", pattern->name(), ", ",
                         count_text(static_cast<double>(pairs.needed)), " pairs needed (",

@@ -5,9 +5,10 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <random>
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 
 namespace weft::attention_test {
 
@@ -34,29 +35,16 @@ struct PredicatePattern : AttentionPattern {
 };
 
 struct HostMaps {
-  std::vector<TileTables> tables;
-  std::vector<TileMap> list;
-  std::vector<std::int32_t> group_of_head;
+  std::vector<char> memory;
   AttentionMaps maps;
 
-  HostMaps(const AttentionPattern& pattern, int heads, std::int64_t n) {
-    for (int h = 0; h < heads; ++h) group_of_head.push_back(pattern.group(h));
-    for (int g = 0; g < pattern.groups(heads); ++g) {
-      int head = 0;
-      while (pattern.group(head) != g) ++head;
-      tables.push_back(build_tile_tables(pattern, head, n));
-    }
-    for (const TileTables& t : tables) {
-      list.push_back({t.query_tiles(), t.key_tiles(), t.query_order.data(), t.key_order.data(),
-                      t.row_start.data(), t.row_tile.data(), t.row_mask.data(), t.col_start.data(),
-                      t.col_tile.data(), t.col_mask.data(), t.row_schedule.data(), t.col_schedule.data(),
-                      t.masks.data(), t.masks_transposed.data()});
-      maps.query_tiles = std::max(maps.query_tiles, t.query_tiles());
-      maps.key_tiles = std::max(maps.key_tiles, t.key_tiles());
-    }
-    maps.maps = list.data();
-    maps.group_of_head = group_of_head.data();
-    maps.groups = static_cast<std::int32_t>(list.size());
+  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size = 64) {
+    const PackedMaps packed(pattern, heads, n, head_size);
+    memory.resize(packed.bytes() + 16);
+    void* start = memory.data();
+    std::size_t space = memory.size();
+    start = std::align(16, packed.bytes(), start, space);
+    maps = packed.write(start, start);
   }
 };
 

@@ -149,7 +149,7 @@ TEST(Attention, DecodeIsTheLastRowOfForward) {
     for (int g = 0; g < pattern->groups(heads); ++g) {
       int head = 0;
       while (pattern->group(head) != g) ++head;
-      pattern->keys_of(head, n - 1, keys);
+      pattern->keys_of(head, n - 1, n, keys);
       key_start.push_back(static_cast<std::int32_t>(keys.size()));
     }
     std::vector<double> y(2 * heads * 5, NAN);
@@ -157,7 +157,7 @@ TEST(Attention, DecodeIsTheLastRowOfForward) {
     HeadsView q = x.heads(x.q, 6);
     q.data = q.row<double>(0, n - 1, 0), q.time = 1;
     run(queue, AttentionDecode{out, q, x.heads(x.k, 6), x.heads(x.v, 5), keys.data(), key_start.data(),
-                               maps.group_of_head.data(), x.scale()});
+                               maps.maps.group_of_head, x.scale()});
     for (std::int64_t b = 0; b < 2; ++b)
       for (std::int64_t c = 0; c < heads * 5; ++c)
         EXPECT_NEAR(y[b * heads * 5 + c], x.y[(b * n + n - 1) * heads * 5 + c], 1e-13) << name;

@@ -2,7 +2,7 @@
 // Every op against central differences, what it refuses, and what it keeps.
 #include "src/ops.h"
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
@@ -79,7 +79,7 @@ TEST(Ops, AttentionGradients) {
     Engine engine;
     const AttentionShape shape{2, 3, 4};
     const std::int64_t n = 13;
-    const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n);
+    const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n, 4);
     check_gradients({{2, n, shape.columns()}},
                     [&](Ctx& c, const auto& v) { return sparse_attention(c, v[0], shape, maps.maps()); });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Patterns against their definitions: runs == attends(), pair counts == closed forms, errors == texts.
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(Pattern, RunsNameTheAttendedKeys) {
       std::vector<std::int32_t> expected, keys = {-7};
       for (std::int64_t j = 0; j < c.n; ++j)
         if (c.pattern->attends(c.head, i, j)) expected.push_back(static_cast<std::int32_t>(j));
-      c.pattern->keys_of(c.head, i, keys);
+      c.pattern->keys_of(c.head, i, c.n, keys);
       ASSERT_EQ(keys.front(), -7) << "keys_of appends";
       keys.erase(keys.begin());
       ASSERT_EQ(keys, expected) << "query " << i;

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 
 namespace weft {
 

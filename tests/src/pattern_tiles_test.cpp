@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "src/pattern.h"
+#include "src/attention_maps.h"
 #include "tests/src/pattern_testing.h"
 
 namespace weft {
@@ -164,7 +164,7 @@ class Broken : public Awkward {
  public:
   explicit Broken(int how) : how_(how) {}
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    runs.push_back({0, i + (how_ == 0 ? 2 : 1), how_ == 1 ? 0 : 1});
+    runs.push_back({how_ == 0 ? -1 : 0, i + 1, how_ == 1 ? 0 : 1});
   }
   std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override {
     return how_ == 2 ? j / 2 : how_ == 3 ? j - 1 : j;
@@ -182,10 +182,8 @@ std::string error_of(int how, std::int64_t n = 8) {
 }
 
 TEST(PatternTiles, MistakesOfAPatternAreNamed) {
-  EXPECT_TRUE(error_of(0).starts_with("awkward: query 7 of 8 names keys 0 .. 8 in steps of 1"))
-      << error_of(0);
-  EXPECT_TRUE(error_of(1).starts_with("awkward: query 7 of 8 names keys 0 .. 7 in steps of 0"))
-      << error_of(1);
+  EXPECT_TRUE(error_of(0).starts_with("awkward: query 7 names keys -1 .. 7 in steps of 1")) << error_of(0);
+  EXPECT_TRUE(error_of(1).starts_with("awkward: query 7 names keys 0 .. 7 in steps of 0")) << error_of(1);
   EXPECT_TRUE(error_of(2).starts_with("awkward, keys: positions 0 and 1 share slot 0")) << error_of(2);
   EXPECT_TRUE(error_of(3).starts_with("awkward, keys: position 0 has the negative slot -1")) << error_of(3);
   EXPECT_TRUE(error_of(4, 0).starts_with("a sequence has 1 to 1073741824 positions, got 0"))
@@ -198,22 +196,24 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
   const auto device = make_device("cpu");
   const auto pattern = make_pattern({"fixed", 24, 5, 4}, 8);
   const std::int64_t n = 200;
-  const DeviceMaps on_device(*device, *pattern, 8, n);
+  const DeviceMaps on_device(*device, *pattern, 8, n, 64);
   const AttentionMaps& maps = on_device.maps();
   ASSERT_EQ(maps.groups, 4);
-  std::size_t bytes = 4 * sizeof(TileMap) + 8 * sizeof(std::int32_t);
+  ASSERT_EQ(maps.passes, 1);
+  const AttentionPass& pass = maps.pass[0];
+  ASSERT_EQ(pass.edge, kTile);
   for (int head = 0; head < 8; ++head) {
     SCOPED_TRACE(head);
     ASSERT_EQ(maps.group_of_head[head], head % 4);
-    const TileMap& map = maps.maps[head % 4];
+    const TileMap& map = pass.maps[head % 4];
+    EXPECT_FALSE(map.accumulate);
     const TileTables t = build_tile_tables(*pattern, head, n);
     EXPECT_EQ(map.query_tiles, t.query_tiles());
     EXPECT_EQ(map.key_tiles, t.key_tiles());
-    EXPECT_LE(map.query_tiles, maps.query_tiles);
-    EXPECT_LE(map.key_tiles, maps.key_tiles);
+    EXPECT_LE(map.query_tiles, pass.query_tiles);
+    EXPECT_LE(map.key_tiles, pass.key_tiles);
     const auto expect_copied = [&](const auto* copy, const auto& original) {
       EXPECT_TRUE(std::equal(original.begin(), original.end(), copy));
-      if (head < 4) bytes += original.size() * sizeof(original[0]);
     };
     expect_copied(map.query_order, t.query_order);
     expect_copied(map.key_order, t.key_order);
@@ -230,12 +230,12 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
     EXPECT_EQ(on_device.pairs(head).needed, t.pairs.needed);
     EXPECT_EQ(on_device.pairs(head).executed, t.pairs.executed);
   }
-  EXPECT_EQ(on_device.bytes(), bytes);
+  EXPECT_EQ(on_device.bytes(), PackedMaps(*pattern, 8, n, 64).bytes());
 }
 
 TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
   const auto device = make_device("cpu");
-  MapCache cache(*device, 2);
+  MapCache cache(*device, 2, 64);
   const DeviceMaps& first = cache.get(*make_pattern({"local", 4}, 2), 65);
   EXPECT_EQ(&cache.get(*make_pattern({"local", 4}, 2), 65), &first);
   EXPECT_NE(&cache.get(*make_pattern({"local", 5}, 2), 65), &first);

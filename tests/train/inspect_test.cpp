@@ -44,7 +44,7 @@ TEST(InspectCounts, EqualTheDefinitions) {
             std::count_if(last.begin(), last.begin() + i + 1, [&](std::int64_t q) { return q >= i; }));
       executed += build_tile_tables(*c.pattern, head, c.n).pairs.executed;
     }
-    const AttentionCounts counts = count_attention(*c.pattern, c.heads, c.n);
+    const AttentionCounts counts = count_attention(*c.pattern, c.heads, c.n, 64);
     EXPECT_EQ(counts.pairs.needed, needed);
     EXPECT_EQ(counts.pairs.executed, executed);
     EXPECT_EQ(counts.keys_min, least);
@@ -56,7 +56,7 @@ TEST(InspectCounts, EqualTheDefinitions) {
 
 TEST(InspectCounts, CacheRowsOfKnownPatterns) {
   const auto rows = [](const PatternSpec& spec) {
-    return count_attention(*make_pattern(spec, 4), 4, 1024).cache_rows;
+    return count_attention(*make_pattern(spec, 4), 4, 1024, 64).cache_rows;
   };
   EXPECT_EQ(rows({"all"}), 1024);
   EXPECT_EQ(rows({"local", 128}), 128);
