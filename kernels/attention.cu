@@ -2,6 +2,9 @@
 // Attention on CUDA: what it takes, which form runs, and delta.
 #include "kernels/attention.h"
 
+#include <algorithm>
+#include <array>
+
 #include "kernels/attention_check.h"
 #include "kernels/attention_forms.h"
 #include "kernels/cuda.cuh"
@@ -9,23 +12,18 @@
 namespace weft {
 namespace {
 
-enum class Form { f32, f16, bf16 };
-
-// f16 and bf16 run on tensor cores with f32 sums; f32 stays in f32.
-Form form_of(DType t) {
-  switch (t) {
-    case DType::f32: return Form::f32;
-    case DType::f16: return Form::f16;
-    case DType::bf16: return Form::bf16;
-    default:
-      fail(str("attention on CUDA takes f32, f16 and bf16, got ", name_of(t), "; the CPU takes f64 too"));
-  }
+void check_dtype(DType t) {
+  WEFT_CHECK(t == DType::f32 || t == DType::f16 || t == DType::bf16,
+             "attention on CUDA takes f32, f16 and bf16, got ", name_of(t), "; the CPU takes f64 too");
 }
+
+constexpr std::int64_t kSizeStep = 8, kLargestSize = 256;  // of heads
 
 // Kernels read and write rows in pieces of 16 bytes.
 void check_rows(const char* name, const HeadsView& x) {
-  WEFT_CHECK(x.size % 8 == 0 && x.size >= 8 && x.size <= 128, "attention on CUDA: heads of ", name,
-             " have size ", x.size, "; 8, 16, 24, ... 128 work");
+  const std::int64_t above = (std::max(x.size, kSizeStep) + kSizeStep - 1) / kSizeStep * kSizeStep;
+  WEFT_CHECK(x.size == above && x.size <= kLargestSize, "attention on CUDA: heads of ", name, " have size ",
+             x.size, "; multiples of 8 from 8 to 256 work, the nearest is ", std::min(above, kLargestSize));
   const std::int64_t bytes = size_of(x.dtype);
   const bool aligned = aligned16(x.data) && x.batch_stride * bytes % 16 == 0 &&
                        x.time_stride * bytes % 16 == 0 && x.head_stride * bytes % 16 == 0;
@@ -36,7 +34,27 @@ void check_rows(const char* name, const HeadsView& x) {
              name, " are ", x.time_stride, " elements apart; at most 4 GiB work");
 }
 
-// delta_i = dy_i . y_i: 16 lanes for a row, 8 elements each.
+// 80, 90, ...: of the GPU that the queue belongs to.
+int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
+// The form of each pass: all are chosen before the first is launched.
+template <class Parameters>
+std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
+  const int capability = compute_capability();
+  std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
+  for (int p = 0; p < x.maps.passes; ++p)
+    forms[p] = attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
+                                      static_cast<bool>(x.segments), capability);
+  return forms;
+}
+
+// delta_i = dy_i . y_i: 16 lanes for a row, 8 elements at a time.
 constexpr int kDeltaThreads = 256, kRowLanes = 16;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_constant__ AttentionBackward g) {
@@ -44,23 +62,22 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_const
   const std::int64_t row = (std::int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
   const bool inside = row < y.batch * y.time * y.heads;
   const std::int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
-  const int first = threadIdx.x % kRowLanes * 8;
+  const int lane = threadIdx.x % kRowLanes;
+  const std::int64_t size = inside ? y.size : 0;
+  const T *y_row = static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride + h * y.head_stride,
+          *dy_row =
+              static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride + h * dy.head_stride;
   float sum = 0;
-  if (inside && first < y.size) {
+  for (std::int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
     float a[8], c[8];
-    load(a,
-         static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride + h * y.head_stride + first,
-         8, true);
-    load(c,
-         static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride + h * dy.head_stride +
-             first,
-         8, true);
+    load(a, y_row + first, 8, true);
+    load(c, dy_row + first, 8, true);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(a[i], c[i], sum);
   }
 #pragma unroll
   for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, lanes);
-  if (inside && first == 0) static_cast<float*>(g.delta.data)[(b * y.heads + h) * y.time + t] = sum;
+  if (inside && lane == 0) static_cast<float*>(g.delta.data)[(b * y.heads + h) * y.time + t] = sum;
 }
 
 void write_delta(CudaQueue& queue, const AttentionBackward& g) {
@@ -72,24 +89,37 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 
 }  // namespace
 
+namespace attention {
+
+void general_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  f.q.dtype == DType::f16 ? forward_f16(queue, f, pass) : forward_bf16(queue, f, pass);
+}
+
+void general_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  g.q.dtype == DType::f16 ? backward_f16(queue, g, pass) : backward_bf16(queue, g, pass);
+}
+
+}  // namespace attention
+
 void run(CudaQueue& queue, const AttentionForward& f) {
   check(f);
-  const Form form = form_of(f.q.dtype);
+  check_dtype(f.q.dtype);
   check_rows("q", f.q);
   check_rows("k", f.k);
   check_rows("v", f.v);
   check_rows("y", f.y);
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
-  switch (form) {
-    case Form::f32: return attention::forward_f32(queue, f);
-    case Form::f16: return attention::forward_f16(queue, f);
-    case Form::bf16: return attention::forward_bf16(queue, f);
+  const auto forms = choose_forms(f);
+  for (int p = 0; p < f.maps.passes; ++p) {
+    const AttentionPass& pass = f.maps.pass[p];
+    if (forms[p] == AttentionForm::simple) attention::simple_forward(queue, f, pass);
+    if (forms[p] == AttentionForm::general) attention::general_forward(queue, f, pass);
   }
 }
 
 void run(CudaQueue& queue, const AttentionBackward& g) {
   check(g);
-  const Form form = form_of(g.q.dtype);
+  check_dtype(g.q.dtype);
   check_rows("q", g.q);
   check_rows("k", g.k);
   check_rows("v", g.v);
@@ -98,21 +128,24 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_rows("dk", g.dk);
   check_rows("dv", g.dv);
   check_rows("dy", g.dy);
+  const auto forms = choose_forms(g);
   write_delta(queue, g);
-  switch (form) {
-    case Form::f32: return attention::backward_f32(queue, g);
-    case Form::f16: return attention::backward_f16(queue, g);
-    case Form::bf16: return attention::backward_bf16(queue, g);
+  for (int p = 0; p < g.maps.passes; ++p) {
+    const AttentionPass& pass = g.maps.pass[p];
+    if (forms[p] == AttentionForm::simple) attention::simple_backward(queue, g, pass);
+    if (forms[p] == AttentionForm::general) attention::general_backward(queue, g, pass);
   }
 }
 
 void run(CudaQueue& queue, const AttentionDecode& d) {
   check(d);
-  form_of(d.q.dtype);
+  check_dtype(d.q.dtype);
   check_rows("q", d.q);
   check_rows("k", d.k);
   check_rows("v", d.v);
   check_rows("y", d.y);
+  WEFT_CHECK(std::max(d.q.size, d.v.size) <= 128, "attention_decode on CUDA: heads have size ",
+             std::max(d.q.size, d.v.size), "; up to 128 works");
   attention::decode(queue, d);
 }
 

@@ -59,14 +59,15 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_rows_kernel(const __grid_constant__ AttentionBackward g) {
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
+                         const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
   using Memory = RowsMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, g.maps, g.k, g.v, g.lse, g.delta)) return;
+  if (!take_task<Direction::rows>(task, place, pass, g.maps.group_of_head, g.k, g.v, g.lse, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
@@ -160,14 +161,16 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_columns_kernel(const __grid_constant__ AttentionBackward g) {
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
   using Memory = ColumnsMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, g.maps, g.q, g.dy, g.lse, g.delta)) return;
+  if (!take_task<Direction::columns>(task, place, pass, g.maps.group_of_head, g.q, g.dy, g.lse, g.delta))
+    return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
@@ -213,14 +216,13 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 }
 
 template <class T>
-void launch_backward(CudaQueue& queue, const AttentionBackward& g) {
+void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
-    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, g.maps.pass[0].query_tiles, Shape::kTiles),
-          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g);
-    start(queue, backward_columns_kernel<T, Dqk, Dv>,
-          blocks_for(g.q, g.maps.pass[0].key_tiles, Shape::kTiles), Shape::kThreads,
-          ColumnsMemory<Dqk, Dv>::kBytes, g);
+    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
+          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g, pass);
+    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
+          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g, pass);
   });
 }
 

@@ -5,6 +5,8 @@
 
 namespace weft::attention {
 
-void backward_bf16(CudaQueue& queue, const AttentionBackward& g) { launch_backward<bf16>(queue, g); }
+void backward_bf16(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  launch_backward<bf16>(queue, g, pass);
+}
 
 }  // namespace weft::attention

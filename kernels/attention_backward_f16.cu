@@ -5,6 +5,8 @@
 
 namespace weft::attention {
 
-void backward_f16(CudaQueue& queue, const AttentionBackward& g) { launch_backward<f16>(queue, g); }
+void backward_f16(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  launch_backward<f16>(queue, g, pass);
+}
 
 }  // namespace weft::attention

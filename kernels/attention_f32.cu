@@ -184,11 +184,12 @@ __device__ void online_softmax(float (&s)[kRowsOfThread][2], float scale, Attend
 }
 
 template <int P>
-__global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_constant__ AttentionForward f) {
+__global__ void __launch_bounds__(kThreads, 2)
+    forward_kernel(const __grid_constant__ AttentionForward f, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + kRows * kPitch<P>, *v = k + kRows * kPitch<P>, *weights = v + kRows * kPitch<P>;
   const Place place(f.q);
-  const Direction rows = Direction::rows(f.maps.pass[0].maps[f.maps.group_of_head[place.h]]);
+  const Direction rows = Direction::rows(pass.maps[f.maps.group_of_head[place.h]]);
   const HalfTile own(rows, place.rank);
   if (own.tile < 0) return;
   gather<P>(q, f.q, place, own.order());
@@ -229,12 +230,12 @@ __device__ float scalar(const TensorView& x, const Place& at, int position) {
 
 template <int P>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_rows_kernel(const __grid_constant__ AttentionBackward g) {
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *dy = q + kRows * kPitch<P>, *k = dy + kRows * kPitch<P>, *v = k + kRows * kPitch<P>,
         *weights = v + kRows * kPitch<P>;
   const Place place(g.q);
-  const Direction rows = Direction::rows(g.maps.pass[0].maps[g.maps.group_of_head[place.h]]);
+  const Direction rows = Direction::rows(pass.maps[g.maps.group_of_head[place.h]]);
   const HalfTile own(rows, place.rank);
   if (own.tile < 0) return;
   gather<P>(q, g.q, place, own.order());
@@ -272,12 +273,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <int P>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_columns_kernel(const __grid_constant__ AttentionBackward g) {
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *k = memory, *v = k + kRows * kPitch<P>, *q = v + kRows * kPitch<P>, *dy = q + kRows * kPitch<P>,
         *weights = dy + kRows * kPitch<P>;
   const Place place(g.q);
-  const Direction columns = Direction::columns(g.maps.pass[0].maps[g.maps.group_of_head[place.h]]);
+  const Direction columns = Direction::columns(pass.maps[g.maps.group_of_head[place.h]]);
   const HalfTile own(columns, place.rank);
   if (own.tile < 0) return;
   gather<P>(k, g.k, place, own.order());
@@ -328,21 +329,28 @@ void with_head_size(std::int64_t size, F&& f) {
   return f.template operator()<128>();
 }
 
+void check_covered(DType dtype, std::int64_t size, const AttentionPass& pass) {
+  WEFT_CHECK(dtype == DType::f32 && size <= 128 && pass.edge == kTile,
+             "attention form 'simple' takes f32, heads up to 128 and tiles of edge ", kTile, ", got ",
+             name_of(dtype), ", ", size, " and ", pass.edge);
+}
+
 }  // namespace
 
-void forward_f32(CudaQueue& queue, const AttentionForward& f) {
+void simple_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  check_covered(f.q.dtype, std::max(f.q.size, f.v.size), pass);
   with_head_size(std::max(f.q.size, f.v.size), [&]<int P>() {
-    start(queue, forward_kernel<P>, blocks_for(f.q, 2 * f.maps.pass[0].query_tiles, 1), kThreads, bytes<P>(3),
-          f);
+    start(queue, forward_kernel<P>, blocks_for(f.q, 2 * pass.query_tiles, 1), kThreads, bytes<P>(3), f, pass);
   });
 }
 
-void backward_f32(CudaQueue& queue, const AttentionBackward& g) {
+void simple_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  check_covered(g.q.dtype, std::max(g.q.size, g.v.size), pass);
   with_head_size(std::max(g.q.size, g.v.size), [&]<int P>() {
-    start(queue, backward_rows_kernel<P>, blocks_for(g.q, 2 * g.maps.pass[0].query_tiles, 1), kThreads,
-          bytes<P>(4), g);
-    start(queue, backward_columns_kernel<P>, blocks_for(g.q, 2 * g.maps.pass[0].key_tiles, 1), kThreads,
-          bytes<P>(4), g);
+    start(queue, backward_rows_kernel<P>, blocks_for(g.q, 2 * pass.query_tiles, 1), kThreads, bytes<P>(4), g,
+          pass);
+    start(queue, backward_columns_kernel<P>, blocks_for(g.q, 2 * pass.key_tiles, 1), kThreads, bytes<P>(4), g,
+          pass);
   });
 }
 

@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: MIT
-// The CUDA forms of attention, one file each, between which attention.cu chooses.
+// The CUDA forms of attention, between which attention.cu chooses for each pass.
 #pragma once
+
+#include <string_view>
 
 #include "kernels/attention.h"
 
-namespace weft::attention {
+namespace weft {
 
-void forward_f32(CudaQueue&, const AttentionForward&);
-void forward_f16(CudaQueue&, const AttentionForward&);
-void forward_bf16(CudaQueue&, const AttentionForward&);
-// These need `delta`.
-void backward_f32(CudaQueue&, const AttentionBackward&);
-void backward_f16(CudaQueue&, const AttentionBackward&);
-void backward_bf16(CudaQueue&, const AttentionBackward&);
+const char* name_of(AttentionForm);
+
+namespace attention {
+
+// "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
+AttentionForm parse_form(std::string_view name);
+
+// The form that runs a pass with tiles of edge `edge` on a GPU of compute capability 80, 90, ...: `wanted`
+// where it covers the case, else Error with the forms that do; automatic: the fastest that does.
+AttentionForm choose_form(AttentionForm wanted, DType, int edge, std::int64_t qk_size, std::int64_t v_size,
+                          bool segments, int compute_capability);
+
+// One pass each; the backward ones need `delta`.
+void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void simple_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void general_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void general_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+
+// What general_forward() and general_backward() are made of, a file for each element type.
+void forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void forward_bf16(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void backward_f16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void backward_bf16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+
 // One form for all element types.
 void decode(CudaQueue&, const AttentionDecode&);
 
-}  // namespace weft::attention
+}  // namespace attention
+}  // namespace weft

@@ -84,13 +84,13 @@ struct ForwardShape {
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
-    forward_kernel(const __grid_constant__ AttentionForward f) {
+    forward_kernel(const __grid_constant__ AttentionForward f, const __grid_constant__ AttentionPass pass) {
   using Shape = ForwardShape<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(f.q);
-  if (!take_task<Direction::rows>(task, place, f.maps, f.k, f.v, f.lse, f.lse)) return;
+  if (!take_task<Direction::rows>(task, place, pass, f.maps.group_of_head, f.k, f.v, f.lse, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
@@ -141,11 +141,11 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
 }
 
 template <class T>
-void launch_forward(CudaQueue& queue, const AttentionForward& f) {
+void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     using Shape = ForwardShape<Dqk, Dv>;
-    start(queue, forward_kernel<T, Dqk, Dv>, blocks_for(f.q, f.maps.pass[0].query_tiles, Shape::kTiles),
-          Shape::kThreads, Shape::kShared, f);
+    start(queue, forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, Shape::kTiles),
+          Shape::kThreads, Shape::kShared, f, pass);
   });
 }
 

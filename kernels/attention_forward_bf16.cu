@@ -5,6 +5,8 @@
 
 namespace weft::attention {
 
-void forward_bf16(CudaQueue& queue, const AttentionForward& f) { launch_forward<bf16>(queue, f); }
+void forward_bf16(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  launch_forward<bf16>(queue, f, pass);
+}
 
 }  // namespace weft::attention

@@ -5,6 +5,8 @@
 
 namespace weft::attention {
 
-void forward_f16(CudaQueue& queue, const AttentionForward& f) { launch_forward<f16>(queue, f); }
+void forward_f16(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  launch_forward<f16>(queue, f, pass);
+}
 
 }  // namespace weft::attention

@@ -74,11 +74,12 @@ struct Task {
 // Fills the task of the block, which all its threads call; false: there is no work left for it. kSide is
 // Direction::rows or Direction::columns, x and y what is gathered along the walk.
 template <auto kSide, int kTiles>
-__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const AttentionMaps& maps,
-                                          const HeadsView& x, const HeadsView& y, const TensorView& lse,
+__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const AttentionPass& pass,
+                                          const std::int32_t* group_of_head, const HeadsView& x,
+                                          const HeadsView& y, const TensorView& lse,
                                           const TensorView& delta) {
   if (threadIdx.x == 0) {
-    const Direction d = kSide(maps.pass[0].maps[maps.group_of_head[at.h]]);
+    const Direction d = kSide(pass.maps[group_of_head[at.h]]);
     for (int i = 0; i < kTiles; ++i) {
       const int rank = at.rank * kTiles + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
       task.tile[i] = tile;

@@ -303,9 +303,9 @@ TEST(CudaAttention, WhatDoesNotWorkIsSaid) {
   const Data<double> f64({1, 70, 1, 16, 16});
   EXPECT_NE(message(OnGpu<double>(f64).forward(maps.maps())).find("takes f32, f16 and bf16"),
             std::string::npos);
-  const Data<bf16> odd({1, 70, 1, 20, 20}), large({1, 70, 1, 136, 136}), good({1, 70, 1, 16, 16});
-  EXPECT_NE(message(OnGpu<bf16>(odd).forward(maps.maps())).find("128 work"), std::string::npos);
-  EXPECT_NE(message(OnGpu<bf16>(large).forward(maps.maps())).find("128 work"), std::string::npos);
+  const Data<bf16> odd({1, 70, 1, 20, 20}), large({1, 70, 1, 264, 264}), good({1, 70, 1, 16, 16});
+  EXPECT_NE(message(OnGpu<bf16>(odd).forward(maps.maps())).find("the nearest is 24"), std::string::npos);
+  EXPECT_NE(message(OnGpu<bf16>(large).forward(maps.maps())).find("the nearest is 256"), std::string::npos);
   const OnGpu<bf16> d(good);
   AttentionForward f = d.forward(maps.maps());
   EXPECT_EQ(message(f), "");

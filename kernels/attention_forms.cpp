@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Which CUDA kernels run attention, and why.
+#include "kernels/attention_forms.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+// From the fastest to the one that covers everything.
+constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
+
+struct Case {
+  DType dtype;
+  int edge;
+  std::int64_t head_size;  // the larger of the two
+  bool segments;
+  int compute_capability;
+};
+
+// Why a form does not cover a case; empty where it does.
+std::string reason_against(AttentionForm form, const Case& c) {
+  const bool is_16_bit = c.dtype == DType::f16 || c.dtype == DType::bf16;
+  switch (form) {
+    case AttentionForm::simple: return "";
+    case AttentionForm::general:
+      if (!is_16_bit) return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
+      if (c.edge != kTile) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
+      // A row of sums and a tile of rows must fit the registers and the shared memory of a block.
+      if (c.head_size > 128)
+        return str("with tiles of edge ", c.edge, " it takes heads up to 128, got ", c.head_size);
+      return "";
+    case AttentionForm::hopper: return "it is not part of this build";
+    case AttentionForm::automatic: break;
+  }
+  return "it is no form of its own";
+}
+
+}  // namespace
+
+const char* name_of(AttentionForm form) {
+  switch (form) {
+    case AttentionForm::automatic: return "automatic";
+    case AttentionForm::simple: return "simple";
+    case AttentionForm::general: return "general";
+    case AttentionForm::hopper: return "hopper";
+  }
+  return "?";
+}
+
+namespace attention {
+
+AttentionForm parse_form(std::string_view name) {
+  for (const AttentionForm form :
+       {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
+    if (name == name_of(form)) return form;
+  fail(str("attention form: expected automatic, simple, general or hopper, got '", name, "'"));
+}
+
+AttentionForm choose_form(AttentionForm wanted, DType dtype, int edge, std::int64_t qk_size,
+                          std::int64_t v_size, bool segments, int compute_capability) {
+  const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability};
+  std::string covering;
+  for (const AttentionForm form : kForms) {
+    if (!reason_against(form, c).empty()) continue;
+    if (wanted == AttentionForm::automatic || wanted == form) return form;
+    covering += str(covering.empty() ? "" : ", ", name_of(form));
+  }
+  fail(str("attention form '", name_of(wanted), "' does not run this: ", reason_against(wanted, c), "; ",
+           covering, " and automatic work"));
+}
+
+}  // namespace attention
+}  // namespace weft

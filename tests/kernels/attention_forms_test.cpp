@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Which CUDA form runs what: chosen on the host, so that it is tested without a GPU.
+#include "kernels/attention_forms.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+using attention::choose_form;
+using attention::parse_form;
+
+std::string refusal(AttentionForm wanted, DType dtype, int edge, std::int64_t size) {
+  try {
+    choose_form(wanted, dtype, edge, size, size, false, 80);
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
+TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f32, kTile, 64, 64, false, 90),
+            AttentionForm::simple);
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kTile, 128, 8, false, 80),
+            AttentionForm::general);
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kTile, 8, 136, false, 80),
+            AttentionForm::simple);
+}
+
+TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
+  EXPECT_EQ(choose_form(AttentionForm::simple, DType::f16, kTile, 64, 64, true, 90), AttentionForm::simple);
+  const std::string message = refusal(AttentionForm::general, DType::f32, kTile, 64);
+  EXPECT_NE(message.find("'general'"), std::string::npos) << message;
+  EXPECT_NE(message.find("f32"), std::string::npos) << message;
+  EXPECT_NE(message.find("simple and automatic work"), std::string::npos) << message;
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("'hopper'"), std::string::npos);
+}
+
+TEST(AttentionForms, NamesAreRead) {
+  for (const AttentionForm form :
+       {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
+    EXPECT_EQ(parse_form(name_of(form)), form);
+  EXPECT_THROW(parse_form("fast"), Error);
+}
+
+}  // namespace
+}  // namespace weft
