@@ -90,6 +90,9 @@ Config parse_config(const std::string& yaml, const std::string& where,
                     const std::vector<std::string>& overrides = {});
 // YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
+// One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
+PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
+std::string to_yaml(const PatternSpec&);
 // Every key, with its value as to_yaml writes it.
 std::vector<std::pair<std::string, std::string>> config_values(const Config&);
 // Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),

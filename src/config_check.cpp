@@ -112,11 +112,20 @@ class Check {
     const auto& specs = config_.model.attention;
     if (specs.empty()) refuse({"model.attention"}, "model.attention: expected at least one pattern");
     for (std::size_t i = 0; i < specs.size(); ++i) {
+      const std::string key = str("model.attention[", i, "]");
+      std::unique_ptr<AttentionPattern> pattern;
       try {
-        make_pattern(specs[i], static_cast<int>(config_.model.heads));
-      } catch (const Error& e) {
-        refuse({str("model.attention[", i, "]"), "model.heads"}, str("model.attention: ", e.what()));
-      }
+        pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
+      } catch (const Error& e) { refuse({key, "model.heads"}, str("model.attention: ", e.what())); }
+      if (!pattern->causal())
+        refuse({key}, str("model.attention: ", pattern->name(),
+                          " sees later positions, which the model shall predict; set causal: true"));
+      const Lengths most = pattern->lengths();
+      if ((most.queries && config_.model.context > most.queries) ||
+          (most.keys && config_.model.context > most.keys))
+        refuse({key, "model.context"},
+               str("model.attention: ", pattern->name(), " is made for ", most.queries, " queries and ",
+                   most.keys, " keys; model.context is ", config_.model.context));
     }
   }
 

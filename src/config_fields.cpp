@@ -122,11 +122,29 @@ void for_each_field(Config& c, const Visit& visit) {
 void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   std::vector<std::string> kinds;
   for (const PatternKind& kind : patterns()) kinds.push_back(kind.kind);
+  const Range position = between(0, 1 << 30), size = between(1, 1 << 30);
   visit({"kind", &p.kind, "which", {}, kinds});
-  visit({"stride", &p.stride, "l: window, column distance, or block length", between(1, 1 << 30)});
-  visit({"c", &p.c, "fixed: summary positions at the end of each block", between(1, 1 << 30)});
+  visit({"stride", &p.stride, "l: window, column distance, or block length", size});
+  visit({"c", &p.c, "fixed: summary positions at the end of each block", size});
   visit({"num_verts", &p.num_verts, "fixed: distinct sub-blocks of width c that heads take in turn",
          between(1, 65536)});
+  visit({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position});
+  visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
+  visit({"causal", &p.causal, "false: later keys are seen too"});
+  visit({"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"});
+  visit({"window", &p.window, "longformer, bigbird: width of the sliding window", position});
+  visit({"dilation", &p.dilation, "longformer: distance of the window's keys, heads in turn", size});
+  visit({"globals", &p.globals, "longformer, bigbird: what sees all and is seen by all", position});
+  visit({"random", &p.random, "bigbird: random blocks a row of blocks", position});
+  visit({"seed", &p.seed, "bigbird: of the random blocks"});
+  visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
+  visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
+  visit({"step", &p.step, "convolution: its stride", size});
+  visit({"file", &p.file, "layout: an HDF5 or numpy file"});
+  visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
+  visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});
+  visit({"documents", &p.documents, "any: ascending first positions; none sees across a border", position});
+  visit({"length", &p.length, "any: positions from here on neither see nor are seen; 0: none", position});
 }
 
 std::vector<std::string> known_keys() {

@@ -12,6 +12,8 @@
 namespace weft {
 namespace {
 
+constexpr int kMaxPatterns = 65536;  // aliases make long lists of short texts
+
 std::string found_text(const YAML::Node& node) {
   switch (node.Type()) {
     case YAML::NodeType::Scalar: {
@@ -51,6 +53,38 @@ class Reader {
  public:
   Reader(Config& config, Places& places, std::string file) : places_(places), file_(std::move(file)) {
     for_each_field(config, [&](const Field& f) { fields_.push_back(f); });
+  }
+
+  void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
+    if (++nesting_ > kMaxPatternNesting)
+      fail(str(place(map), ": ", key, ": patterns nest at most ", kMaxPatternNesting, " deep"));
+    if (++patterns_ > kMaxPatterns)
+      fail(str(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns"));
+    std::vector<Field> fields;
+    std::vector<std::string> known;
+    for_each_pattern_field(pattern, [&](const Field& f) {
+      fields.push_back(f);
+      known.push_back(f.key);
+    });
+    std::map<std::string, std::string> seen;  // key -> place
+    for (const auto& entry : map) {
+      const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "", at = place(entry.first);
+      const auto found = std::find(known.begin(), known.end(), name);
+      if (found == known.end())
+        fail(str(at, ": ", key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
+                 " (known: ", joined(known), ")"));
+      if (!seen.emplace(name, at).second) fail(str(at, ": ", key, ": ", name, " is given twice"));
+      Field field = fields[static_cast<std::size_t>(found - known.begin())];
+      field.key = key + "." + name;
+      std::visit([&](auto* value) { read_value(field, entry.second, *value); }, field.value);
+    }
+    if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
+    const std::vector<std::string> read = fields_read(pattern);
+    for (const auto& [name, at] : seen)
+      if (std::count(read.begin(), read.end(), name) == 0)
+        fail(str(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
+                 joined(read)));
+    --nesting_;
   }
 
   void read_file(const YAML::Node& root) {
@@ -218,30 +252,22 @@ class Reader {
       read_pattern(item, field.key, value.emplace_back());
     }
   }
-  void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
-    std::vector<std::string> known;
-    for_each_pattern_field(pattern, [&](const Field& f) { known.push_back(f.key); });
-    std::set<std::string> seen;
-    for (const auto& entry : map) {
-      const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      if (std::count(known.begin(), known.end(), name) == 0)
-        fail(str(place(entry.first), ": ", key, ": unknown key ", name, " of a pattern",
-                 did_you_mean(name, known), " (known: ", joined(known), ")"));
-      if (!seen.insert(name).second) fail(str(place(entry.first), ": ", key, ": ", name, " is given twice"));
-      for_each_pattern_field(pattern, [&](const Field& f) {
-        if (f.key != name) return;
-        Field field = f;
-        field.key = key + "." + name;
-        std::visit([&](auto* value) { read_value(field, entry.second, *value); }, field.value);
-      });
-    }
-    if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
-  }
-
   Places& places_;
   std::string file_;
   std::vector<Field> fields_;
+  int nesting_ = 0, patterns_ = 0;  // of the pattern at hand; read so far
 };
+
+// The text as one YAML document; null where there is none.
+YAML::Node one_document(const std::string& yaml, const std::string& where) {
+  const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+  if (documents.size() > 1) fail(str(where, ": expected one YAML document, found ", documents.size()));
+  return documents.empty() ? YAML::Node() : documents[0];
+}
+
+[[noreturn]] void not_yaml(const std::string& where, const YAML::Exception& e) {
+  fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));
+}
 
 }  // namespace
 
@@ -252,15 +278,23 @@ Config parse_config(const std::string& yaml, const std::string& where,
   Places places = {{"", where}};
   Reader reader(config, places, where);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
-    if (documents.size() > 1) fail(str(where, ": expected one YAML document, found ", documents.size()));
-    if (!documents.empty()) reader.read_file(documents[0]);
-  } catch (const YAML::Exception& e) {
-    fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));
-  }
+    reader.read_file(one_document(yaml, where));
+  } catch (const YAML::Exception& e) { not_yaml(where, e); }
   for (const std::string& text : overrides) reader.read_override(text);
   check_config(config, places);
   return config;
+}
+
+PatternSpec parse_pattern(const std::string& yaml, const std::string& where) {
+  Config unused;
+  Places places = {{"", where}};
+  PatternSpec pattern;
+  try {
+    const YAML::Node node = one_document(yaml, where);
+    if (!node.IsMap()) fail(str(where, ": expected a pattern such as {kind: local, stride: 128}"));
+    Reader(unused, places, where).read_pattern(node, "pattern", pattern);
+  } catch (const YAML::Exception& e) { not_yaml(where, e); }
+  return pattern;
 }
 
 }  // namespace weft

@@ -45,24 +45,7 @@ std::string value_text(double v) { return shortest(v); }
 std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
   return str("[", v.first, ", ", v.second, "]");
 }
-std::string value_text(const PatternSpec& v) {
-  PatternSpec copy = v;
-  std::string s;
-  for_each_pattern_field(copy, [&](const Field& f) {
-    s += (s.empty() ? "" : ", ") + f.key + ": " +
-         std::visit(
-             [](const auto* x) -> std::string {
-               if constexpr (std::is_same_v<decltype(x), const std::string*>)
-                 return yaml_text(*x);
-               else if constexpr (std::is_same_v<decltype(x), const std::int64_t*>)
-                 return std::to_string(*x);
-               else
-                 return "";
-             },
-             f.value);
-  });
-  return "{" + s + "}";
-}
+std::string value_text(const PatternSpec&);
 template <class T>
 std::string value_text(const std::vector<T>& list) {
   std::string s;
@@ -72,6 +55,23 @@ std::string value_text(const std::vector<T>& list) {
 
 std::string value_text(const Field& f) {
   return std::visit([](const auto* v) { return value_text(*v); }, f.value);
+}
+
+// What the kind reads: the first four fields always, the others where they differ from the default.
+std::string value_text(const PatternSpec& v) {
+  PatternSpec copy = v, defaults;
+  const std::vector<std::string> read = fields_read(v), always = {"kind", "stride", "c", "num_verts"};
+  std::vector<std::string> unset;
+  for_each_pattern_field(defaults, [&](const Field& f) { unset.push_back(value_text(f)); });
+  std::size_t at = 0;
+  std::string s;
+  for_each_pattern_field(copy, [&](const Field& f) {
+    const std::string text = value_text(f), &usual = unset[at++];
+    if (std::count(read.begin(), read.end(), f.key) == 0) return;
+    if (text != usual || std::count(always.begin(), always.end(), f.key) > 0)
+      s += (s.empty() ? "" : ", ") + f.key + ": " + text;
+  });
+  return "{" + s + "}";
 }
 
 std::string joined_with(const std::vector<std::string>& words, const char* separator) {
@@ -121,6 +121,8 @@ std::string to_yaml(const Config& config, bool documented) {
   return out;
 }
 
+std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
+
 std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
   Config copy = config;
   std::vector<std::pair<std::string, std::string>> values;
@@ -140,8 +142,13 @@ std::string config_table() {
   out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
   PatternSpec pattern;
   for_each_pattern_field(pattern, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
-  out += "\n| kind | what a query sees |\n|---|---|\n";
-  for (const PatternKind& p : patterns()) out += str("| `", p.kind, "` | ", p.summary, " |\n");
+  out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
+  for (const PatternKind& p : patterns()) {
+    std::string fields;
+    for (const std::string& field : p.fields(PatternSpec{p.kind}))
+      fields += (fields.empty() ? "`" : ", `") + field + "`";
+    out += str("| `", p.kind, "` | ", fields, " | ", p.summary, " |\n");
+  }
   return out;
 }
 

@@ -20,16 +20,35 @@ const std::vector<PatternKind>& patterns() {
   return table;
 }
 
-std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int heads) {
-  WEFT_CHECK(heads >= 1, "attention needs at least one head, got ", heads);
+namespace {
+
+const PatternKind& kind_of(const PatternSpec& spec) {
   std::vector<std::string> known;
   for (const PatternKind& entry : patterns()) {
-    if (spec.kind == entry.kind) return entry.make(spec, heads);
+    if (spec.kind == entry.kind) return entry;
     known.push_back(entry.kind);
   }
   const std::string nearest = nearest_name(spec.kind, known);
   fail(str("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
            nearest.empty() ? "" : str("; did you mean '", nearest, "'?")));
+}
+
+}  // namespace
+
+std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields) {
+  return [fields = std::move(fields)](const PatternSpec&) { return fields; };
+}
+
+std::vector<std::string> fields_read(const PatternSpec& spec) {
+  std::vector<std::string> fields = {"kind"};
+  for (const std::string& field : kind_of(spec).fields(spec)) fields.push_back(field);
+  for (const char* field : {"prefix", "documents", "length"}) fields.emplace_back(field);
+  return fields;
+}
+
+std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int heads) {
+  WEFT_CHECK(heads >= 1, "attention needs at least one head, got ", heads);
+  return kind_of(spec).make(spec, heads);
 }
 
 void check_pattern_field(const char* kind, const char* field, std::int64_t value) {

@@ -76,22 +76,50 @@ class AttentionPattern {
   virtual std::int64_t key_slot(int /*head*/, std::int64_t j, std::int64_t /*n*/) const { return j; }
 };
 
-// What a config says of one pattern. Which fields a kind reads is stated in its file in src/patterns/.
+// What a config says of one pattern. Each kind reads some of the fields (PatternKind::fields) and leaves the
+// others alone; the config reader refuses keys that the kind does not read.
 struct PatternSpec {
   std::string kind = "fixed";
-  std::int64_t stride = 128;   // l: window, column distance, or block length
-  std::int64_t c = 32;         // fixed: summary positions at the end of each block
-  std::int64_t num_verts = 1;  // fixed: number of distinct sub-blocks of width c that heads take in turn
+  std::int64_t stride = 128;      // l: window, column distance, or block length
+  std::int64_t c = 32;            // fixed: summary positions at the end of each block
+  std::int64_t num_verts = 1;     // fixed: number of distinct sub-blocks of width c that heads take in turn
+  std::int64_t block = 0;         // edge of the blocks of a block-level form; 0: exact positions
+  std::int64_t vertsize = 1;      // fixed with blocks: c = vertsize * block
+  bool causal = true;             // false: later keys are seen too
+  std::vector<PatternSpec> of{};  // merged: patterns of the union; heads: patterns that heads take in turn
+
+  // What any pattern may have besides (src/patterns/modified.cpp); 0 or empty: not there.
+  std::int64_t prefix = 0;                // of a pattern that sees later keys: only those below `prefix`
+  std::vector<std::int64_t> documents{};  // ascending first positions: none sees across a border
+  std::int64_t length = 0;                // positions from here on neither see nor are seen
+
+  std::int64_t window = 0;                // longformer, bigbird: width of the sliding window
+  std::vector<std::int64_t> dilation{1};  // longformer: distance of the window's keys, heads in turn
+  std::vector<std::int64_t> globals{};    // longformer, bigbird: what sees all and is seen by all
+  std::int64_t random = 0;                // bigbird: random blocks a row of blocks
+  std::uint64_t seed = 0;                 // bigbird: of the random blocks
+  std::vector<std::int64_t> grid{};       // convolution: size of the grid of keys, [W] or [H, W]
+  std::vector<std::int64_t> filter{};     // convolution: [w] or [h, w]
+  std::int64_t step = 1;                  // convolution: its stride
+  std::string file{};                     // layout: an HDF5 or numpy file
+  std::string dataset{};                  // layout: its name in the HDF5 file
 };
 
 struct PatternKind {
   const char* kind;
   const char* summary;  // one line for --help and error texts
+  // The fields that a pattern given like this reads; besides `kind` and what any pattern may have.
+  std::function<std::vector<std::string>(const PatternSpec&)> fields;
   std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
 };
+// For the tables: always these fields.
+std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields);
+// All fields that a pattern given like this reads. Throws Error for an unknown kind.
+std::vector<std::string> fields_read(const PatternSpec&);
 // The table of patterns; a new one is a file in src/patterns/ and two lines in pattern.cpp.
 const std::vector<PatternKind>& patterns();
 // Throws Error that names the wrong field and lists what exists.
+inline constexpr int kMaxPatternNesting = 4;  // `of` within `of`
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
 // For the makers: throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);

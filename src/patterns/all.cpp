@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// all: dense causal attention, S_i = {j : j <= i}. Reads no field of the spec.
+// all: dense attention, causal S_i = {j : j <= i}, or every key. Reads `causal`.
+#include <memory>
+
 #include "src/pattern.h"
 
 namespace weft {
@@ -7,16 +9,23 @@ namespace {
 
 class All : public AttentionPattern {
  public:
-  std::string name() const override { return "all"; }
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i; }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override { runs.push_back({0, i + 1}); }
+  explicit All(bool causal) : causal_(causal) {}
+  std::string name() const override { return causal_ ? "all" : "all(bidirectional)"; }
+  bool causal() const override { return causal_; }
+  bool attends(int, std::int64_t i, std::int64_t j) const override { return !causal_ || j <= i; }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({0, causal_ ? i + 1 : kMaxPositions});
+  }
+
+ private:
+  bool causal_;
 };
 
 }  // namespace
 
 PatternKind all_pattern() {
-  return {"all", "every earlier position and the own one",
-          [](const PatternSpec&, int) { return std::make_unique<All>(); }};
+  return {"all", "every earlier position and the own one; with causal: false every position",
+          reads({"causal"}), [](const PatternSpec& spec, int) { return std::make_unique<All>(spec.causal); }};
 }
 
 }  // namespace weft

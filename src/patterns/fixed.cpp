@@ -2,9 +2,10 @@
 // fixed: the own block of l = `stride` positions so far, and c summary positions of every earlier block:
 // S_i = {j : j <= i, floor(i / l) = floor(j / l) or l - (u + 1) c <= j mod l < l - u c},  u = head mod
 // num_verts (both steps of arXiv 1904.10509 section 4.3 merged; u gives heads distinct sub-blocks). Reads
-// `stride`, `c`, `num_verts`. Slots: queries stay in order. Summary keys come first, packed; then each
-// block's other keys: blocks that fit into a tile share one, larger ones start on a tile. Earlier blocks then
-// cost no more tiles than their summaries fill.
+// `stride`, `num_verts`, and `c` or, in blocks as OpenAI's code has it, `block` and `vertsize`: c = vertsize
+// * block. Slots: queries stay in order. Summary keys come first, packed; then each block's other keys:
+// blocks that fit into a tile share one, larger ones start on a tile. Earlier blocks then cost no more tiles
+// than their summaries fill.
 #include <algorithm>
 
 #include "src/pattern.h"
@@ -55,22 +56,36 @@ class Fixed : public AttentionPattern {
   std::int64_t l_, c_, num_verts_;
 };
 
+// The block-level form: blocks of `block` positions, `vertsize` of them are a summary.
+std::int64_t summary_of_blocks(const PatternSpec& spec) {
+  check_pattern_field("fixed", "block", spec.block);
+  check_pattern_field("fixed", "vertsize", spec.vertsize);
+  const std::int64_t blocks = spec.stride / spec.block;
+  if (blocks < 1 || spec.stride % spec.block != 0)
+    fail(str("attention pattern 'fixed': stride must be a multiple of block, got stride ", spec.stride,
+             " and block ", spec.block));
+  if (spec.vertsize > blocks || blocks % spec.vertsize != 0)
+    fail(str("attention pattern 'fixed': vertsize must divide the stride / block = ", blocks,
+             " blocks of a stride, got vertsize ", spec.vertsize));
+  return spec.vertsize * spec.block;
+}
+
 std::unique_ptr<AttentionPattern> make_fixed(const PatternSpec& spec, int heads) {
   check_pattern_field("fixed", "stride", spec.stride);
-  check_pattern_field("fixed", "c", spec.c);
   check_pattern_field("fixed", "num_verts", spec.num_verts);
-  if (spec.num_verts > spec.stride / spec.c)
-    fail(
-        str("attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
-            "positions, ",
-            "got num_verts ", spec.num_verts, " * c ", spec.c, " > stride ", spec.stride,
-            "; with this stride and c, ",
-            spec.c > spec.stride ? str("c can be at most ", spec.stride)
-                                 : str("num_verts can be at most ", spec.stride / spec.c)));
+  const std::int64_t c = spec.block ? summary_of_blocks(spec) : spec.c;
+  check_pattern_field("fixed", "c", c);
+  if (spec.num_verts > spec.stride / c)
+    fail(str(
+        "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
+        "positions, ",
+        "got num_verts ", spec.num_verts, " * c ", c, " > stride ", spec.stride, "; with this stride and c, ",
+        c > spec.stride ? str("c can be at most ", spec.stride)
+                        : str("num_verts can be at most ", spec.stride / c)));
   if (heads % spec.num_verts != 0)
     fail(str("attention pattern 'fixed': heads must be a multiple of num_verts, got heads ", heads,
              " and num_verts ", spec.num_verts));
-  return std::make_unique<Fixed>(spec.stride, spec.c, spec.num_verts);
+  return std::make_unique<Fixed>(spec.stride, c, spec.num_verts);
 }
 
 }  // namespace
@@ -78,6 +93,10 @@ std::unique_ptr<AttentionPattern> make_fixed(const PatternSpec& spec, int heads)
 PatternKind fixed_pattern() {
   return {"fixed",
           "the own block of `stride` positions so far, and `c` summary positions of every earlier block",
+          [](const PatternSpec& spec) -> std::vector<std::string> {
+            if (spec.block) return {"stride", "num_verts", "block", "vertsize"};
+            return {"stride", "c", "num_verts", "block"};
+          },
           make_fixed};
 }
 

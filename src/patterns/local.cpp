@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i}.
 // (A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys; as the first step of strided attention the
-// difference vanishes, for i - l is in the column.) Reads `stride`.
+// difference vanishes, for i - l is in the column.) Bidirectional: S_i = {j : |i - j| < l}.
+// Reads `stride`, `causal`.
 #include <algorithm>
 
 #include "src/pattern.h"
@@ -11,23 +12,31 @@ namespace {
 
 class Local : public AttentionPattern {
  public:
-  explicit Local(std::int64_t l) : l_(l) {}
-  std::string name() const override { return str("local(stride ", l_, ")"); }
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && i - j < l_; }
+  Local(std::int64_t l, bool causal) : l_(l), causal_(causal) {}
+  std::string name() const override {
+    return str("local(stride ", l_, causal_ ? "" : ", bidirectional", ")");
+  }
+  bool causal() const override { return causal_ || l_ == 1; }
+  bool attends(int, std::int64_t i, std::int64_t j) const override {
+    return i - j < l_ && (causal_ ? j <= i : j - i < l_);
+  }
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    runs.push_back({std::max<std::int64_t>(0, i - l_ + 1), i + 1});
+    runs.push_back({std::max<std::int64_t>(0, i - l_ + 1), i + (causal_ ? 1 : l_)});
   }
 
  private:
   std::int64_t l_;
+  bool causal_;
 };
 
 }  // namespace
 
 PatternKind local_pattern() {
-  return {"local", "the last `stride` positions, the own one included", [](const PatternSpec& spec, int) {
+  return {"local",
+          "the last `stride` positions, the own one included; with causal: false as many later ones too",
+          reads({"stride", "causal"}), [](const PatternSpec& spec, int) {
             check_pattern_field("local", "stride", spec.stride);
-            return std::make_unique<Local>(spec.stride);
+            return std::make_unique<Local>(spec.stride, spec.causal);
           }};
 }
 

@@ -35,7 +35,7 @@ class Strided : public AttentionPattern {
 }  // namespace
 
 PatternKind strided_pattern() {
-  return {"strided", "every `stride`-th position back, the own one included",
+  return {"strided", "every `stride`-th position back, the own one included", reads({"stride"}),
           [](const PatternSpec& spec, int) {
             check_pattern_field("strided", "stride", spec.stride);
             return std::make_unique<Strided>(spec.stride);

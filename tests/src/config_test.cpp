@@ -58,6 +58,26 @@ TEST(Config, WhatIsWrittenReadsBack) {
   EXPECT_EQ(back.model.attention.size(), 3u);
 }
 
+TEST(Config, PatternsAreWrittenWithTheFieldsThatTheyRead) {
+  for (const char* text :
+       {"{kind: all}", "{kind: all, causal: false, prefix: 3}", "{kind: local, stride: 5, length: 9}",
+        "{kind: strided, stride: 5, documents: [0, 7, 12]}", "{kind: fixed, stride: 16, c: 3, num_verts: 2}",
+        "{kind: fixed, stride: 16, num_verts: 1, block: 4}",
+        "{kind: fixed, stride: 16, num_verts: 2, block: 4, vertsize: 2}"})
+    EXPECT_EQ(to_yaml(parse_pattern(text, "here")), text);
+  EXPECT_EQ(to_yaml(PatternSpec{"local", 7, 1, 1}), "{kind: local, stride: 7}");
+  EXPECT_EQ(error_of([] { parse_pattern("[1]", "here"); }),
+            "here: expected a pattern such as {kind: local, stride: 128}");
+  EXPECT_CONTAINS(error_of([] { parse_pattern("{kind: [", "here"); }), "here:1: not valid YAML: ");
+}
+
+TEST(Config, ModelsRefuseWhatSeesTheFuture) {
+  EXPECT_EQ(
+      parse_error("model:\n  attention:\n  - {kind: local}\n  - {kind: all, causal: false}\n"),
+      "a.yaml:4: model.attention: all(bidirectional) sees later positions, which the model shall predict; "
+      "set causal: true");
+}
+
 TEST(Config, EmptyFileAndSectionsAreDefaults) {
   EXPECT_EQ(to_yaml(parse_config("", "a.yaml")), to_yaml(Config{}));
   EXPECT_EQ(to_yaml(parse_config("# nothing\nmodel:\ntrain: {}\n", "a.yaml")), to_yaml(Config{}));
@@ -93,10 +113,19 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_EQ(parse_error("modle:\n  width: 512\n"), "a.yaml:1: unknown key modle; did you mean model?");
   EXPECT_EQ(parse_error("data:\n  xyzzyx: 1\n"), "a.yaml:2: unknown key data.xyzzyx; known here: path");
   EXPECT_EQ(parse_error("seed: 1\nname: a\nseed: 2\n"), "a.yaml:3: seed is given twice");
-  EXPECT_EQ(parse_error("model: {attention: {kind: local, strid: 3}}\n"),
-            "a.yaml:1: model.attention: unknown key strid of a pattern; did you mean stride? (known: kind, "
-            "stride, c, "
-            "num_verts)");
+  EXPECT_EQ(
+      parse_error("model: {attention: {kind: local, strid: 3}}\n"),
+      "a.yaml:1: model.attention: unknown key strid of a pattern; did you mean stride? (known: kind, "
+      "stride, c, num_verts, block, vertsize, causal, of, window, dilation, globals, random, seed, grid, "
+      "filter, step, file, dataset, prefix, documents, length)");
+  EXPECT_EQ(parse_error("model:\n  attention:\n  - {kind: local, stride: 3}\n  - kind: local\n    c: 32\n"),
+            "a.yaml:5: model.attention: a pattern {kind: local, stride: 128} does not read c; it reads kind, "
+            "stride, causal, prefix, documents, length");
+  EXPECT_CONTAINS(
+      parse_error("model: {attention: {kind: fixed, block: 8, c: 8}}\n"),
+      "a.yaml:1: model.attention: a pattern {kind: fixed, stride: 128, num_verts: 1, block: 8} does "
+      "not read c");
+  EXPECT_CONTAINS(parse_error("model: {attention: {kind: fixed, vertsize: 2}}\n"), "does not read vertsize");
   EXPECT_EQ(parse_error("model: {attention: {stride: 3}}\n"),
             "a.yaml:1: model.attention: a pattern needs a kind");
   EXPECT_CONTAINS(parse_error("[1]: 2\n"), "a.yaml:1: expected the name of a key, found a list of 1");
@@ -140,14 +169,22 @@ TEST(Config, ErrorsOfTypes) {
   EXPECT_CONTAINS(parse_error("model: {attention: []}\n"), "found a list of 0");
 }
 
+std::string kinds_text() {
+  std::string text;
+  const std::size_t count = patterns().size();
+  for (std::size_t i = 0; i < count; ++i)
+    text += (i == 0 ? "" : i + 1 == count ? " or " : ", ") + std::string(patterns()[i].kind);
+  return text;
+}
+
 TEST(Config, ErrorsOfValues) {
   EXPECT_EQ(parse_error("seed: 1\nprecision: fp16\n"),
             "a.yaml:2: precision: expected f32, f16 or bf16, found fp16; did you mean f16?");
   EXPECT_EQ(parse_error("model: {dropout: 1}\n"),
             "a.yaml:1: model.dropout: expected a number of at least 0 and less than 1, found 1");
-  EXPECT_EQ(parse_error("model:\n  attention:\n  - kind: loca\n"),
-            "a.yaml:3: model.attention.kind: expected all, local, strided or fixed, found loca; did you mean "
-            "local?");
+  EXPECT_EQ(
+      parse_error("model:\n  attention:\n  - kind: loca\n"),
+      str("a.yaml:3: model.attention.kind: expected ", kinds_text(), ", found loca; did you mean local?"));
   EXPECT_EQ(parse_error("model:\n  attention:\n  - {kind: all}\n  - {kind: fixed, stride: 16, c: 17}\n")
                 .substr(0, 9),
             "a.yaml:4:");

@@ -11,6 +11,8 @@
 #include <set>
 #include <sstream>
 
+#include "src/config.h"
+
 namespace weft {
 namespace {
 
@@ -22,7 +24,7 @@ struct Drawing {
   std::string picture;
 };
 
-// Two lines of "name value" pairs, an empty line, the picture.
+// The pattern as in a config, "heads 2 head 1", an empty line, the picture.
 Drawing read_drawing(const fs::path& path) {
   std::ifstream in(path);
   std::string pattern, heads, empty, word;
@@ -31,16 +33,9 @@ Drawing read_drawing(const fs::path& path) {
   std::getline(in, empty);
   EXPECT_EQ(empty, "") << path;
   Drawing d;
-  for (std::istringstream words(pattern + " " + heads); words >> word;) {
-    if (word == "kind")
-      words >> d.spec.kind;
-    else if (word == "stride")
-      words >> d.spec.stride;
-    else if (word == "c")
-      words >> d.spec.c;
-    else if (word == "num_verts")
-      words >> d.spec.num_verts;
-    else if (word == "heads")
+  d.spec = parse_pattern(pattern, path);
+  for (std::istringstream words(heads); words >> word;) {
+    if (word == "heads")
       words >> d.heads;
     else if (word == "head")
       words >> d.head;
