@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, pass, g.maps.group_of_head, g.k, g.v, g.lse, g.delta)) return;
+  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   }
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask();
+    const int mask = stream.template mask_within_segments<16 * M>(first_row);
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
@@ -111,11 +111,9 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     }
   }
 
-  float factor[M][2];
-  fill(factor, static_cast<float>(g.scale));
   __syncthreads();
-  store_rows<T, M, Dqk>(shared + Memory::kStream, dq, factor, task, first_row,
-                        Rows::of(g.dq, place.b, place.h));
+  store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
+                task, first_row, Rows::of(g.dq, place.b, place.h));
 }
 
 // ---- dK, dV ----
@@ -169,8 +167,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, pass, g.maps.group_of_head, g.q, g.dy, g.lse, g.delta))
-    return;
+  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
@@ -187,7 +184,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   dv.clear();
   for (stream.begin(); !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask();
+    const int mask = stream.template mask_within_segments<16 * M>(first_row);
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
@@ -205,14 +202,13 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     }
   }
 
-  float factor[M][2];
-  fill(factor, static_cast<float>(g.scale));
   __syncthreads();
   char* const staging = shared + Memory::kStream;
-  store_rows<T, M, Dqk>(staging, dk, factor, task, first_row, Rows::of(g.dk, place.b, place.h));
+  store_rows<T>(staging, dk, RowFactors<M>(static_cast<float>(g.scale), task.accumulate), task, first_row,
+                Rows::of(g.dk, place.b, place.h));
   __syncthreads();
-  fill(factor, 1.0f);
-  store_rows<T, M, Dv>(staging, dv, factor, task, first_row, Rows::of(g.dv, place.b, place.h));
+  store_rows<T>(staging, dv, RowFactors<M>(1, task.accumulate), task, first_row,
+                Rows::of(g.dv, place.b, place.h));
 }
 
 template <class T>

@@ -34,6 +34,8 @@ struct OnlineSoftmax {
       for (int half = 0; half < 2; ++half) top[m][half] = -INFINITY, sum[m][half] = 0;
   }
 
+  __device__ float natural_top(int m, int half) const { return top[m][half] * scale / kLog2E; }
+
   // Scores into probabilities relative to `top`.
   template <int N, int P>
   __device__ __forceinline__ void apply(Sums<M, N>& s, Sums<M, P>& y) {
@@ -72,6 +74,30 @@ struct OnlineSoftmax {
   }
 };
 
+// Sums into log-sum-exps, stored, and what rows are to be multiplied with. In a pass that goes on from
+// earlier ones the sum is over the keys of all: lse = log(e^before + e^now). Nothing attended: 0 and -inf.
+template <int M, int kTiles>
+__device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const OnlineSoftmax<M>& softmax,
+                                               const Task<kTiles>& task, int first_row, float* lse) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = quad_sum(softmax.sum[m][half]);
+      const int position = task.position(first_row + m * 16 + half * 8 + (lane >> 2));
+      const float now = sum == 0 ? -INFINITY : softmax.natural_top(m, half) + logf(sum),
+                  before = factors.accumulate && position >= 0 ? lse[position] : -INFINITY,
+                  top = fmaxf(before, now), reference = top == -INFINITY ? 0.0f : top,
+                  part_before = expf(before - reference), part_now = expf(now - reference),
+                  parts = part_before + part_now;
+      __syncwarp();
+      factors.before[m][half] = sum == 0 ? 1.0f : part_before / parts;
+      factors.now[m][half] = sum == 0 ? 0.0f : part_now / (parts * sum);
+      if ((lane & 3) == 0 && position >= 0) lse[position] = parts == 0 ? -INFINITY : top + logf(parts);
+    }
+}
+
 template <int Dqk, int Dv>
 struct ForwardShape {
   static constexpr int kTiles = 2, M = 2, kThreads = kTiles * kTile / (16 * M) * 32;
@@ -90,7 +116,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const Place place(f.q);
-  if (!take_task<Direction::rows>(task, place, pass, f.maps.group_of_head, f.k, f.v, f.lse, f.lse)) return;
+  if (!take_task<Direction::rows>(task, place, f, pass, f.k, f.v, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
@@ -106,7 +132,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
 
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    const int mask = stream.mask();
+    const int mask = stream.template mask_within_segments<16 * M>(first_row);
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
@@ -123,21 +149,11 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
     }
   }
 
-  float inverse[M][2];
-  float* lse = static_cast<float*>(f.lse.data) + (place.b * f.q.heads + place.h) * f.q.time;
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = quad_sum(softmax.sum[m][half]);
-      inverse[m][half] = sum == 0 ? 0.0f : 1.0f / sum;
-      const int lane = threadIdx.x & 31,
-                position = task.position(first_row + m * 16 + half * 8 + (lane >> 2));
-      if ((lane & 3) == 0 && position >= 0)
-        lse[position] = sum == 0 ? -INFINITY : softmax.top[m][half] * static_cast<float>(f.scale) + logf(sum);
-    }
+  RowFactors<M> factors(0, task.accumulate);
+  finish_softmax(factors, softmax, task, first_row,
+                 static_cast<float*>(f.lse.data) + (place.b * f.q.heads + place.h) * f.q.time);
   __syncthreads();
-  store_rows<T, M, Dv>(shared + Shape::kStream, y, inverse, task, first_row, Rows::of(f.y, place.b, place.h));
+  store_rows<T>(shared + Shape::kStream, y, factors, task, first_row, Rows::of(f.y, place.b, place.h));
 }
 
 template <class T>

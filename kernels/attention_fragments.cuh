@@ -28,27 +28,45 @@ __device__ __forceinline__ void apply_mask(Sums<M, N>& s, const Stream& stream, 
     }
 }
 
+// What rows become: their sums times `now` and, in a pass that goes on from earlier ones, what is there times
+// `before`. Rows g and g + 8 of each block of 16.
 template <int M>
-__device__ __forceinline__ void fill(float (&x)[M][2], float value) {
+struct RowFactors {
+  float now[M][2], before[M][2];
+  bool accumulate;
+  __device__ RowFactors(float factor, bool accumulate) : accumulate(accumulate) {
 #pragma unroll
-  for (int m = 0; m < M; ++m) x[m][0] = x[m][1] = value;
-}
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) now[m][half] = factor, before[m][half] = 1;
+  }
+};
 
-// Rounds a warp's sums times factor[m][g or g+8] to T and stores them as rows `first_row ..` of the block;
-// `staging` is (rows of the block) x P in shared memory, of which the warp uses its own rows.
+// Rounds a warp's sums to T and stores them as rows `first_row ..` of the block; `staging` is (rows of the
+// block) x P in shared memory, of which the warp uses its own rows.
 template <class T, int M, int P, int kTiles>
-__device__ __forceinline__ void store_rows(char* staging, const Sums<M, P>& s, const float (&factor)[M][2],
+__device__ __forceinline__ void store_rows(char* staging, const Sums<M, P>& s, const RowFactors<M>& factors,
                                            const Task<kTiles>& task, int first_row, const Rows& out) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + m * 16 + half * 8 + g;
+      const int position = factors.accumulate ? task.position(row) : -1;
 #pragma unroll
-      for (int n = 0; n < P / 8; ++n)
-        *reinterpret_cast<std::uint32_t*>(staging + chunk_offset<P>(first_row + m * 16 + half * 8 + g, n) +
-                                          t * 4) =
-            pack<T>(s.c[m][n][2 * half] * factor[m][half], s.c[m][n][2 * half + 1] * factor[m][half]);
+      for (int n = 0; n < P / 8; ++n) {
+        float2 x = {s.c[m][n][2 * half] * factors.now[m][half],
+                    s.c[m][n][2 * half + 1] * factors.now[m][half]};
+        if (position >= 0 && n < static_cast<int>(out.chunks)) {
+          const float2 there =
+              unpack<T>(*reinterpret_cast<const std::uint32_t*>(out.at(position, n) + t * 4));
+          x.x = fmaf(there.x, factors.before[m][half], x.x);
+          x.y = fmaf(there.y, factors.before[m][half], x.y);
+        }
+        *reinterpret_cast<std::uint32_t*>(staging + chunk_offset<P>(row, n) + t * 4) = pack<T>(x.x, x.y);
+      }
+    }
   __syncwarp();
 #pragma unroll
   for (int item = lane; item < 16 * M * (P / 8); item += 32) {

@@ -69,6 +69,20 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return r;
 }
 
+// The two values of a pack.
+template <class T>
+__device__ __forceinline__ float2 unpack(std::uint32_t x) {
+  if constexpr (dtype_of<T> == DType::bf16)
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+  else {
+    float2 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+        : "=f"(r.x), "=f"(r.y)
+        : "r"(x));
+    return r;
+  }
+}
+
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -60,37 +60,57 @@ struct Place {
 template <int kTiles>
 struct Task {
   Direction direction;
-  int tile[kTiles], end[kTiles];  // owned tiles (-1: none), ends of their lists
-  Rows x, y;                      // gathered for the tiles of the walk
-  const float *lse, *delta;       // of this (batch, head)
+  int tile[kTiles], end[kTiles];                      // owned tiles (-1: none), ends of their lists
+  bool accumulate;                                    // earlier passes left results to go on from
+  Rows x, y;                                          // gathered for the tiles of the walk
+  const float *lse, *delta;                           // of this (batch, head)
+  const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
   // Position in row `row` (0 .. kTiles * kTile - 1) of the block, -1: empty.
   __device__ __forceinline__ int position(int row) const {
     const int own = tile[row / kTile];
     return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kTile + row % kTile];
   }
+  __device__ __forceinline__ int own_segment(int row) const {
+    const int at = position(row);
+    return at < 0 ? -1 : own_segments[at];
+  }
 };
 
-// Fills the task of the block, which all its threads call; false: there is no work left for it. kSide is
-// Direction::rows or Direction::columns, x and y what is gathered along the walk.
-template <auto kSide, int kTiles>
-__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const AttentionPass& pass,
-                                          const std::int32_t* group_of_head, const HeadsView& x,
-                                          const HeadsView& y, const TensorView& lse,
+__device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, int b) {
+  return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
+}
+
+// Fills the task of the block, which all its threads call; false: there is nothing to do. kSide is
+// Direction::rows or Direction::columns, x and y what is gathered along the walk, `p` the kernel's
+// parameters.
+template <auto kSide, int kTiles, class Parameters>
+__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const Parameters& p,
+                                          const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x == 0) {
-    const Direction d = kSide(pass.maps[group_of_head[at.h]]);
+    const TileMap& map = pass.maps[p.maps.group_of_head[at.h]];
+    const Direction d = kSide(map);
+    task.accumulate = map.accumulate;
+    bool nothing = true;
     for (int i = 0; i < kTiles; ++i) {
       const int rank = at.rank * kTiles + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
       task.tile[i] = tile;
       task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
+      if (tile >= 0 && (!task.accumulate || d.start[tile] < task.end[i])) nothing = false;
     }
-    const std::int64_t row = (at.b * x.heads + at.h) * x.time;
+    if (nothing) task.tile[0] = -1;
+    const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
     task.direction = d;
     task.x = Rows::of(x, at.b, at.h);
     task.y = Rows::of(y, at.b, at.h);
-    task.lse = static_cast<const float*>(lse.data) + row;
+    task.lse = static_cast<const float*>(p.lse.data) + row;
     task.delta = static_cast<const float*>(delta.data) + row;
+    const std::int32_t *queries = segments_of(p.segments.queries, at.b),
+                       *keys = segments_of(p.segments.keys, at.b);
+    constexpr bool kRows = kSide == Direction::rows;
+    task.own_segments = kRows ? queries : keys;
+    task.other_segments = kRows ? keys : queries;
   }
   __syncthreads();
   return task.tile[0] >= 0;
@@ -209,6 +229,32 @@ class Stream {
     asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
     return word;
   }
+  // The same where there are segments, for the kRows rows of the block that the warp owns from first_row on.
+  // Where segments part the tile, the words of these rows are narrowed.
+  template <int kRows>
+  __device__ __forceinline__ int mask_within_segments(int first_row) const {
+    if (!task_.own_segments || mask_ == kSkip) return mask_;
+    const int row = threadIdx.x % kRows, own_segment = task_.own_segment(first_row + row),
+              other[2] = {other_segment(threadIdx.x % 32), other_segment(threadIdx.x % 32 + 32)};
+    const int first = __shfl_sync(0xffffffffu, own_segment, 0);
+    if (__all_sync(0xffffffffu, first >= 0 && own_segment == first && other[0] == first && other[1] == first))
+      return mask_;
+    std::uint64_t word = 0;
+#pragma unroll 1
+    for (int r = 0; r < kRows; ++r) {
+      const int own = __shfl_sync(0xffffffffu, own_segment, r);
+      const std::uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
+                          high = __ballot_sync(0xffffffffu, other[1] == own);
+      if (row == r && own >= 0) word = high << 32 | low;
+    }
+    if (mask_ >= 0) word &= mask_word(first_row + row);
+    if (__all_sync(0xffffffffu, word == 0)) return kSkip;
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(at(stage_, Layout::kMasks) + (first_row + row) * 8),
+                 "l"(word)
+                 : "memory");
+    __syncwarp();
+    return 0;
+  }
   __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
   __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
 
@@ -225,6 +271,11 @@ class Stream {
     int r;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
     return r;
+  }
+  // Segment of a slot of the current tile. Its slot numbers in shared memory are being replaced already.
+  __device__ __forceinline__ int other_segment(int row) const {
+    const int t = task_.direction.other_order[static_cast<std::int64_t>(tile_) * kTile + row];
+    return t < 0 ? -1 : task_.other_segments[t];
   }
   __device__ __forceinline__ void fetch_slots(int tile, int stage) {
     if (tile != kEnd && threadIdx.x < kTile / 4)
