@@ -28,7 +28,7 @@ inline W sum_of(std::int64_t n, Term term) {
   for (; i + kLanes <= n; i += kLanes) {
     for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
   }
-  for (int l = 0; i < n; ++i, ++l) lane[l] += term(i);
+  for (std::int64_t l = 0; l < n % kLanes; ++l) lane[l] += term(i + l);
   for (int half = kLanes / 2; half > 0; half /= 2) {
     for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
   }
@@ -48,7 +48,7 @@ inline W max_of(std::int64_t n, Term term) {
       lane[l] = v > lane[l] ? v : lane[l];
     }
   }
-  for (; i < n; ++i) lane[0] = term(i) > lane[0] ? term(i) : lane[0];
+  for (std::int64_t l = 0; l < n % kLanes; ++l) lane[0] = term(i + l) > lane[0] ? term(i + l) : lane[0];
   for (int l = 1; l < kLanes; ++l) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
   return lane[0];
 }
