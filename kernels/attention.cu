@@ -46,10 +46,6 @@ int compute_capability() {
 // The form of each pass: all are chosen before the first is launched.
 template <class Parameters>
 std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
-  WEFT_CHECK(x.maps.passes == 1 && !x.segments && x.q.time == x.k.time,
-             "attention on CUDA: the kernels take one pass, as many keys as queries and no segments, got ",
-             x.maps.passes, " passes, ", x.q.time, " queries, ", x.k.time, " keys and ",
-             x.segments ? "segments" : "no segments", "; the CPU takes all of these");
   const int capability = compute_capability();
   std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
   for (int p = 0; p < x.maps.passes; ++p)

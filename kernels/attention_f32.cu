@@ -329,7 +329,12 @@ void with_head_size(std::int64_t size, F&& f) {
   return f.template operator()<128>();
 }
 
-void check_covered(DType dtype, std::int64_t size, const AttentionPass& pass) {
+template <class Kernel>
+void check_covered(const Kernel& f, const AttentionPass& pass) {
+  const DType dtype = f.q.dtype;
+  const std::int64_t size = std::max(f.q.size, f.v.size);
+  WEFT_CHECK(f.maps.passes == 1 && !f.segments,
+             "attention form 'simple' takes patterns of one part and no segments; the CPU takes them");
   WEFT_CHECK(dtype == DType::f32 && size <= 128 && pass.edge == kTile,
              "attention form 'simple' takes f32, heads up to 128 and tiles of edge ", kTile, ", got ",
              name_of(dtype), ", ", size, " and ", pass.edge);
@@ -338,14 +343,14 @@ void check_covered(DType dtype, std::int64_t size, const AttentionPass& pass) {
 }  // namespace
 
 void simple_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  check_covered(f.q.dtype, std::max(f.q.size, f.v.size), pass);
+  check_covered(f, pass);
   with_head_size(std::max(f.q.size, f.v.size), [&]<int P>() {
     start(queue, forward_kernel<P>, blocks_for(f.q, 2 * pass.query_tiles, 1), kThreads, bytes<P>(3), f, pass);
   });
 }
 
 void simple_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  check_covered(g.q.dtype, std::max(g.q.size, g.v.size), pass);
+  check_covered(g, pass);
   with_head_size(std::max(g.q.size, g.v.size), [&]<int P>() {
     start(queue, backward_rows_kernel<P>, blocks_for(g.q, 2 * pass.query_tiles, 1), kThreads, bytes<P>(4), g,
           pass);

@@ -56,7 +56,8 @@ TileMap put(Writer& out, const TileTables& t, bool accumulate) {
 
 }  // namespace
 
-PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size)
+PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
+                       int edge)
     : groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
@@ -69,7 +70,9 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
                ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2, " work");
     pairs_.emplace_back();
     for (std::size_t p = 0; p < parts.size(); ++p) {
-      TileTables tables = build_best_tables(*parts[p].pattern, parts[p].head, n, head_size);
+      const auto& [part, head] = parts[p];
+      TileTables tables =
+          edge ? build_tile_tables(*part, head, n, edge) : build_best_tables(*part, head, n, head_size);
       pairs_.back() += tables.pairs;
       add(group, std::move(tables), p > 0);
     }

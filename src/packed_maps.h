@@ -10,8 +10,8 @@ namespace weft {
 // All tables on the host, to be laid down wherever kernels shall read them.
 class PackedMaps {
  public:
-  // `head_size` is the larger of Dqk and Dv.
-  PackedMaps(const AttentionPattern&, int heads, Lengths, std::int64_t head_size);
+  // `head_size` is the larger of Dqk and Dv; `edge` that of all tiles, 0: the one that suits each part.
+  PackedMaps(const AttentionPattern&, int heads, Lengths, std::int64_t head_size, int edge = 0);
 
   std::size_t bytes() const { return bytes_; }
   // Writes bytes() bytes to `image`, with pointers that hold once the image lies at `base` (16-byte aligned;
