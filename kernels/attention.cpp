@@ -289,11 +289,12 @@ void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
   const int32_t group = d.group_of_head[h];
   const int32_t *keys = d.keys + d.key_start[group], *end = d.keys + d.key_start[group + 1];
+  const int64_t first = d.first_row ? d.first_row[h] : 0;
   std::vector<W> p(static_cast<std::size_t>(end - keys)), y(static_cast<std::size_t>(d.v.size));
   const T* q = d.q.row<const T>(b, 0, h);
   W top = -std::numeric_limits<W>::infinity(), sum = 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
-    const T* k = d.k.row<const T>(b, keys[i], h);
+    const T* k = d.k.row<const T>(b, first + keys[i], h);
     W s = 0;
     for (int64_t c = 0; c < d.q.size; ++c) s += static_cast<W>(q[c]) * static_cast<W>(k[c]);
     p[i] = static_cast<W>(d.scale) * s;
@@ -302,7 +303,7 @@ void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   for (std::size_t i = 0; i < p.size(); ++i) {
     p[i] = std::exp(p[i] - top);
     sum += p[i];
-    const T* v = d.v.row<const T>(b, keys[i], h);
+    const T* v = d.v.row<const T>(b, first + keys[i], h);
     for (int64_t c = 0; c < d.v.size; ++c) y[static_cast<std::size_t>(c)] += p[i] * static_cast<W>(v[c]);
   }
   T* out = d.y.row<T>(b, 0, h);

@@ -59,6 +59,7 @@ template <class T>
 __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
   const std::int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
   const int list = d.group_of_head[h], end = d.key_start[list + 1];
+  const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = threadIdx.x / kLanes;
   const float scale = static_cast<float>(d.scale);
   float q[2][8];
@@ -68,8 +69,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   for (int first = d.key_start[list] + warp * (kWarp / kLanes); first < end; first += kGroups) {
     const int at = first + group % (kWarp / kLanes), key = at < end ? d.keys[at] : d.keys[first];
     float k[2][8], v[2][8], score = 0;
-    load_part<T>(k, d.k, b, key, h);
-    load_part<T>(v, d.v, b, key, h);
+    load_part<T>(k, d.k, b, first_row + key, h);
+    load_part<T>(v, d.v, b, first_row + key, h);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll

@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/linear.h"
+#include "kernels/cache_write.h"
 
 namespace weft {
 
@@ -58,42 +58,24 @@ Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, cons
 }
 
 Var Attention::decode(Ctx& ctx, const ParameterStore& store, const Var& x, KeyValueCache& cache,
-                      const DecodeKeys& keys, std::int64_t position) const {
-  const std::int64_t batch = x.shape()[0], width = x.shape()[2], length = cache.keys.shape()[0];
-  const std::int64_t qk = shape.heads * shape.qk_size, v = shape.heads * shape.v_size;
-  const Tensor w = store.var(qkv.weight).value, b = store.var(qkv.bias).value;
-  // Rows first .. first + rows - 1 of the packed projection, written to y (B, rows).
-  const auto project = [&](const Tensor& y, std::int64_t first, std::int64_t rows) {
-    ctx.launch(LinearForward{.y = y,
-                             .x = x.value.reshaped({batch, width}),
-                             .w = w.slice(first * width, {rows, width}),
-                             .b = b.slice(first, {rows}),
-                             .batch_invariant = ctx.batch_invariant});
-  };
-  const Tensor q = ctx.empty({batch, qk}, x.dtype());
-  project(q, 0, qk);
-  project(cache.keys.slice(position * batch * qk, {batch, qk}), qk, qk);
-  project(cache.values.slice(position * batch * v, {batch, v}), 2 * qk, v);
-
-  const auto cached = [&](const Tensor& t, std::int64_t size) {
-    return HeadsView{t.view().data,
-                     t.dtype(),
-                     batch,
-                     length,
-                     shape.heads,
-                     size,
-                     shape.heads * size,
-                     batch * shape.heads * size,
-                     size};
-  };
-  const Tensor y = ctx.empty({batch, 1, v}, x.dtype());
-  ctx.launch(AttentionDecode{.y = heads_of(y, 0, shape.heads, shape.v_size),
-                             .q = heads_of(q.reshaped({batch, 1, qk}), 0, shape.heads, shape.qk_size),
-                             .k = cached(cache.keys, shape.qk_size),
-                             .v = cached(cache.values, shape.v_size),
+                      const DecodeKeys& keys) const {
+  const std::int64_t batch = x.shape()[0], heads = shape.heads, qk = heads * shape.qk_size;
+  const Tensor packed = qkv.forward(ctx, store, x).value;
+  const HeadsView k_cache = rows_of(cache.keys, heads), v_cache = rows_of(cache.values, heads);
+  ctx.launch(CacheWrite{.k_cache = k_cache,
+                        .v_cache = v_cache,
+                        .k = heads_of(packed, qk, heads, shape.qk_size),
+                        .v = heads_of(packed, 2 * qk, heads, shape.v_size),
+                        .row = keys.row});
+  const Tensor y = ctx.empty({batch, 1, heads * shape.v_size}, x.dtype());
+  ctx.launch(AttentionDecode{.y = heads_of(y, 0, heads, shape.v_size),
+                             .q = heads_of(packed, 0, heads, shape.qk_size),
+                             .k = k_cache,
+                             .v = v_cache,
                              .keys = keys.keys,
                              .key_start = keys.key_start,
                              .group_of_head = keys.group_of_head,
+                             .first_row = keys.first_row,
                              .scale = shape.scale()});
   return proj.forward(ctx, store, Var{y, nullptr});
 }

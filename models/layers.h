@@ -40,14 +40,16 @@ struct Embedding {
               std::int64_t first = 0, std::int64_t count = 0) const;
 };
 
-// Keys (T, B, H, Dqk) and values (T, B, H, Dv) of one layer: time outermost, so that the projection of a new
-// position writes where they are kept.
+// Keys (B, R, Dqk) and values (B, R, Dv) of one layer: the rows of all heads, see CacheLayout.
 struct KeyValueCache {
   Tensor keys, values;
 };
-// Which cached positions each head reads, in the queue's memory: see AttentionDecode.
+// What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode and
+// CacheWrite.
 struct DecodeKeys {
-  const std::int32_t *keys = nullptr, *key_start = nullptr, *group_of_head = nullptr;
+  const std::int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
+  const std::int32_t* row = nullptr;                                  // (H) where the new key is put
+  const std::int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
 };
 
 struct Attention {
@@ -56,9 +58,8 @@ struct Attention {
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std);
   Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&) const;
-  // x (B, 1, C), the row of `position`: puts its key and value into the cache and attends to `keys` there.
-  Var decode(Ctx&, const ParameterStore&, const Var& x, KeyValueCache&, const DecodeKeys& keys,
-             std::int64_t position) const;
+  // x (B, 1, C), one position: puts its key and value into the cache and attends to `keys` there.
+  Var decode(Ctx&, const ParameterStore&, const Var& x, KeyValueCache&, const DecodeKeys& keys) const;
 };
 
 struct Mlp {

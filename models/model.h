@@ -12,10 +12,21 @@
 
 namespace weft {
 
+// What the layers with one pattern keep for a batch of texts, and what they would keep if every head kept
+// every position.
+struct CacheUse {
+  std::shared_ptr<const AttentionPattern> pattern;
+  std::vector<std::int64_t> layers;
+  std::vector<std::int64_t> rows;  // of one layer and text, by head
+  std::int64_t dense_rows = 0;     // of a head: the positions
+  std::size_t bytes = 0, dense_bytes = 0;
+};
+
 // Keys and values of the positions seen so far, for sampling. Made by Model::make_cache.
 struct DecodeCache {
   virtual ~DecodeCache() = default;
-  virtual std::size_t bytes() const = 0;
+  virtual std::size_t bytes() const = 0;  // of everything it holds
+  virtual std::vector<CacheUse> use() const = 0;
 };
 
 class Model {

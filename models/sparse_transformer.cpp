@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/cache_layout.h"
 #include "models/shape.h"
 
 namespace weft {
@@ -75,6 +76,8 @@ Var SparseTransformer::hidden(Ctx& ctx, const Tensor& tokens, const Tensor& offs
   check_tokens(tokens);
   Var x = dropout(ctx, embedding_.forward(ctx, store_, tokens, offsets), config_.embedding_dropout);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
+               " sees what the model is to predict; a model needs causal patterns");
     const AttentionMaps maps = maps_.get(*patterns_[i], tokens.shape()[1]).maps();
     const Block block = [this, i, maps](Ctx& c, const Var& in) { return run_block(c, i, in, maps); };
     x = recompute_ ? recompute(ctx, block, x) : block(ctx, x);
@@ -100,19 +103,35 @@ Tensor SparseTransformer::logits(Ctx& ctx, const Tensor& tokens) {
 
 struct SparseTransformer::Cache : DecodeCache {
   std::vector<KeyValueCache> layers;
-  // Distinct patterns of the model, which of them each layer has, and the head that stands for each of their
-  // groups.
-  std::vector<const AttentionPattern*> patterns;
-  std::vector<std::size_t> pattern_of_layer;
-  std::vector<std::vector<int>> group_heads;
-  Tensor groups;  // (patterns, H) i32: the group of each head
-  Tensor keys;    // i32: for each pattern, key_start then keys; written anew for each position
+  std::vector<CacheLayout> layouts;  // one for each distinct pattern
+  std::vector<std::size_t> layout_of_layer;
+  Tensor fixed;  // i32: what each layout needs at any position
+  Tensor step;   // i32: what each layout needs at the position at hand; written anew for each
   std::int64_t batch = 0, length = 0;
 
   std::size_t bytes() const override {
-    std::int64_t sum = keys.view().bytes() + groups.view().bytes();
+    std::int64_t sum = fixed.view().bytes() + step.view().bytes();
     for (const KeyValueCache& layer : layers) sum += layer.keys.view().bytes() + layer.values.view().bytes();
     return static_cast<std::size_t>(sum);
+  }
+
+  std::vector<CacheUse> use() const override {
+    std::vector<CacheUse> uses;
+    for (const CacheLayout& layout : layouts) {
+      CacheUse& use = uses.emplace_back();
+      use.pattern = layout.pattern();
+      use.dense_rows = length;
+      for (int head = 0; head < layout.heads(); ++head) use.rows.push_back(layout.rows(head));
+    }
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      CacheUse& use = uses[layout_of_layer[i]];
+      use.layers.push_back(static_cast<std::int64_t>(i));
+      const TensorView &k = layers[i].keys.view(), &v = layers[i].values.view();
+      use.bytes += static_cast<std::size_t>(k.bytes() + v.bytes());
+      const std::int64_t dense = batch * layouts[layout_of_layer[i]].heads() * length * (k.cols() + v.cols());
+      use.dense_bytes += static_cast<std::size_t>(dense * size_of(k.dtype));
+    }
+    return uses;
   }
 };
 
@@ -126,53 +145,45 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::
   cache->length = length;
   const AttentionShape shape = attention_shape(config_);
   const DType dtype = store_.compute_dtype();
-  std::vector<std::int32_t> group_of_head;
-  std::int64_t key_words = 0;
+  std::int64_t step_words = 0;
+  std::vector<std::int32_t> fixed;
   for (const auto& pattern : patterns_) {
-    cache->layers.push_back(
-        {Tensor(*device.pool, {length, batch, shape.heads * shape.qk_size}, dtype, "decode cache"),
-         Tensor(*device.pool, {length, batch, shape.heads * shape.v_size}, dtype, "decode cache")});
     std::size_t known = 0;
-    while (known < cache->patterns.size() && cache->patterns[known] != pattern.get()) ++known;
-    cache->pattern_of_layer.push_back(known);
-    if (known < cache->patterns.size()) continue;
-    const int heads = static_cast<int>(shape.heads), groups = pattern->groups(heads);
-    std::vector<int> head_of_group(static_cast<std::size_t>(groups));
-    for (int head = heads - 1; head >= 0; --head)
-      head_of_group[static_cast<std::size_t>(pattern->group(head))] = head;
-    for (int head = 0; head < heads; ++head) group_of_head.push_back(pattern->group(head));
-    cache->patterns.push_back(pattern.get());
-    cache->group_heads.push_back(std::move(head_of_group));
-    key_words += groups + 1 + groups * length;
+    while (known < cache->layouts.size() && cache->layouts[known].pattern() != pattern) ++known;
+    if (known == cache->layouts.size()) {
+      cache->layouts.emplace_back(pattern, static_cast<int>(shape.heads), length);
+      cache->layouts[known].append_fixed(fixed);
+      step_words += cache->layouts[known].step_words();
+    }
+    cache->layout_of_layer.push_back(known);
+    const std::int64_t rows = cache->layouts[known].rows();
+    cache->layers.push_back({Tensor(*device.pool, {batch, rows, shape.qk_size}, dtype, "decode cache"),
+                             Tensor(*device.pool, {batch, rows, shape.v_size}, dtype, "decode cache")});
   }
-  const auto distinct = static_cast<std::int64_t>(cache->patterns.size());
-  cache->groups = Tensor(*device.pool, {distinct, shape.heads}, DType::i32, "decode cache");
-  cache->keys = Tensor(*device.pool, {key_words}, DType::i32, "decode cache");
-  device.upload(cache->groups, group_of_head.data());
+  cache->fixed =
+      Tensor(*device.pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
+  cache->step = Tensor(*device.pool, {step_words}, DType::i32, "decode cache");
+  device.upload(cache->fixed, fixed.data());
   return cache;
 }
 
 std::vector<DecodeKeys> SparseTransformer::upload_keys(Cache& cache, std::int64_t position) const {
-  std::vector<std::int32_t> words, keys;
-  std::vector<DecodeKeys> of_pattern;
-  const std::int32_t* device_words = cache.keys.view().as<std::int32_t>();
-  const std::int32_t* device_groups = cache.groups.view().as<std::int32_t>();
-  for (std::size_t p = 0; p < cache.patterns.size(); ++p) {
-    const std::size_t start = words.size(), groups = cache.group_heads[p].size();
-    keys.clear();
-    words.push_back(0);
-    for (const int head : cache.group_heads[p]) {
-      cache.patterns[p]->keys_of(head, position, position + 1, keys);
-      words.push_back(static_cast<std::int32_t>(keys.size()));
-    }
-    words.insert(words.end(), keys.begin(), keys.end());
-    of_pattern.push_back({device_words + start + groups + 1, device_words + start,
-                          device_groups + static_cast<std::int64_t>(p) * config_.heads});
+  std::vector<std::int32_t> words;
+  std::vector<DecodeKeys> keys;
+  const std::int32_t* fixed = cache.fixed.view().as<std::int32_t>();
+  for (const CacheLayout& layout : cache.layouts) {
+    const std::int32_t* step = cache.step.view().as<std::int32_t>() + words.size();
+    layout.append_step(position, words);
+    const std::int32_t* row = step + layout.groups() + 1;
+    keys.push_back({.keys = row + layout.heads(),
+                    .key_start = step,
+                    .row = row,
+                    .group_of_head = fixed,
+                    .first_row = fixed + layout.heads()});
+    fixed += layout.fixed_words();
   }
-  device_.upload_async(cache.keys.view().data, words.data(), words.size() * sizeof(std::int32_t));
-  std::vector<DecodeKeys> of_layer;
-  for (const std::size_t p : cache.pattern_of_layer) of_layer.push_back(of_pattern[p]);
-  return of_layer;
+  device_.upload_async(cache.step.view().data, words.data(), words.size() * sizeof(std::int32_t));
+  return keys;
 }
 
 Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Tensor& tokens,
@@ -188,7 +199,8 @@ Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Tens
   Var x = embedding_.forward(ctx, store_, tokens, {}, position, 1);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
-    const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i], keys[i], position);
+    const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i],
+                                              keys[cache.layout_of_layer[i]]);
     x = attend_and_mix(ctx, blocks_[i], x, a);
   }
   return output(ctx, x).value.reshaped({cache.batch, config_.vocab});

@@ -40,7 +40,7 @@ class SparseTransformer : public Model {
   Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
   Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_tokens(const Tensor& tokens) const;
-  std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layer
+  std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layout
 
   ModelConfig config_;
   bool recompute_;

@@ -59,14 +59,14 @@ std::string find_config(const std::string& name) {
 
 }  // namespace
 
-Config load_config(const std::string& name, const std::vector<std::string>& overrides) {
+Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
   const std::string path = find_config(name);
   std::error_code error;
   const auto size = fs::file_size(path, error);
   std::ifstream in(path, std::ios::binary);
   if (error || !in) fail(str(path, ": cannot be read", error ? ": " + error.message() : ""));
   if (size > kLargestConfig) fail(str(path, ": has ", size, " bytes; expected a config, a small YAML file"));
-  return parse_config({std::istreambuf_iterator<char>(in), {}}, path, overrides);
+  return parse_config({std::istreambuf_iterator<char>(in), {}}, path, overrides, use);
 }
 
 DType compute_dtype(const Config& config) {

@@ -82,12 +82,17 @@ struct Config {
   std::string source;  // the file this was read from; not a key
 };
 
+// What a config is read for. An autoregressive model must not see what it predicts: its patterns have to be
+// causal. Any pattern can be looked at.
+enum class ConfigUse { model, picture };
+
 // Reads a config. A name that is not a path is looked for in configs/ (beside the binary's source tree and in
 // the working directory). `overrides` are "a.b=c" as given to --set.
-Config load_config(const std::string& name, const std::vector<std::string>& overrides = {});
+Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
+                   ConfigUse = ConfigUse::model);
 // The same from text; `where` is what errors name as the file.
 Config parse_config(const std::string& yaml, const std::string& where,
-                    const std::vector<std::string>& overrides = {});
+                    const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
 // YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
@@ -97,7 +102,7 @@ std::string to_yaml(const PatternSpec&);
 std::vector<std::pair<std::string, std::string>> config_values(const Config&);
 // Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
 // naming file, keys and the nearest values that work. parse_config calls it.
-void check_config(const Config&);
+void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 

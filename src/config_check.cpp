@@ -14,7 +14,8 @@ constexpr std::int64_t kHeadStep = 8, kHeadLeast = 16,
 
 class Check {
  public:
-  Check(const Config& config, const Places& places) : config_(config), places_(places) {}
+  Check(const Config& config, const Places& places, ConfigUse use)
+      : config_(config), places_(places), use_(use) {}
 
   void all() const {
     values();
@@ -117,9 +118,10 @@ class Check {
       try {
         pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
       } catch (const Error& e) { refuse({key, "model.heads"}, str("model.attention: ", e.what())); }
-      if (!pattern->causal())
+      if (use_ == ConfigUse::model && !pattern->causal())
         refuse({key}, str("model.attention: ", pattern->name(),
-                          " sees later positions, which the model shall predict; set causal: true"));
+                          " sees later positions, which the model shall predict; set causal: true (inspect draws "
+                          "such patterns, too)"));
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))
@@ -169,11 +171,14 @@ class Check {
 
   const Config& config_;
   const Places& places_;
+  ConfigUse use_;
 };
 
 }  // namespace
 
-void check_config(const Config& config, const Places& places) { Check(config, places).all(); }
-void check_config(const Config& config) { check_config(config, {}); }
+void check_config(const Config& config, const Places& places, ConfigUse use) {
+  Check(config, places, use).all();
+}
+void check_config(const Config& config, ConfigUse use) { check_config(config, {}, use); }
 
 }  // namespace weft

@@ -48,6 +48,6 @@ std::vector<std::string> known_keys();  // of all sections: "name", "model.width
 // defaults.
 using Places = std::map<std::string, std::string>;
 // check_config with places: errors name that of the first of the concerned keys that was set.
-void check_config(const Config&, const Places&);
+void check_config(const Config&, const Places&, ConfigUse);
 
 }  // namespace weft

@@ -272,7 +272,7 @@ YAML::Node one_document(const std::string& yaml, const std::string& where) {
 }  // namespace
 
 Config parse_config(const std::string& yaml, const std::string& where,
-                    const std::vector<std::string>& overrides) {
+                    const std::vector<std::string>& overrides, ConfigUse use) {
   Config config;
   config.source = where;
   Places places = {{"", where}};
@@ -281,7 +281,7 @@ Config parse_config(const std::string& yaml, const std::string& where,
     reader.read_file(one_document(yaml, where));
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   for (const std::string& text : overrides) reader.read_override(text);
-  check_config(config, places);
+  check_config(config, places, use);
   return config;
 }
 

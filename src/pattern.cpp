@@ -68,13 +68,19 @@ void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,
   if (!std::is_sorted(out.begin() + first, out.end())) std::sort(out.begin() + first, out.end());
 }
 
+std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys) {
+  std::int64_t sum = 0;
+  for (const KeyRun& run : runs) sum += KeyRun{run.begin, std::min(run.end, keys), run.step}.size();
+  return sum;
+}
+
 std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
   std::vector<KeyRun> runs;
   std::int64_t pairs = 0;
   for (std::int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    for (const KeyRun& run : runs) pairs += KeyRun{run.begin, std::min(run.end, n.keys), run.step}.size();
+    pairs += keys_in(runs, n.keys);
   }
   return pairs;
 }

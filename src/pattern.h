@@ -124,6 +124,8 @@ std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
 // For the makers: throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 
+// The keys below `keys` in the runs of one query.
+std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys);
 // The number of attended pairs of one head, counted from the runs.
 std::int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 

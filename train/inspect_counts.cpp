@@ -5,23 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "src/cache_rows.h"
+
 namespace weft {
-namespace {
-
-// Key j is held from position j to its last query.
-std::int64_t most_held(const std::vector<std::int32_t>& last_query) {
-  std::vector<std::int64_t> change(last_query.size() + 1, 0);
-  for (std::size_t j = 0; j < last_query.size(); ++j) {
-    if (last_query[j] < static_cast<std::int64_t>(j)) continue;
-    ++change[j];
-    --change[static_cast<std::size_t>(last_query[j]) + 1];
-  }
-  std::int64_t held = 0, most = 0;
-  for (const std::int64_t c : change) most = std::max(most, held += c);
-  return most;
-}
-
-}  // namespace
 
 AttentionCounts count_attention(const AttentionPattern& pattern, int heads, std::int64_t n,
                                 std::int64_t head_size) {
@@ -29,19 +15,18 @@ AttentionCounts count_attention(const AttentionPattern& pattern, int heads, std:
   counts.keys_min = std::numeric_limits<std::int64_t>::max();
   const PackedMaps maps(pattern, heads, n, head_size);
   for (int head = 0; head < heads; ++head) counts.pairs += maps.pairs(head);
+  std::vector<KeyRun> runs;
   for (int group = 0; group < maps.groups(); ++group) {
     const auto& groups = maps.group_of_head();
     const auto head = static_cast<int>(std::find(groups.begin(), groups.end(), group) - groups.begin());
-    std::vector<std::int32_t> last_query(static_cast<std::size_t>(n), -1), keys;
     for (std::int64_t i = 0; i < n; ++i) {
-      keys.clear();
-      pattern.keys_of(head, i, n, keys);
-      for (const std::int32_t j : keys)
-        last_query[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(i);
-      counts.keys_min = std::min(counts.keys_min, static_cast<std::int64_t>(keys.size()));
-      counts.keys_max = std::max(counts.keys_max, static_cast<std::int64_t>(keys.size()));
+      runs.clear();
+      pattern.key_runs(head, i, runs);
+      const std::int64_t keys = keys_in(runs, n);
+      counts.keys_min = std::min(counts.keys_min, keys);
+      counts.keys_max = std::max(counts.keys_max, keys);
     }
-    counts.cache_rows = std::max(counts.cache_rows, most_held(last_query));
+    if (pattern.causal()) counts.cache_rows = std::max(counts.cache_rows, cache_rows(pattern, head, n).rows);
   }
   counts.keys_mean = static_cast<double>(counts.pairs.needed) / static_cast<double>(n * heads);
   return counts;

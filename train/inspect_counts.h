@@ -13,8 +13,8 @@ struct AttentionCounts {
   PairCount pairs;                          // of one layer and sequence: all heads
   std::int64_t keys_min = 0, keys_max = 0;  // of a query, any head
   double keys_mean = 0;
-  // Keys (and values) of one head that sampling has to keep at once, at most: those that the query at hand or
-  // a later one still reads.
+  // Keys (and values) of one head that sampling has to keep at once, at most (src/cache_rows.h); 0 when the
+  // pattern is not causal.
   std::int64_t cache_rows = 0;
 };
 // `head_size`: the larger of Dqk and Dv.

@@ -167,7 +167,7 @@ void show_pattern(const InspectOptions& options, const Config& config, const Mod
 void inspect(const InspectOptions& options, std::ostream& out) {
   if (options.pattern.empty() && (!options.png.empty() || !options.mask_out.empty() || options.position))
     fail("--png, --mask-out and --position draw one head: add --pattern LAYER,HEAD");
-  const Config config = load_config(options.config, options.overrides);
+  const Config config = load_config(options.config, options.overrides, ConfigUse::picture);
   const std::int64_t length = options.length.value_or(config.model.context);
   if (length < 1 || length > kMaxPositions)
     fail(str("--length must be between 1 and ", kMaxPositions, ", got ", length));

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "kernels/cache_write.h"
 #include "src/attention_maps.h"
 
 namespace weft {
@@ -16,8 +17,11 @@ struct Sizes {
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk)); }
 };
 
+std::string text_of(const Sizes& s) {
+  return str("B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk, " and ", s.v);
+}
 std::string text_of(const PatternSpec& spec, const Sizes& s) {
-  return str(spec.kind, " ", spec.stride, ", B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk, " and ", s.v);
+  return str(spec.kind, " ", spec.stride, ", ", text_of(s));
 }
 
 struct Prepared {
@@ -73,7 +77,12 @@ std::function<void(CaseRun&)> backward(const PatternSpec& spec, const Sizes& s) 
   };
 }
 
-// The query of the last position against the keys of its pattern.
+TensorView numbers(CaseRun& r, const std::vector<double>& values) {
+  return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values);
+}
+
+// The query of the last position against the keys of its pattern. The rows of each head lie apart from those
+// of the others, as in a cache of layers whose heads keep different positions.
 std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
   return [=](CaseRun& r) {
     const auto heads = static_cast<int>(s.h);
@@ -88,13 +97,16 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
     }
     for (int h = 0; h < heads; ++h) groups.push_back(pattern->group(h));
     const auto on_device = [&](const std::vector<double>& values) {
-      return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
+      return numbers(r, values).as<std::int32_t>();
     };
+    std::vector<double> first;
+    for (int h = 0; h < heads; ++h) first.push_back(static_cast<double>(h * s.t));
     AttentionDecode k;
     k.y = heads_of(r.output("y", {s.b, 1, s.h * s.v}, r.type()), 0, s.h, s.v);
     k.q = heads_of(r.input({s.b, 1, s.packed()}), 0, s.h, s.qk);
-    k.k = heads_of(r.input({s.b, s.t, s.h * s.qk}), 0, s.h, s.qk);
-    k.v = heads_of(r.input({s.b, s.t, s.h * s.v}), 0, s.h, s.v);
+    k.k = rows_of(r.input({s.b, s.h * s.t, s.qk}), s.h);
+    k.v = rows_of(r.input({s.b, s.h * s.t, s.v}), s.h);
+    k.first_row = on_device(first);
     k.keys = on_device({keys.begin(), keys.end()});
     k.key_start = on_device(start);
     k.group_of_head = on_device(groups);
@@ -103,6 +115,24 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
         static_cast<double>(keys.size()) * static_cast<double>(s.b * s.h / pattern->groups(heads));
     r.set_bytes(rows * static_cast<double>((s.qk + s.v) * size_of(r.type())));
     r.kernel(k, rows * static_cast<double>(2 * s.qk + 2 * s.v));
+  };
+}
+
+// The last position of a text of s.t into a cache of s.t rows a head. The first head keeps nothing.
+std::function<void(CaseRun&)> write(const Sizes& s) {
+  return [=](CaseRun& r) {
+    const TensorView qkv = r.input({s.b, 1, s.packed()});
+    std::vector<double> rows;
+    for (std::int64_t h = 0; h < s.h; ++h)
+      rows.push_back(h == 0 ? -1 : static_cast<double>(h * s.t + h % s.t));
+    CacheWrite k;
+    k.k_cache = rows_of(r.updated("k_cache", {s.b, s.h * s.t, s.qk}, r.type(), 1, 0), s.h);
+    k.v_cache = rows_of(r.updated("v_cache", {s.b, s.h * s.t, s.v}, r.type(), 1, 0), s.h);
+    k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
+    k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
+    k.row = numbers(r, rows).as<std::int32_t>();
+    r.set_bytes(static_cast<double>(2 * s.b * (s.h - 1) * (s.qk + s.v) * size_of(r.type())));
+    r.kernel(k);
   };
 }
 
@@ -115,6 +145,10 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
     cases.push_back({AttentionBackward::kName, text, realistic, backward(spec, s)});
     cases.push_back({AttentionDecode::kName, text, realistic, decode(spec, s)});
   };
+  for (const Sizes& s : {Sizes{1, 1, 2, 16, 16}, {3, 7, 5, 40, 24}})
+    cases.push_back({CacheWrite::kName, text_of(s), false, write(s)});
+  const Sizes step = {4, 12288, 8, 64, 64};
+  cases.push_back({CacheWrite::kName, text_of(step), true, write(step)});
   for (const std::int64_t t : {1, 33, 65, 200}) {
     const std::int64_t stride = std::min<std::int64_t>(16, t);
     for (const PatternSpec& spec : {PatternSpec{"all", stride, 1, 1}, PatternSpec{"local", stride, 1, 1},

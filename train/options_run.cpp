@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "src/files.h"
-#include "src/memory.h"
 #include "train/evaluator.h"
 #include "train/loaded_model.h"
 #include "train/options.h"
@@ -30,13 +29,6 @@ std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(str("cannot read the prompt file ", path));
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string stats_text(const SampleStats& stats, const KeysRead& keys) {
-  return str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
-             " s: ", fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1),
-             " tokens/s; keys read by a head for a token: ", fixed_text(keys.pattern, 1),
-             " (dense attention: ", fixed_text(keys.dense, 1), "); cache ", bytes_text(stats.cache_bytes));
 }
 
 // Puts tokens into text: a single sample at once, several one after the other when a sample's turn has come.
@@ -113,10 +105,7 @@ void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
                                    });
   if (!a.out.empty()) write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
   if (a.out.empty()) text << '\n' << std::flush;
-  if (a.stats)
-    notes << stats_text(stats, keys_read(*loaded->model, static_cast<int>(model.heads),
-                                         length - a.options.length, length))
-          << std::endl;
+  if (a.stats) notes << stats_text(stats, length - a.options.length, length) << std::endl;
 }
 
 std::string run_prepare(const PrepareArguments& a) {

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <sstream>
 
 #include "kernels/philox.h"
+#include "src/memory.h"
+#include "train/inspect_counts.h"
 #include "train/progress.h"
 
 namespace weft {
@@ -51,7 +52,11 @@ class BatchSampler {
     }
   }
 
-  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
+  void describe_cache(SampleStats& stats) const {
+    if (!cache_) return;
+    stats.cache_bytes = cache_->bytes();
+    stats.cache = cache_->use();
+  }
 
  private:
   void add_token(std::int64_t b, std::int64_t position, const std::vector<double>& logits,
@@ -137,7 +142,7 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   clock.start();
   for (std::int64_t first = 0; first < options.count; first += options.batch) {
     BatchSampler batch(device, model, options, first, std::min(options.batch, options.count - first));
-    stats.cache_bytes = std::max(stats.cache_bytes, batch.cache_bytes());
+    if (first == 0) batch.describe_cache(stats);  // the first batch is the largest
     batch.run(on_token);
   }
   stats.seconds = clock.seconds();
@@ -145,23 +150,48 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   return stats;
 }
 
-KeysRead keys_read(const Model& model, int heads, std::int64_t first, std::int64_t last) {
-  std::map<std::pair<std::string, int>, double> known;  // by pattern and group of heads: keys a position
-  double sum = 0;
-  std::vector<std::int32_t> keys;
-  for (const auto& pattern : model.patterns()) {
-    for (int head = 0; head < heads; ++head) {
-      const auto [entry, fresh] = known.try_emplace({pattern->name(), pattern->group(head)}, 0.0);
-      for (std::int64_t i = first; fresh && i < last; ++i) {
-        keys.clear();
-        pattern->keys_of(head, i, i + 1, keys);
-        entry->second += static_cast<double>(keys.size()) / static_cast<double>(last - first);
+KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t first, std::int64_t last) {
+  std::vector<std::int64_t> of_group(static_cast<std::size_t>(pattern.groups(heads)), -1);
+  std::int64_t sum = 0;
+  std::vector<KeyRun> runs;
+  for (int head = 0; head < heads; ++head) {
+    std::int64_t& keys = of_group.at(static_cast<std::size_t>(pattern.group(head)));
+    if (keys < 0) {
+      keys = 0;
+      for (std::int64_t i = first; i < last; ++i) {
+        runs.clear();
+        pattern.key_runs(head, i, runs);
+        keys += keys_in(runs, i + 1);
       }
-      sum += entry->second;
     }
+    sum += keys;
   }
-  return {sum / static_cast<double>(model.patterns().size()) / heads,
+  return {static_cast<double>(sum) / static_cast<double>(heads * (last - first)),
           static_cast<double>(first + last + 1) / 2};
+}
+
+std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_t last) {
+  std::string text =
+      str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2), " s: ",
+          fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1), " tokens/s\n");
+  if (stats.cache.empty()) return text;
+  std::vector<std::vector<std::string>> rows = {
+      {"layers", "pattern", "keys read", "of dense", "cache rows", "of dense", "cache", "of dense"}};
+  std::size_t dense_bytes = 0;
+  for (const CacheUse& use : stats.cache) {
+    const auto heads = static_cast<int>(use.rows.size());
+    const KeysRead keys = keys_read(*use.pattern, heads, first, last);
+    const auto [least, most] = std::minmax_element(use.rows.begin(), use.rows.end());
+    rows.push_back({numbers_text(use.layers), use.pattern->name(), fixed_text(keys.pattern, 1),
+                    fixed_text(keys.dense, 1),
+                    *least == *most ? grouped_digits(*most)
+                                    : str(grouped_digits(*least), "-", grouped_digits(*most)),
+                    grouped_digits(use.dense_rows), bytes_text(use.bytes), bytes_text(use.dense_bytes)});
+    dense_bytes += use.dense_bytes;
+  }
+  text += "keys that a head reads for a token, rows that a head keeps, and memory of a batch:\n";
+  return text + text_table(rows, 2) +
+         str("cache ", bytes_text(stats.cache_bytes), ", with dense attention ", bytes_text(dense_bytes));
 }
 
 std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab) {

@@ -30,7 +30,8 @@ void check_sample_options(const SampleOptions&, const ModelConfig&);
 struct SampleStats {
   std::int64_t tokens = 0;      // drawn, all samples
   double seconds = 0;           // prompts included
-  std::size_t cache_bytes = 0;  // of one batch
+  std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
+  std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
 };
 
 // Called for each token drawn: sample, position in its text (the prompt is 0 .. prompt.size() - 1), token.
@@ -44,12 +45,16 @@ std::int32_t choose_token(std::span<const double> logits, const SampleOptions&, 
 // 53 bits of Philox with key `seed` and a counter of sample and position, as a number in [0, 1).
 double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position);
 
-// Keys that one head reads for a token on average over layers, heads and positions first .. last - 1, and the
-// number it would read with dense attention.
+// Keys that one head reads for a token on average over heads and positions first .. last - 1, and the number
+// it would read with dense attention.
 struct KeysRead {
   double pattern = 0, dense = 0;
 };
-KeysRead keys_read(const Model&, int heads, std::int64_t first, std::int64_t last);
+KeysRead keys_read(const AttentionPattern&, int heads, std::int64_t first, std::int64_t last);
+
+// What `sample --stats` prints about drawing the positions from `first` on: speed, and for the layers of each
+// pattern the keys read and the cache, beside those of dense attention.
+std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
 std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab);

@@ -75,7 +75,9 @@ TEST(Config, ModelsRefuseWhatSeesTheFuture) {
   EXPECT_EQ(
       parse_error("model:\n  attention:\n  - {kind: local}\n  - {kind: all, causal: false}\n"),
       "a.yaml:4: model.attention: all(bidirectional) sees later positions, which the model shall predict; "
-      "set causal: true");
+      "set causal: true (inspect draws such patterns, too)");
+  const std::string bidirectional = "model:\n  attention: {kind: local, causal: false}\n";
+  EXPECT_FALSE(parse_config(bidirectional, "a.yaml", {}, ConfigUse::picture).model.attention[0].causal);
 }
 
 TEST(Config, EmptyFileAndSectionsAreDefaults) {
