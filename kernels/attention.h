@@ -136,9 +136,9 @@ struct AttentionDecode {
   const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
   const std::int32_t* key_start = nullptr;      // (groups + 1)
   const std::int32_t* group_of_head = nullptr;  // (H)
+  double scale = 1;
   // (H): added to the rows of a head's list, for heads that share a list and keep their rows apart; null: 0.
   const std::int32_t* first_row = nullptr;
-  double scale = 1;
 };
 void run(CpuQueue&, const AttentionDecode&);
 void run(CudaQueue&, const AttentionDecode&);

@@ -12,11 +12,11 @@ void check_pair(const char* name, const HeadsView& cache, const HeadsView& x, co
              "cache_write: expected ", name, " of one position, ", q.batch, " sequences and ", q.heads,
              " heads of ", name_of(q.dtype), ", got (", x.batch, ", ", x.time, ", ", x.heads, ", ", x.size,
              ") ", name_of(x.dtype));
-  WEFT_CHECK(cache.batch == x.batch && cache.heads == x.heads && cache.size == x.size &&
-                 cache.dtype == x.dtype,
-             "cache_write: the cache of ", name, " must be (", x.batch, ", rows, ", x.heads, ", ", x.size,
-             ") ", name_of(x.dtype), ", got (", cache.batch, ", ", cache.time, ", ", cache.heads, ", ",
-             cache.size, ") ", name_of(cache.dtype));
+  WEFT_CHECK(
+      cache.batch == x.batch && cache.heads == x.heads && cache.size == x.size && cache.dtype == x.dtype,
+      "cache_write: the cache of ", name, " must be (", x.batch, ", rows, ", x.heads, ", ", x.size, ") ",
+      name_of(x.dtype), ", got (", cache.batch, ", ", cache.time, ", ", cache.heads, ", ", cache.size, ") ",
+      name_of(cache.dtype));
   WEFT_CHECK(x.data && (cache.data || cache.time == 0), "cache_write: ", name, " has no data");
 }
 

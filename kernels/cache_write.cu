@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) cache_write_kernel(const __grid
   if (row < 0) return;
   const auto copy = [&](const HeadsView& cache, const HeadsView& x) {
     const T* from = static_cast<const T*>(x.data) + b * x.batch_stride + h * x.head_stride;
-    T* to =
-        static_cast<T*>(cache.data) + b * cache.batch_stride + row * cache.time_stride + h * cache.head_stride;
+    T* to = static_cast<T*>(cache.data) + b * cache.batch_stride + row * cache.time_stride +
+            h * cache.head_stride;
     for (std::int64_t c = threadIdx.x % kWarp; c < x.size; c += kWarp) to[c] = from[c];
   };
   copy(w.k_cache, w.k);

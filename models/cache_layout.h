@@ -36,7 +36,8 @@ class CacheLayout {
   std::shared_ptr<const AttentionPattern> pattern_;
   std::vector<int> head_of_group_;  // one that stands for the others
   std::vector<CacheRows> of_group_;
-  std::vector<std::int32_t> group_of_head_, first_row_;  // the rows of a head are first_row, first_row + 1 ...
+  std::vector<std::int32_t> group_of_head_,
+      first_row_;  // the rows of a head are first_row, first_row + 1 ...
   std::int64_t rows_ = 0;
 };
 

@@ -75,8 +75,8 @@ Var Attention::decode(Ctx& ctx, const ParameterStore& store, const Var& x, KeyVa
                              .keys = keys.keys,
                              .key_start = keys.key_start,
                              .group_of_head = keys.group_of_head,
-                             .first_row = keys.first_row,
-                             .scale = shape.scale()});
+                             .scale = shape.scale(),
+                             .first_row = keys.first_row});
   return proj.forward(ctx, store, Var{y, nullptr});
 }
 

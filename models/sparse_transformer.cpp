@@ -160,8 +160,7 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::
     cache->layers.push_back({Tensor(*device.pool, {batch, rows, shape.qk_size}, dtype, "decode cache"),
                              Tensor(*device.pool, {batch, rows, shape.v_size}, dtype, "decode cache")});
   }
-  cache->fixed =
-      Tensor(*device.pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
+  cache->fixed = Tensor(*device.pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
   cache->step = Tensor(*device.pool, {step_words}, DType::i32, "decode cache");
   device.upload(cache->fixed, fixed.data());
   return cache;
@@ -199,8 +198,8 @@ Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Tens
   Var x = embedding_.forward(ctx, store_, tokens, {}, position, 1);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
-    const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i],
-                                              keys[cache.layout_of_layer[i]]);
+    const Var a =
+        blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i], keys[cache.layout_of_layer[i]]);
     x = attend_and_mix(ctx, blocks_[i], x, a);
   }
   return output(ctx, x).value.reshaped({cache.batch, config_.vocab});

@@ -55,10 +55,11 @@ std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head
     for (const KeyRun& run : runs) {
       const std::int64_t size = run.size(), step = size > 1 ? run.step : 1;
       if (size == 0) continue;
-      WEFT_CHECK(run.begin >= 0 && run.begin + (size - 1) * step <= i, pattern.name(), ": query ", i,
-                 " sees key ", run.begin + (size - 1) * step, ", which a causal pattern must not");
+      const std::int64_t last = run.begin + (size - 1) * run.step;
+      WEFT_CHECK(run.begin >= 0 && last <= i, pattern.name(), ": query ", i, " sees key ", last,
+                 ", which a causal pattern must not");
       Unread& keys = unread.try_emplace(step, step, reader).first->second;
-      for (std::int64_t j = keys.from(run.begin); j <= i && j < run.end; j = keys.from(j))
+      for (std::int64_t j = keys.from(run.begin); j <= last; j = keys.from(j))
         reader[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(i);
     }
   }

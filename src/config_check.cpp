@@ -119,9 +119,10 @@ class Check {
         pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
       } catch (const Error& e) { refuse({key, "model.heads"}, str("model.attention: ", e.what())); }
       if (use_ == ConfigUse::model && !pattern->causal())
-        refuse({key}, str("model.attention: ", pattern->name(),
-                          " sees later positions, which the model shall predict; set causal: true (inspect draws "
-                          "such patterns, too)"));
+        refuse({key},
+               str("model.attention: ", pattern->name(),
+                   " sees later positions, which the model shall predict; set causal: true (inspect draws "
+                   "such patterns, too)"));
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))

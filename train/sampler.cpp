@@ -172,8 +172,9 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t firs
 
 std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_t last) {
   std::string text =
-      str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2), " s: ",
-          fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1), " tokens/s\n");
+      str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
+          " s: ", fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1),
+          " tokens/s\n");
   if (stats.cache.empty()) return text;
   std::vector<std::vector<std::string>> rows = {
       {"layers", "pattern", "keys read", "of dense", "cache rows", "of dense", "cache", "of dense"}};
@@ -182,11 +183,11 @@ std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_
     const auto heads = static_cast<int>(use.rows.size());
     const KeysRead keys = keys_read(*use.pattern, heads, first, last);
     const auto [least, most] = std::minmax_element(use.rows.begin(), use.rows.end());
-    rows.push_back({numbers_text(use.layers), use.pattern->name(), fixed_text(keys.pattern, 1),
-                    fixed_text(keys.dense, 1),
-                    *least == *most ? grouped_digits(*most)
-                                    : str(grouped_digits(*least), "-", grouped_digits(*most)),
-                    grouped_digits(use.dense_rows), bytes_text(use.bytes), bytes_text(use.dense_bytes)});
+    rows.push_back(
+        {numbers_text(use.layers), use.pattern->name(), fixed_text(keys.pattern, 1),
+         fixed_text(keys.dense, 1),
+         *least == *most ? grouped_digits(*most) : str(grouped_digits(*least), "-", grouped_digits(*most)),
+         grouped_digits(use.dense_rows), bytes_text(use.bytes), bytes_text(use.dense_bytes)});
     dense_bytes += use.dense_bytes;
   }
   text += "keys that a head reads for a token, rows that a head keeps, and memory of a batch:\n";

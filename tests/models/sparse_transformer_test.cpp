@@ -121,8 +121,6 @@ void check_decode(const Config& config, std::int64_t batch, std::int64_t length,
   const std::int64_t vocab = config.model.vocab;
   const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
   const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-  EXPECT_GE(cache->bytes(),
-            static_cast<std::size_t>(config.model.layers * batch * length * config.model.width * 4));
   for (std::int64_t t = 0; t < length; ++t) {
     const Tensor row = small.model->decode(ctx, *cache, tokens, t);
     ASSERT_EQ(row.shape(), (Shape{batch, vocab}));

@@ -11,48 +11,17 @@
 #include <set>
 #include <sstream>
 
-#include "src/config.h"
+#include "tests/src/drawings.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Drawing {
-  PatternSpec spec;
-  int heads = 1, head = 0;
-  std::string picture;
-};
-
-// The pattern as in a config, "heads 2 head 1", an empty line, the picture.
-Drawing read_drawing(const fs::path& path) {
-  std::ifstream in(path);
-  std::string pattern, heads, empty, word;
-  std::getline(in, pattern);
-  std::getline(in, heads);
-  std::getline(in, empty);
-  EXPECT_EQ(empty, "") << path;
-  Drawing d;
-  d.spec = parse_pattern(pattern, path);
-  for (std::istringstream words(heads); words >> word;) {
-    if (word == "heads")
-      words >> d.heads;
-    else if (word == "head")
-      words >> d.head;
-    else
-      ADD_FAILURE() << path << ": unknown word " << word;
-  }
-  std::ostringstream rest;
-  rest << in.rdbuf();
-  d.picture = rest.str();
-  return d;
-}
-
 TEST(Picture, EqualsTheDrawingsMadeByHand) {
   std::set<std::string> drawn;
-  for (const auto& file : fs::directory_iterator(fs::path(WEFT_TEST_SOURCE) / "tests/golden/patterns")) {
-    SCOPED_TRACE(file.path().filename());
-    const Drawing d = read_drawing(file.path());
+  for (const Drawing& d : drawings()) {
+    SCOPED_TRACE(d.file);
     const auto n = static_cast<std::int64_t>(d.picture.find('\n'));
     EXPECT_EQ(connectivity_text(*make_pattern(d.spec, d.heads), d.head, n), d.picture);
     drawn.insert(d.spec.kind);

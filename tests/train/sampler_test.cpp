@@ -131,9 +131,27 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
 
 TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
   // Layer 0 sees the last 8 positions, layer 1 every eighth before and itself.
-  const KeysRead keys = keys_read(*model_, 2, 10, 11);
-  EXPECT_DOUBLE_EQ(keys.pattern, (8 + 2) / 2.0);
-  EXPECT_DOUBLE_EQ(keys.dense, 11);
+  EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[0], 2, 10, 11).pattern, 8);
+  EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[1], 2, 10, 11).pattern, 2);
+  EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[0], 2, 6, 9).pattern, (7 + 8 + 8) / 3.0);
+  EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[0], 2, 6, 9).dense, (7 + 8 + 9) / 3.0);
+}
+
+TEST_F(SamplerTest, StatisticsNameEachPattern) {
+  const SampleStats stats = sample(*device_, *model_, config_.model,
+                                   {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});
+  ASSERT_EQ(stats.cache.size(), 2u);
+  EXPECT_EQ(stats.cache[0].rows, std::vector<std::int64_t>(stats.cache[0].rows.size(), 8));
+  const std::string text = stats_text(stats, 2, 32);
+  EXPECT_CONTAINS(text, "90 tokens in ");
+  // 2 texts, rows of 32 f32 numbers of key and value over the heads
+  EXPECT_CONTAINS(
+      text,
+      "\n  0       local(stride 8)          7.5      17.5           8        32   4.00 KiB  16.00 KiB\n");
+  EXPECT_CONTAINS(
+      text,
+      "\n  1       strided(stride 8)        2.6      17.5          25        32  12.50 KiB  16.00 KiB\n");
+  EXPECT_CONTAINS(text, "with dense attention 32.00 KiB");
 }
 
 }  // namespace

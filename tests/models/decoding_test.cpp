@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Decoding against the forward pass of training, for every causal pattern; what the caches hold.
+#include <gtest/gtest.h>
+
+#include "models/cache_layout.h"
+#include "tests/models/model_testing.h"
+#include "tests/src/drawings.h"
+#include "tests/src/pattern_testing.h"
+#include "tests/temp_dir.h"
+
+namespace weft {
+namespace {
+
+// A model of two layers with this pattern and heads of 8 numbers.
+Config config_for(const PatternSpec& spec, int heads, std::int64_t context) {
+  Config c = small_config(spec);
+  c.model.heads = heads;
+  c.model.width = 8 * heads;
+  c.model.mlp_ratio = 1;
+  c.model.context = context;
+  c.model.position_axes = {(context + 4) / 5, 5};
+  return c;
+}
+
+// Texts of `length` tokens, decoded from the first position on: at each, the logits are those of the forward
+// pass over the whole text.
+void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
+  SCOPED_TRACE(str("batch ", batch, ", length ", length));
+  const Tensor tokens = small.tokens(batch, length, static_cast<unsigned>(length));
+  Ctx ctx = small.engine.ctx();
+  ctx.batch_invariant = true;
+  const std::int64_t vocab = small.config.model.vocab;
+  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
+  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
+  for (std::int64_t t = 0; t < length; ++t) {
+    std::vector<double> expected;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      const auto first = want.begin() + (b * length + t) * vocab;
+      expected.insert(expected.end(), first, first + vocab);
+    }
+    expect_near(small.engine.host(small.model->decode(ctx, *cache, tokens, t)), expected, 1e-5,
+                str("logits at position ", t));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+void check_drawing(const Drawing& d, const std::string& device) {
+  const auto pattern = make_pattern(d.spec, d.heads);
+  if (!pattern->causal()) return;
+  const std::int64_t made_for = pattern->lengths().keys;
+  const std::int64_t context = made_for > 0 ? std::min<std::int64_t>(made_for, 37) : 37;
+  SmallModel small(config_for(d.spec, d.heads, context), DType::f32, device);
+  for (const std::int64_t batch : {1, 7})
+    for (const std::int64_t length : {1, 2, 3, 11, 37})
+      if (length <= context) check_decoding(small, batch, length);
+}
+
+TEST(Decoding, GivesTheLogitsOfTraining) {
+  for (const Drawing& d : drawings()) {
+    SCOPED_TRACE(d.file);
+    check_drawing(d, "cpu");
+  }
+}
+
+TEST(Decoding, GivesTheLogitsOfTrainingForRandomPatterns) {
+  std::mt19937 random(17);
+  for (int repeat = 0; repeat < 40; ++repeat) {
+    const RandomCase c = random_case(random);
+    if (!c.pattern->causal() || c.n > 130) continue;
+    SCOPED_TRACE(c.text());
+    SmallModel small(config_for(c.spec, c.heads, c.n));
+    check_decoding(small, 1 + repeat % 2, c.n);
+  }
+}
+
+// Heads with lists of their own, in rows that lie one after the other.
+TEST(CacheLayout, PacksTheRowsOfHeads) {
+  const std::shared_ptr<const AttentionPattern> pattern = make_pattern({"fixed", 6, 2, 3}, 6);
+  const CacheLayout layout(pattern, 6, 20);
+  std::int64_t sum = 0;
+  for (int head = 0; head < 6; ++head) {
+    EXPECT_EQ(layout.rows(head), cache_rows(*pattern, head, 20).rows) << head;
+    sum += layout.rows(head);
+  }
+  EXPECT_EQ(layout.rows(), sum);
+  std::vector<std::int32_t> fixed, step;
+  layout.append_fixed(fixed);
+  EXPECT_EQ(static_cast<std::int64_t>(fixed.size()), layout.fixed_words());
+  // Each position finds what earlier ones left in the rows of its head.
+  std::vector<std::vector<std::int64_t>> held(6,
+                                              std::vector<std::int64_t>(static_cast<std::size_t>(sum), -1));
+  for (std::int64_t t = 0; t < 20; ++t) {
+    step.clear();
+    layout.append_step(t, step);
+    EXPECT_LE(static_cast<std::int64_t>(step.size()), layout.step_words());
+    const std::int32_t *row = step.data() + layout.groups() + 1, *keys = row + layout.heads();
+    for (int head = 0; head < 6; ++head) {
+      ASSERT_GE(row[head], fixed[6 + head]);
+      ASSERT_LT(row[head], fixed[6 + head] + layout.rows(head));
+      held[head][row[head]] = t;
+      std::vector<std::int32_t> expected;
+      pattern->keys_of(head, t, t + 1, expected);
+      const int group = fixed[head];
+      ASSERT_EQ(step[group + 1] - step[group], static_cast<int>(expected.size()));
+      for (std::size_t k = 0; k < expected.size(); ++k)
+        ASSERT_EQ(held[head][fixed[6 + head] + keys[step[group] + k]], expected[k]) << t << ", head " << head;
+    }
+  }
+}
+
+TEST(DecodeCache, SaysWhatItHolds) {
+  Config config = config_for({"local", 4}, 2, 30);
+  config.model.layers = 3;
+  config.model.attention = {{"local", 4}, {"fixed", 6, 2, 2}};
+  SmallModel small(config);
+  const auto cache = small.model->make_cache(*small.engine.device, 5, 21);
+  const std::vector<CacheUse> use = cache->use();
+  ASSERT_EQ(use.size(), 2u);
+  EXPECT_EQ(use[0].layers, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_EQ(use[0].rows, (std::vector<std::int64_t>{4, 4}));
+  EXPECT_EQ(use[0].dense_rows, 21);
+  EXPECT_EQ(use[0].bytes, 2u * 5 * (4 + 4) * (8 + 8) * 4);
+  EXPECT_EQ(use[0].dense_bytes, 2u * 5 * (21 + 21) * (8 + 8) * 4);
+  EXPECT_EQ(use[1].layers, (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(use[1].rows.size(), 2u);
+  EXPECT_LT(use[1].bytes, use[1].dense_bytes);
+  EXPECT_GE(cache->bytes(), use[0].bytes + use[1].bytes);
+  EXPECT_LT(cache->bytes(), use[0].bytes + use[1].bytes + 1000);  // lists of rows
+}
+
+TEST(SparseTransformer, RefusesPatternsThatSeeTheFuture) {
+  SmallModel small(config_for(parse_pattern("{kind: local, stride: 4, causal: false}", "test"), 2, 12));
+  Ctx ctx = small.engine.ctx();
+  EXPECT_CONTAINS(error_of([&] { small.model->logits(ctx, small.tokens(1, 9)); }), "layer 0: local(stride 4");
+  EXPECT_CONTAINS(error_of([&] { small.model->make_cache(*small.engine.device, 1, 9); }), "causal");
+}
+
+#ifdef WEFT_CUDA
+TEST(CudaDecoding, GivesTheLogitsOfTraining) {
+  for (const Drawing& d : drawings()) {
+    SCOPED_TRACE(d.file);
+    check_drawing(d, "cuda");
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace weft
