@@ -92,11 +92,15 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 namespace attention {
 
 void general_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  f.q.dtype == DType::f16 ? forward_f16(queue, f, pass) : forward_bf16(queue, f, pass);
+  const bool is_f16 = f.q.dtype == DType::f16;
+  if (pass.edge == kTile) return is_f16 ? forward_f16(queue, f, pass) : forward_bf16(queue, f, pass);
+  is_f16 ? small_forward_f16(queue, f, pass) : small_forward_bf16(queue, f, pass);
 }
 
 void general_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  g.q.dtype == DType::f16 ? backward_f16(queue, g, pass) : backward_bf16(queue, g, pass);
+  const bool is_f16 = g.q.dtype == DType::f16;
+  if (pass.edge == kTile) return is_f16 ? backward_f16(queue, g, pass) : backward_bf16(queue, g, pass);
+  is_f16 ? small_backward_f16(queue, g, pass) : small_backward_bf16(queue, g, pass);
 }
 
 }  // namespace attention

@@ -30,9 +30,9 @@ struct RowsMemory {
 };
 
 // lse (in powers of two) and delta of a warp's rows g and g + 8.
-template <int M, int kTiles>
-__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2],
-                                             const Task<kTiles>& task, int first_row) {
+template <int M, class Task>
+__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2], const Task& task,
+                                             int first_row) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll

@@ -29,10 +29,10 @@ std::string reason_against(AttentionForm form, const Case& c) {
     case AttentionForm::simple: return "";
     case AttentionForm::general:
       if (!is_16_bit) return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
-      if (c.edge != kTile) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
-      // A row of sums and a tile of rows must fit the registers and the shared memory of a block.
-      if (c.head_size > 128)
-        return str("with tiles of edge ", c.edge, " it takes heads up to 128, got ", c.head_size);
+      // Rows of sums and tiles of rows must fit the registers and the shared memory of a block.
+      if (c.edge == kTile && c.head_size > 128)
+        return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", c.head_size, "; edge ",
+                   kSmallTile, " takes 256");
       return "";
     case AttentionForm::hopper: return "it is not part of this build";
     case AttentionForm::automatic: break;

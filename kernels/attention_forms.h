@@ -26,11 +26,15 @@ void simple_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&)
 void general_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void general_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
-// What general_forward() and general_backward() are made of, a file for each element type.
+// What general_forward() and general_backward() are made of: tiles of edge 64, and of edge 16.
 void forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void forward_bf16(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void backward_f16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 void backward_bf16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void small_forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void small_forward_bf16(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void small_backward_f16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void small_backward_bf16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 // One form for all element types.
 void decode(CudaQueue&, const AttentionDecode&);

@@ -76,9 +76,9 @@ struct OnlineSoftmax {
 
 // Sums into log-sum-exps, stored, and what rows are to be multiplied with. In a pass that goes on from
 // earlier ones the sum is over the keys of all: lse = log(e^before + e^now). Nothing attended: 0 and -inf.
-template <int M, int kTiles>
+template <int M, class Task>
 __device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const OnlineSoftmax<M>& softmax,
-                                               const Task<kTiles>& task, int first_row, float* lse) {
+                                               const Task& task, int first_row, float* lse) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int m = 0; m < M; ++m)
@@ -100,16 +100,18 @@ __device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const Onl
 
 template <int Dqk, int Dv>
 struct ForwardShape {
-  static constexpr int kTiles = 2, M = 2, kThreads = kTiles * kTile / (16 * M) * 32;
+  static constexpr bool kSmall = Dqk <= 64 && Dv <= 64;
+  static constexpr int kTiles = kSmall ? 1 : 2, M = kTiles, kBlocks = kSmall ? 4 : 2;
+  static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
   static constexpr int N = Dv <= 64 ? kTile : kTile / 2;  // keys at a time: as many as the registers hold
-  static constexpr bool kQueriesInRegisters = Dqk <= 64 && Dv <= 64;
+  static constexpr bool kQueriesInRegisters = kSmall;
   using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
   static constexpr int kQueries = 0, kStream = kTiles * kTile * Dqk * 2, kShared = kStream + Layout::kBytes;
   static_assert(kTiles * kTile * Dv * 2 <= Layout::kBytes, "the output is staged where the stream was");
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, 2)
+__global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<Dqk, Dv>::kBlocks)
     forward_kernel(const __grid_constant__ AttentionForward f, const __grid_constant__ AttentionPass pass) {
   using Shape = ForwardShape<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;

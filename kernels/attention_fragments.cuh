@@ -42,11 +42,11 @@ struct RowFactors {
   }
 };
 
-// Rounds a warp's sums to T and stores them as rows `first_row ..` of the block; `staging` is (rows of the
-// block) x P in shared memory, of which the warp uses its own rows.
-template <class T, int M, int P, int kTiles>
+// Rounds a warp's sums to T and stores them as rows `first_row ..` of the task; `staging` is (rows of the
+// task) x P in shared memory, of which the warp uses its own rows.
+template <class T, int M, int P, class Task>
 __device__ __forceinline__ void store_rows(char* staging, const Sums<M, P>& s, const RowFactors<M>& factors,
-                                           const Task<kTiles>& task, int first_row, const Rows& out) {
+                                           const Task& task, int first_row, const Rows& out) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int m = 0; m < M; ++m)

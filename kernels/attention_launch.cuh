@@ -20,6 +20,14 @@ void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
   return f.template operator()<128, 128>();
 }
 
+// The same for tiles of edge 16, whose kernels take any size that there is.
+template <class F>
+void with_small_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
+  if (qk <= 128 && v <= 128) return with_head_sizes(qk, v, f);
+  if (qk <= 192 && v <= 192) return f.template operator()<192, 192>();
+  return f.template operator()<256, 256>();
+}
+
 // One block for `together` tiles of each (batch, head).
 inline unsigned blocks_for(const HeadsView& x, std::int64_t tiles, std::int64_t together) {
   const std::int64_t blocks = x.batch * x.heads * ((tiles + together - 1) / together);

@@ -28,6 +28,12 @@ __device__ __forceinline__ void copy_4_async(std::uint32_t to, const void* from,
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+__device__ __forceinline__ float2 two_floats(std::uint32_t address) {
+  float2 r;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
+  return r;
+}
+
 // Four 8 x 8 matrices; lanes 8 i .. 8 i + 7 give the addresses of the rows of matrix i. `r[i]` holds row g,
 // columns 2t, 2t+1 of matrix i, or of its transpose.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t row) {

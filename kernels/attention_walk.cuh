@@ -54,10 +54,10 @@ struct Place {
   }
 };
 
-// What all threads of a block share about its work. It lies in shared memory and leaves the registers to the
-// sums. A block owns kTiles tiles that follow each other in the schedule: their walks are equally long and,
-// as the schedule keeps neighbours together, mostly the same.
-template <int kTiles>
+// What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
+// shared memory and leaves the registers to the sums. They own kTiles tiles that follow each other in the
+// schedule: their walks are equally long and, as the schedule keeps neighbours together, mostly the same.
+template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
   int tile[kTiles], end[kTiles];                      // owned tiles (-1: none), ends of their lists
@@ -66,10 +66,10 @@ struct Task {
   const float *lse, *delta;                           // of this (batch, head)
   const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
-  // Position in row `row` (0 .. kTiles * kTile - 1) of the block, -1: empty.
+  // Position in row `row` (0 .. kTiles * kEdge - 1) of the owned tiles, -1: empty.
   __device__ __forceinline__ int position(int row) const {
-    const int own = tile[row / kTile];
-    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kTile + row % kTile];
+    const int own = tile[row / kEdge];
+    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kEdge + row % kEdge];
   }
   __device__ __forceinline__ int own_segment(int row) const {
     const int at = position(row);
@@ -81,37 +81,43 @@ __device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, 
   return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
 }
 
-// Fills the task of the block, which all its threads call; false: there is nothing to do. kSide is
+// Fills a task that starts at a rank of the schedule; no tile at all where there is nothing to do. kSide is
 // Direction::rows or Direction::columns, x and y what is gathered along the walk, `p` the kernel's
 // parameters.
+template <auto kSide, int kTiles, int kEdge, class Parameters>
+__device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const Place& at,
+                                          const Parameters& p, const AttentionPass& pass, const HeadsView& x,
+                                          const HeadsView& y, const TensorView& delta) {
+  const TileMap& map = pass.maps[p.maps.group_of_head[at.h]];
+  const Direction d = kSide(map);
+  task.accumulate = map.accumulate;
+  bool nothing = true;
+  for (int i = 0; i < kTiles; ++i) {
+    const int rank = first_rank + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
+    task.tile[i] = tile;
+    task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
+    if (tile >= 0 && (!task.accumulate || d.start[tile] < task.end[i])) nothing = false;
+  }
+  if (nothing) task.tile[0] = -1;
+  const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
+  task.direction = d;
+  task.x = Rows::of(x, at.b, at.h);
+  task.y = Rows::of(y, at.b, at.h);
+  task.lse = static_cast<const float*>(p.lse.data) + row;
+  task.delta = static_cast<const float*>(delta.data) + row;
+  const std::int32_t *queries = segments_of(p.segments.queries, at.b),
+                     *keys = segments_of(p.segments.keys, at.b);
+  constexpr bool kRows = kSide == Direction::rows;
+  task.own_segments = kRows ? queries : keys;
+  task.other_segments = kRows ? keys : queries;
+}
+
+// The task of a block, which all its threads call; false: there is nothing to do.
 template <auto kSide, int kTiles, class Parameters>
 __device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const Parameters& p,
                                           const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
-  if (threadIdx.x == 0) {
-    const TileMap& map = pass.maps[p.maps.group_of_head[at.h]];
-    const Direction d = kSide(map);
-    task.accumulate = map.accumulate;
-    bool nothing = true;
-    for (int i = 0; i < kTiles; ++i) {
-      const int rank = at.rank * kTiles + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
-      task.tile[i] = tile;
-      task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
-      if (tile >= 0 && (!task.accumulate || d.start[tile] < task.end[i])) nothing = false;
-    }
-    if (nothing) task.tile[0] = -1;
-    const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
-    task.direction = d;
-    task.x = Rows::of(x, at.b, at.h);
-    task.y = Rows::of(y, at.b, at.h);
-    task.lse = static_cast<const float*>(p.lse.data) + row;
-    task.delta = static_cast<const float*>(delta.data) + row;
-    const std::int32_t *queries = segments_of(p.segments.queries, at.b),
-                       *keys = segments_of(p.segments.keys, at.b);
-    constexpr bool kRows = kSide == Direction::rows;
-    task.own_segments = kRows ? queries : keys;
-    task.other_segments = kRows ? keys : queries;
-  }
+  if (threadIdx.x == 0) fill_task<kSide>(task, at.rank * kTiles, at, p, pass, x, y, delta);
   __syncthreads();
   return task.tile[0] >= 0;
 }
@@ -261,11 +267,6 @@ class Stream {
  private:
   __device__ std::uint32_t at(int stage, int offset) const {
     return shared_ + stage * Layout::kStage + offset;
-  }
-  __device__ static float2 two_floats(std::uint32_t address) {
-    float2 r;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
-    return r;
   }
   __device__ int slot(int stage, int row) const {
     int r;

@@ -26,6 +26,8 @@ TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
             AttentionForm::general);
   EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kTile, 8, 136, false, 80),
             AttentionForm::simple);
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kSmallTile, 8, 256, true, 89),
+            AttentionForm::general);
 }
 
 TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
