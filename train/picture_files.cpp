@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "src/files.h"
+#include "src/npy.h"
 #include "train/picture.h"
 
 namespace weft {
@@ -33,12 +34,8 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
   if (n < 1 || n > kMaxMaskLength)
     fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
              kMaxMaskLength, ", got ", n, "; choose a shorter --length"));
-  std::string header = str("{'descr': '|b1', 'fortran_order': False, 'shape': (", n, ", ", n, "), }");
-  constexpr std::size_t kPreamble = 10;  // magic, version, length of the header
-  header.append(63 - (kPreamble + header.size()) % 64, ' ').push_back('\n');
   write_whole_file(path, [&](std::ostream& out) {
-    const char length[2] = {static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-    out.write("\x93NUMPY\x01\x00", 8).write(length, 2) << header;
+    out << npy_header("|b1", {n, n});
     std::vector<std::int32_t> keys;
     std::string row;
     for (std::int64_t i = 0; i < n && out; ++i) {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Arrays of whole numbers in numpy's .npy format (versions 1.0, 2.0 and 3.0), read strictly: whatever the
+// bytes are, the answer is an array that lies within them or an Error that says what is wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+struct NpyArray {
+  char kind = 'b';  // numpy's: 'b' bool, 'i' signed, 'u' unsigned
+  int item = 1;     // bytes of an element: 1, 2, 4 or 8 (unsigned: up to 4)
+  std::vector<std::int64_t> shape;
+  std::string_view data;  // row-major, little-endian, in the bytes that were parsed
+  std::int64_t size() const { return static_cast<std::int64_t>(data.size()) / item; }
+  std::int64_t value(std::int64_t index) const;
+};
+
+bool is_npy(std::string_view bytes);  // by the first six
+// `where` is what errors name as the file.
+NpyArray parse_npy(std::string_view bytes, const std::string& where);
+
+// Everything before the data of a file of version 1.0: `type` is numpy's ("|b1"), the data is row-major.
+std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape);
+
+}  // namespace weft
