@@ -17,16 +17,8 @@ TEST(Pattern, RunsNameTheAttendedKeys) {
   for (int repeat = 0; repeat < 400; ++repeat) {
     const RandomCase c = random_case(random);
     SCOPED_TRACE(c.text());
-    for (std::int64_t i = 0; i < c.n; ++i) {
-      std::vector<std::int32_t> expected, keys = {-7};
-      for (std::int64_t j = 0; j < c.n; ++j)
-        if (c.pattern->attends(c.head, i, j)) expected.push_back(static_cast<std::int32_t>(j));
-      c.pattern->keys_of(c.head, i, c.n, keys);
-      ASSERT_EQ(keys.front(), -7) << "keys_of appends";
-      keys.erase(keys.begin());
-      ASSERT_EQ(keys, expected) << "query " << i;
-      ASSERT_TRUE(keys.empty() || keys.back() <= i) << "causal, query " << i;
-    }
+    expect_exact_runs(*c.pattern, c.head, c.n);
+    if (testing::Test::HasFailure()) return;
   }
 }
 

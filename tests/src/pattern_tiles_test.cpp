@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <random>
-#include <set>
 
 #include "src/attention_maps.h"
 #include "tests/src/pattern_testing.h"
 
 namespace weft {
 namespace {
-
-using Pairs = std::set<std::pair<std::int64_t, std::int64_t>>;  // (query, key)
 
 // Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys are never
 // seen. Queries lie backwards with a gap after each; keys lie in steps of three.
@@ -43,86 +39,6 @@ class Alternate : public AttentionPattern {
     runs.push_back({i % 2, i + 1, 2});
   }
 };
-
-Pairs defined_pairs(const AttentionPattern& pattern, int head, std::int64_t n) {
-  Pairs pairs;
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      if (pattern.attends(head, i, j)) pairs.insert({i, j});
-  return pairs;
-}
-
-// The pairs of one direction: `order` and `other` are the slots of the walked and of the listed tiles.
-Pairs walk(const std::vector<std::int32_t>& start, const std::vector<std::int32_t>& tile,
-           const std::vector<std::int32_t>& mask, const std::vector<std::uint64_t>& masks,
-           const std::vector<std::int32_t>& order, const std::vector<std::int32_t>& other) {
-  Pairs pairs;
-  for (std::size_t t = 0; t + 1 < start.size(); ++t)
-    for (std::int32_t entry = start[t]; entry < start[t + 1]; ++entry) {
-      EXPECT_TRUE(entry == start[t] || tile[entry - 1] < tile[entry]) << "tiles of a row ascend";
-      for (int r = 0; r < kTile; ++r)
-        for (int k = 0; k < kTile; ++k) {
-          if (mask[entry] >= 0 && !(masks.at(mask[entry] * kTile + r) >> k & 1)) continue;
-          const bool is_new = pairs.insert({order[t * kTile + r], other[tile[entry] * kTile + k]}).second;
-          EXPECT_TRUE(is_new) << "one pair twice";
-        }
-    }
-  return pairs;
-}
-
-Pairs swapped(const Pairs& pairs) {
-  Pairs out;
-  for (const auto& [a, b] : pairs) out.insert({b, a});
-  return out;
-}
-
-void expect_each_position_once(const std::vector<std::int32_t>& order, std::int64_t n) {
-  ASSERT_EQ(order.size() % kTile, 0u);
-  std::vector<int> count(n, 0);
-  for (const std::int32_t position : order) {
-    ASSERT_LT(position, n);
-    if (position >= 0) ++count[position];
-  }
-  EXPECT_EQ(count, std::vector<int>(n, 1));
-}
-
-void expect_most_work_first(const std::vector<std::int32_t>& schedule,
-                            const std::vector<std::int32_t>& start) {
-  ASSERT_EQ(schedule.size(), start.size() - 1);
-  std::vector<std::int32_t> sorted = schedule, all(schedule.size());
-  std::sort(sorted.begin(), sorted.end());
-  std::iota(all.begin(), all.end(), 0);
-  EXPECT_EQ(sorted, all) << "a permutation";
-  const auto work = [&](std::int32_t t) { return start[t + 1] - start[t]; };
-  for (std::size_t k = 1; k < schedule.size(); ++k) {
-    const std::int32_t a = schedule[k - 1], b = schedule[k];
-    EXPECT_TRUE(work(a) > work(b) || (work(a) == work(b) && a < b)) << a << " before " << b;
-  }
-}
-
-void expect_exact(const AttentionPattern& pattern, int head, std::int64_t n) {
-  const TileTables t = build_tile_tables(pattern, head, n);
-  const Pairs pairs = defined_pairs(pattern, head, n);
-  EXPECT_EQ(walk(t.row_start, t.row_tile, t.row_mask, t.masks, t.query_order, t.key_order), pairs);
-  EXPECT_EQ(
-      swapped(walk(t.col_start, t.col_tile, t.col_mask, t.masks_transposed, t.key_order, t.query_order)),
-      pairs);
-  EXPECT_EQ(t.pairs.needed, static_cast<std::int64_t>(pairs.size()));
-  EXPECT_EQ(t.pairs.executed, static_cast<std::int64_t>(t.row_tile.size()) * kTile * kTile);
-  ASSERT_EQ(t.row_start.size(), static_cast<std::size_t>(t.query_tiles()) + 1);
-  ASSERT_EQ(t.col_start.size(), static_cast<std::size_t>(t.key_tiles()) + 1);
-  expect_each_position_once(t.query_order, n);
-  expect_each_position_once(t.key_order, n);
-  expect_most_work_first(t.row_schedule, t.row_start);
-  expect_most_work_first(t.col_schedule, t.col_start);
-  std::set<std::vector<std::uint64_t>> distinct;
-  for (std::size_t m = 0; m < t.masks.size(); m += kTile)
-    distinct.insert(std::vector<std::uint64_t>(t.masks.begin() + m, t.masks.begin() + m + kTile));
-  EXPECT_EQ(distinct.size() * kTile, t.masks.size()) << "masks are stored once";
-  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(kTile, ~std::uint64_t{0})))
-      << "a full tile has mask -1";
-  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(kTile, 0))) << "an empty tile is not visited";
-}
 
 TEST(PatternTiles, HoldTheAttendedPairs) {
   std::mt19937 random(3);
