@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Plans on the CPU.
+#include <dlfcn.h>
+
+#include <vector>
+
+#include "src/capi/backend.h"
+
+namespace weft::capi {
+namespace {
+
+// Whether the CUDA driver knows `pointer` as memory that only a GPU reads. The driver is asked only where the
+// process has loaded it already, by the call that needs no context: a CPU plan never wakes a GPU.
+bool is_device_memory(const void* pointer) {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (!driver) return false;
+  // CUresult cuPointerGetAttribute(void* data, CUpointer_attribute, CUdeviceptr)
+  using GetAttribute = int (*)(void*, int, unsigned long long);
+  constexpr int kMemoryType = 2, kIsManaged = 8;
+  constexpr unsigned kDevice = 2;
+  const auto get = reinterpret_cast<GetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
+  const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(pointer));
+  unsigned type = 0, managed = 0;
+  const bool device = get && get(&type, kMemoryType, address) == 0 && type == kDevice &&
+                      !(get(&managed, kIsManaged, address) == 0 && managed != 0);
+  dlclose(driver);
+  return device;
+}
+
+class CpuBackend : public Backend {
+ public:
+  bool is_cuda() const override { return false; }
+  AttentionMaps place(const PackedMaps& maps) override {
+    constexpr std::size_t kAlignment = 16;
+    memory_.resize(maps.bytes() + kAlignment);
+    void* start = memory_.data();
+    std::size_t space = memory_.size();
+    start = std::align(kAlignment, maps.bytes(), start, space);
+    return maps.write(start, start);
+  }
+  void check_memory(const char* name, const void* pointer) const override {
+    require(!is_device_memory(pointer), name, " is GPU memory, and the plan is one for the CPU");
+  }
+  const char* form_name(const FormQuery& query, int /*edge*/) const override {
+    if (query.form != AttentionForm::automatic)
+      unsupported("form: on the CPU there is one form, WEFT_AUTOMATIC");
+    return "cpu";
+  }
+  void run(const AttentionForward& f, void*) const override {
+    CpuQueue queue;
+    weft::run(queue, f);
+  }
+  void run(const AttentionBackward& g, void*) const override {
+    CpuQueue queue;
+    weft::run(queue, g);
+  }
+
+ private:
+  std::vector<char> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+
+}  // namespace weft::capi

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// The functions of weft_attention.h: each is a guarded call of the C++ behind it.
+#include "src/capi/weft_attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/capi/handles.h"
+
+namespace {
+
+using weft::capi::guarded;
+using weft::capi::require;
+
+thread_local char last_error[2048] = "";
+
+constexpr const char* kPlanIsNull = "plan is NULL";
+
+}  // namespace
+
+weft_status weft::capi::failed(weft_status status, const char* text) noexcept {
+  const std::size_t length = std::min(std::strlen(text), sizeof(last_error) - 1);
+  std::memcpy(last_error, text, length);
+  last_error[length] = 0;
+  return status;
+}
+
+int weft_attention_version(void) { return WEFT_ATTENTION_VERSION; }
+
+const char* weft_status_name(weft_status status) {
+  switch (status) {
+    case WEFT_OK: return "WEFT_OK";
+    case WEFT_INVALID_ARGUMENT: return "WEFT_INVALID_ARGUMENT";
+    case WEFT_UNSUPPORTED: return "WEFT_UNSUPPORTED";
+    case WEFT_OUT_OF_MEMORY: return "WEFT_OUT_OF_MEMORY";
+    case WEFT_CUDA_ERROR: return "WEFT_CUDA_ERROR";
+    case WEFT_INTERNAL_ERROR: return "WEFT_INTERNAL_ERROR";
+  }
+  return "unknown status";
+}
+
+const char* weft_last_error(void) { return last_error; }
+
+weft_status weft_pattern_spec_init(weft_pattern_spec* spec, size_t size) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(spec != nullptr, "spec is NULL");
+    require(size == sizeof(*spec), "size must be sizeof(weft_pattern_spec) = ", sizeof(*spec), ", got ",
+            size);
+    const weft::PatternSpec defaults;
+    *spec = {};
+    spec->size = size;
+    spec->stride = defaults.stride;
+    spec->c = defaults.c;
+    spec->num_verts = defaults.num_verts;
+    spec->vertsize = defaults.vertsize;
+    spec->causal = defaults.causal;
+    spec->step = defaults.step;
+  });
+}
+
+weft_status weft_pattern_create(const weft_pattern_spec* spec, int32_t heads, weft_pattern** pattern) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(pattern != nullptr, "pattern is NULL");
+    *pattern = nullptr;
+    *pattern = weft::capi::make_named(spec, heads).release();
+  });
+}
+
+weft_status weft_pattern_create_layout(const weft_layout* layout, int32_t heads, weft_pattern** pattern) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(pattern != nullptr, "pattern is NULL");
+    *pattern = nullptr;
+    *pattern = weft::capi::make_layout(layout, heads).release();
+  });
+}
+
+void weft_pattern_destroy(weft_pattern* pattern) { delete pattern; }
+
+const char* weft_pattern_name(const weft_pattern* pattern) { return pattern ? pattern->name.c_str() : ""; }
+
+weft_status weft_pattern_mask(const weft_pattern* pattern, int32_t head, int64_t n_q, int64_t n_k,
+                              uint8_t* mask) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(pattern != nullptr, "pattern is NULL");
+    weft::capi::write_mask(*pattern, head, n_q, n_k, mask);
+  });
+}
+
+weft_status weft_attention_plan_create(const weft_pattern* pattern, int64_t n_q, int64_t n_k, int64_t d_qk,
+                                       int64_t d_v, int32_t device, weft_attention_plan** plan) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    *plan = nullptr;
+    *plan = weft::capi::make_plan(pattern, {n_q, n_k}, d_qk, d_v, device).release();
+  });
+}
+
+void weft_attention_plan_destroy(weft_attention_plan* plan) { delete plan; }
+
+weft_status weft_attention_plan_info(const weft_attention_plan* plan, weft_plan_info* info) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    weft::capi::checked_struct("info", info);
+    info->bytes = plan->bytes;
+    info->needed_pairs = plan->pairs.needed;
+    info->executed_pairs = plan->pairs.executed;
+    info->passes = plan->maps.passes;
+    info->heads = plan->heads;
+  });
+}
+
+weft_status weft_attention_plan_form(const weft_attention_plan* plan, int32_t dtype, int32_t form,
+                                     int32_t has_segments, const char** name) {
+  return guarded(WEFT_UNSUPPORTED, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    require(name != nullptr, "name is NULL");
+    *name = weft::capi::form_names(
+        *plan, {weft::capi::checked_dtype(*plan, dtype), weft::capi::checked_form(form), plan->d_qk,
+                plan->d_v, has_segments != 0});
+  });
+}
+
+weft_status weft_attention_workspace_size(const weft_attention_plan* plan, int64_t batch, int32_t dtype,
+                                          size_t* bytes) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    require(bytes != nullptr, "bytes is NULL");
+    *bytes = weft::capi::workspace_bytes(*plan, batch, weft::capi::checked_dtype(*plan, dtype));
+  });
+}
+
+weft_status weft_attention_forward(const weft_attention_plan* plan, const weft_forward_args* args) {
+  return guarded(WEFT_UNSUPPORTED, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    const weft_forward_args& checked = weft::capi::checked_struct("args", args);
+    const weft::AttentionForward forward = weft::capi::checked_forward(*plan, checked);
+    if (forward.q.batch > 0) plan->backend->run(forward, checked.stream);
+  });
+}
+
+weft_status weft_attention_backward(const weft_attention_plan* plan, const weft_backward_args* args) {
+  return guarded(WEFT_UNSUPPORTED, [&] {
+    require(plan != nullptr, kPlanIsNull);
+    const weft_backward_args& checked = weft::capi::checked_struct("args", args);
+    const weft::AttentionBackward backward = weft::capi::checked_backward(*plan, checked);
+    if (backward.q.batch > 0) plan->backend->run(backward, checked.stream);
+  });
+}
