@@ -8,73 +8,74 @@
 namespace weft::attention {
 namespace {
 
-constexpr int kWarps = 16, kLanes = 8, kGroups = kWarps * kWarp / kLanes, kMaxSize = 128;
+constexpr int kWarps = 16, kLanes = 8, kGroups = kWarps * kWarp / kLanes;
 
-// The 16 elements of a row that a lane has: 8 from 8 * lane and 8 from 64 + 8 * lane; zeros beyond the true
+// What a lane has of a row: 8 elements from 64 * part + 8 * lane in each of its parts; zeros beyond the true
 // size.
-template <class T>
-__device__ void load_part(float (&x)[2][8], const HeadsView& view, std::int64_t b, std::int64_t t,
-                          std::int64_t h) {
+template <class T, int kParts>
+__device__ void load_parts(float (&x)[kParts][8], const HeadsView& view, std::int64_t b, std::int64_t t,
+                           std::int64_t h) {
   const T* row =
       static_cast<const T*>(view.data) + b * view.batch_stride + t * view.time_stride + h * view.head_stride;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int first = half * 64 + threadIdx.x % kLanes * 8;
-    load(x[half], row + first, view.size - first, true);
+  for (int part = 0; part < kParts; ++part) {
+    const int first = part * 64 + threadIdx.x % kLanes * 8;
+    load(x[part], row + first, view.size - first, true);
   }
 }
 
 // A softmax over some of the keys: sums relative to e^top.
+template <int kParts>
 struct Partial {
-  float top = -INFINITY, sum = 0, y[2][8] = {};
+  float top = -INFINITY, sum = 0, y[kParts][8] = {};
 
   __device__ void rescale(float to) {
     const float shrink = top == to ? 1.0f : expf(top - to);
     top = to;
     sum *= shrink;
-    for (auto& half : y)
-      for (float& value : half) value *= shrink;
+    for (auto& part : y)
+      for (float& value : part) value *= shrink;
   }
-  __device__ void add(float score, const float (&v)[2][8]) {
+  __device__ void add(float score, const float (&v)[kParts][8]) {
     if (score > top) rescale(score);
     const float p = expf(score - top);
     sum += p;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int part = 0; part < kParts; ++part)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) y[half][i] = fmaf(p, v[half][i], y[half][i]);
+      for (int i = 0; i < 8; ++i) y[part][i] = fmaf(p, v[part][i], y[part][i]);
   }
   // Adds the partial of the lane whose number differs by `lanes`; both lanes get the same bits.
   __device__ void merge_with_lane(int lanes) {
     rescale(fmaxf(top, __shfl_xor_sync(kFullWarp, top, lanes)));
     sum += __shfl_xor_sync(kFullWarp, sum, lanes);
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int part = 0; part < kParts; ++part)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) y[half][i] += __shfl_xor_sync(kFullWarp, y[half][i], lanes);
+      for (int i = 0; i < 8; ++i) y[part][i] += __shfl_xor_sync(kFullWarp, y[part][i], lanes);
   }
 };
 
-template <class T>
+template <class T, int kParts>
 __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
   const std::int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
   const int list = d.group_of_head[h], end = d.key_start[list + 1];
   const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = threadIdx.x / kLanes;
   const float scale = static_cast<float>(d.scale);
-  float q[2][8];
-  load_part<T>(q, d.q, b, 0, h);
-  Partial partial;
+  float q[kParts][8];
+  load_parts<T>(q, d.q, b, 0, h);
+  Partial<kParts> partial;
   // `first` is the same for a warp, whose lanes exchange sums.
   for (int first = d.key_start[list] + warp * (kWarp / kLanes); first < end; first += kGroups) {
     const int at = first + group % (kWarp / kLanes), key = at < end ? d.keys[at] : d.keys[first];
-    float k[2][8], v[2][8], score = 0;
-    load_part<T>(k, d.k, b, first_row + key, h);
-    load_part<T>(v, d.v, b, first_row + key, h);
+    float k[kParts][8], v[kParts][8], score = 0;
+    load_parts<T>(k, d.k, b, first_row + key, h);
+    load_parts<T>(v, d.v, b, first_row + key, h);
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int part = 0; part < kParts; ++part)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) score = fmaf(q[half][i], k[half][i], score);
+      for (int i = 0; i < 8; ++i) score = fmaf(q[part][i], k[part][i], score);
 #pragma unroll
     for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) score += __shfl_xor_sync(kFullWarp, score, lanes);
     if (at < end) partial.add(score * scale, v);
@@ -82,12 +83,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   partial.merge_with_lane(8);
   partial.merge_with_lane(16);
 
-  __shared__ float top[kWarps], sum[kWarps], y[kWarps][kMaxSize];
+  __shared__ float top[kWarps], sum[kWarps], y[kWarps][kParts * 64];
   if (lane < kLanes) {
     top[warp] = partial.top;
     sum[warp] = partial.sum;
-    for (int half = 0; half < 2; ++half)
-      for (int i = 0; i < 8; ++i) y[warp][half * 64 + lane * 8 + i] = partial.y[half][i];
+    for (int part = 0; part < kParts; ++part)
+      for (int i = 0; i < 8; ++i) y[warp][part * 64 + lane * 8 + i] = partial.y[part][i];
   }
   __syncthreads();
   const int column = threadIdx.x;
@@ -109,8 +110,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
 void decode(CudaQueue& queue, const AttentionDecode& d) {
   const unsigned blocks = weft::blocks_for(d.q.batch * d.q.heads, 1);
   if (blocks == 0) return;
-  dispatch_cuda(d.q.dtype,
-                [&]<class T>() { decode_kernel<T><<<blocks, kWarps * kWarp, 0, queue.stream>>>(d); });
+  dispatch_cuda(d.q.dtype, [&]<class T>() {
+    const auto kernel =
+        d.q.size <= 128 && d.v.size <= 128 ? decode_kernel<T, 2> : decode_kernel<T, 4>;  // up to 256
+    kernel<<<blocks, kWarps * kWarp, 0, queue.stream>>>(d);
+  });
 }
 
 }  // namespace weft::attention
