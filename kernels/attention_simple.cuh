@@ -27,6 +27,7 @@ struct Simple {
   static constexpr int kWeightPitch = kRows + 4;
   static constexpr int kRowsOfThread = kRows * kColumnThreads / kSimpleThreads;
   static constexpr int kColumnsOfThread = kRows / kColumnThreads;
+  static constexpr int kBlocks = P > 64 ? 2 : kRows == 32 ? 3 : 4;  // at a time: bounds the registers
   static constexpr int kMatrix = kRows * kPitch, kWeights = kRows * kWeightPitch;  // floats
 
   using Scores = float[kRowsOfThread][kColumnsOfThread];

@@ -6,7 +6,7 @@ namespace weft::attention {
 namespace {
 
 template <class S>
-__global__ void __launch_bounds__(kSimpleThreads, 2)
+__global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     rows_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *dy = q + S::kMatrix, *k = dy + S::kMatrix, *v = k + S::kMatrix,
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kSimpleThreads, 2)
 }
 
 template <class S>
-__global__ void __launch_bounds__(kSimpleThreads, 2)
+__global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     columns_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *k = memory, *v = k + S::kMatrix, *q = v + S::kMatrix, *dy = q + S::kMatrix,

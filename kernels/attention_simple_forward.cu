@@ -74,7 +74,7 @@ struct OnlineSoftmax {
 };
 
 template <class S>
-__global__ void __launch_bounds__(kSimpleThreads, 2)
+__global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     forward_kernel(const __grid_constant__ AttentionForward f, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + S::kMatrix, *v = k + S::kMatrix, *weights = v + S::kMatrix;
