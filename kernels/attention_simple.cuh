@@ -209,31 +209,39 @@ struct Strip {
       for (int other = 0; other < S::kStrips; ++other) {
         const std::int32_t* other_order =
             d.other_order + static_cast<std::int64_t>(d.tile[e]) * S::kEdge + other * S::kRows;
-        std::uint32_t words[S::kRowsOfThread], any = 0;
-#pragma unroll
-        for (int i = 0; i < S::kRowsOfThread; ++i) {
-          words[i] = word(d.mask[e], i, other);
-#pragma unroll
-          for (int j = 0; j < S::kColumnsOfThread; ++j) {
-            const int column = column_thread() + j * kColumnThreads;
-            if (own_segments.data) {
-              const int number = segment(other_segments, at, other_order[column]);
-              if (number < 0 || number != own[i]) words[i] &= ~(1u << column);
-            }
-            any |= words[i] >> column & 1;
-          }
+        std::uint32_t words[S::kRowsOfThread];
+        if (d.mask[e] < 0 && !own_segments.data) {
+          for (std::uint32_t& word : words) word = ~0u;
+          __syncthreads();
+        } else if (!__syncthreads_or(find_words(words, e, other, own, at, other_segments, other_order))) {
+          continue;
         }
-        if (!__syncthreads_or(static_cast<int>(any))) continue;
         f(other_order, [&](int i, int j) { return words[i] >> (column_thread() + j * kColumnThreads) & 1; });
       }
   }
 
  private:
-  __device__ std::uint32_t word(int mask, int i, int other) const {
-    if (mask < 0) return ~0u;
-    const std::int64_t row =
-        static_cast<std::int64_t>(mask) * S::kEdge + strip * S::kRows + S::first_row() + i;
-    return static_cast<std::uint32_t>(d.masks[row] >> (other * S::kRows));
+  // Word i: which columns of a strip row first_row() + i sees; whether this thread has a pair in it.
+  __device__ bool find_words(std::uint32_t (&words)[S::kRowsOfThread], int e, int other,
+                             const int (&own)[S::kRowsOfThread], const Place& at,
+                             const TensorView& other_segments, const std::int32_t* other_order) const {
+    const std::int64_t first =
+        static_cast<std::int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
+    std::uint32_t any = 0;
+#pragma unroll
+    for (int i = 0; i < S::kRowsOfThread; ++i)
+      words[i] = d.mask[e] < 0 ? ~0u : static_cast<std::uint32_t>(d.masks[first + i] >> (other * S::kRows));
+#pragma unroll
+    for (int j = 0; j < S::kColumnsOfThread; ++j) {
+      const int column = column_thread() + j * kColumnThreads;
+      const int number = segment(other_segments, at, other_order[column]);
+#pragma unroll
+      for (int i = 0; i < S::kRowsOfThread; ++i) {
+        if (number < 0 || number != own[i]) words[i] &= ~(1u << column);
+        any |= words[i] >> column & 1;
+      }
+    }
+    return any != 0;
   }
 };
 
