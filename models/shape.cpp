@@ -34,4 +34,15 @@ std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelC
   return of_layer;
 }
 
+std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer) {
+  std::vector<LayerGroup> groups;
+  for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
+    std::size_t g = 0;
+    while (g < groups.size() && groups[g].pattern->name() != of_layer[layer]->name()) ++g;
+    if (g == groups.size()) groups.push_back({of_layer[layer], {}});
+    groups[g].members.push_back(static_cast<std::int64_t>(layer));
+  }
+  return groups;
+}
+
 }  // namespace weft

@@ -147,18 +147,20 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::
   const DType dtype = store_.compute_dtype();
   std::int64_t step_words = 0;
   std::vector<std::int32_t> fixed;
-  for (const auto& pattern : patterns_) {
-    std::size_t known = 0;
-    while (known < cache->layouts.size() && cache->layouts[known].pattern() != pattern) ++known;
-    if (known == cache->layouts.size()) {
-      cache->layouts.emplace_back(pattern, static_cast<int>(shape.heads), length);
-      cache->layouts[known].append_fixed(fixed);
-      step_words += cache->layouts[known].step_words();
+  cache->layers.resize(patterns_.size());
+  cache->layout_of_layer.resize(patterns_.size());
+  for (const LayerGroup& group : layer_groups(patterns_)) {
+    const CacheLayout& layout =
+        cache->layouts.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
+    layout.append_fixed(fixed);
+    step_words += layout.step_words();
+    for (const std::int64_t member : group.members) {
+      const auto layer = static_cast<std::size_t>(member);
+      cache->layout_of_layer[layer] = cache->layouts.size() - 1;
+      cache->layers[layer] = {
+          Tensor(*device.pool, {batch, layout.rows(), shape.qk_size}, dtype, "decode cache"),
+          Tensor(*device.pool, {batch, layout.rows(), shape.v_size}, dtype, "decode cache")};
     }
-    cache->layout_of_layer.push_back(known);
-    const std::int64_t rows = cache->layouts[known].rows();
-    cache->layers.push_back({Tensor(*device.pool, {batch, rows, shape.qk_size}, dtype, "decode cache"),
-                             Tensor(*device.pool, {batch, rows, shape.v_size}, dtype, "decode cache")});
   }
   cache->fixed = Tensor(*device.pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
   cache->step = Tensor(*device.pool, {step_words}, DType::i32, "decode cache");

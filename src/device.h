@@ -28,7 +28,8 @@ class Device {
   // Matrix rate that a large product of this type reaches here, in FLOP/s: measured once, on first use.
   double matrix_rate(DType compute);
 
-  std::string name;  // "cpu", "cuda:0"
+  std::string name;            // "cpu", "cuda:0"
+  int compute_capability = 0;  // of a GPU: 80, 90 ...
   Queue queue;
   std::shared_ptr<MemoryPool> pool;
 

@@ -5,31 +5,88 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/attention_forms.h"
 #include "src/cache_rows.h"
 
 namespace weft {
 
-AttentionCounts count_attention(const AttentionPattern& pattern, int heads, std::int64_t n,
-                                std::int64_t head_size) {
-  AttentionCounts counts;
+namespace {
+
+std::size_t bytes_of(const TileTables& t) {
+  std::size_t numbers = 0;
+  for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
+                           &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
+    numbers += list->size();
+  return numbers * sizeof(std::int32_t) +
+         (t.masks.size() + t.masks_transposed.size()) * sizeof(std::uint64_t);
+}
+
+std::string parts_text(const AttentionPattern& pattern, int head) {
+  std::vector<PatternPart> parts;
+  pattern.parts(head, parts);
+  std::string text;
+  for (const PatternPart& part : parts) text += str(text.empty() ? "" : " + ", part.pattern->name());
+  return text;
+}
+
+std::string form_on(const AttentionTarget& target, int edge) {
+  if (target.compute_capability == 0) return "cpu";
+  return name_of(attention::choose_form(AttentionForm::automatic, target.dtype, edge, target.qk_size,
+                                        target.v_size, false, target.compute_capability));
+}
+
+// Distinct ones, in order.
+template <class T>
+std::string sum_text(const std::vector<T>& parts) {
+  std::string text;
+  for (auto it = parts.begin(); it != parts.end(); ++it)
+    if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);
+  return text;
+}
+
+void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionCounts& counts) {
   counts.keys_min = std::numeric_limits<std::int64_t>::max();
-  const PackedMaps maps(pattern, heads, n, head_size);
-  for (int head = 0; head < heads; ++head) counts.pairs += maps.pairs(head);
   std::vector<KeyRun> runs;
-  for (int group = 0; group < maps.groups(); ++group) {
-    const auto& groups = maps.group_of_head();
-    const auto head = static_cast<int>(std::find(groups.begin(), groups.end(), group) - groups.begin());
-    for (std::int64_t i = 0; i < n; ++i) {
-      runs.clear();
-      pattern.key_runs(head, i, runs);
-      const std::int64_t keys = keys_in(runs, n);
-      counts.keys_min = std::min(counts.keys_min, keys);
-      counts.keys_max = std::max(counts.keys_max, keys);
-    }
-    if (pattern.causal()) counts.cache_rows = std::max(counts.cache_rows, cache_rows(pattern, head, n).rows);
+  for (std::int64_t i = 0; i < n.queries; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    const std::int64_t keys = keys_in(runs, n.keys);
+    counts.keys_min = std::min(counts.keys_min, keys);
+    counts.keys_max = std::max(counts.keys_max, keys);
   }
-  counts.keys_mean = static_cast<double>(counts.pairs.needed) / static_cast<double>(n * heads);
-  return counts;
+  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
+                     static_cast<double>(n.queries * static_cast<std::int64_t>(counts.heads.size()));
+}
+
+}  // namespace
+
+std::string AttentionCounts::edges_text() const { return sum_text(edges); }
+std::string AttentionCounts::form_text() const { return sum_text(form); }
+
+std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, int heads, Lengths n,
+                                             const AttentionTarget& target) {
+  const PackedMaps maps(pattern, heads, n, std::max(target.qk_size, target.v_size));
+  std::vector<AttentionCounts> groups(static_cast<std::size_t>(maps.groups()));
+  for (int head = 0; head < heads; ++head) {
+    AttentionCounts& counts = groups[static_cast<std::size_t>(pattern.group(head))];
+    counts.heads.push_back(head);
+    counts.pairs += maps.pairs(head);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    AttentionCounts& counts = groups[g];
+    const auto head = static_cast<int>(counts.heads.at(0));
+    counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
+    count_keys(pattern, head, n, counts);
+    if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
+    for (int pass = 0; pass < maps.passes(); ++pass) {
+      const TileTables* tables = maps.tables(pass, static_cast<int>(g));
+      if (!tables) continue;
+      counts.edges.push_back(tables->edge);
+      counts.form.push_back(form_on(target, tables->edge));
+      counts.table_bytes += bytes_of(*tables);
+    }
+  }
+  return groups;
 }
 
 std::string numbers_text(const std::vector<std::int64_t>& numbers) {

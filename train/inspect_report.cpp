@@ -3,10 +3,7 @@
 #include "train/inspect_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
-#include <iomanip>
-#include <map>
 #include <numeric>
 #include <ostream>
 
@@ -15,16 +12,12 @@
 #include "src/config.h"
 #include "src/memory.h"
 #include "train/inspect_counts.h"
-#include "train/picture.h"
+#include "train/inspect_pattern.h"
+#include "train/loaded_model.h"
+#include "train/progress.h"
 
 namespace weft {
 namespace {
-
-std::string decimals(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return out.str();
-}
 
 // Parameters whose names differ in one number only, and that have one shape.
 struct ParameterGroup {
@@ -90,99 +83,60 @@ void print_memory(const Config& config, std::ostream& out) {
   out << text_table(rows, 1);
 }
 
-void print_attention(const Config& config, const Model& model, std::int64_t length, std::ostream& out) {
+void print_attention(const Config& config, const Model& model, Lengths n, const AttentionTarget& target,
+                     std::ostream& out) {
   const auto heads = static_cast<int>(config.model.heads);
-  const auto& layers = model.patterns();
-  std::map<std::string, std::vector<std::int64_t>> layers_of;
-  std::vector<const AttentionPattern*> distinct;
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    auto& members = layers_of[layers[layer]->name()];
-    if (members.empty()) distinct.push_back(layers[layer].get());
-    members.push_back(static_cast<std::int64_t>(layer));
-  }
-  out << "\nattention over " << grouped_digits(length) << " positions, " << heads
-      << " heads; pairs of one layer\n";
-  std::vector<std::vector<std::string>> rows = {{"layers", "pattern", "pairs needed", "executed", "waste",
-                                                 "keys: least", "mean", "most", "cache rows"}};
-  for (const AttentionPattern* pattern : distinct) {
-    const AttentionCounts counts =
-        count_attention(*pattern, heads, length, attention_shape(config.model).head_size());
-    rows.push_back({numbers_text(layers_of[pattern->name()]), pattern->name(),
-                    grouped_digits(counts.pairs.needed), grouped_digits(counts.pairs.executed),
-                    decimals(counts.pairs.waste(), 3), grouped_digits(counts.keys_min),
-                    decimals(counts.keys_mean, 1), grouped_digits(counts.keys_max),
-                    grouped_digits(counts.cache_rows)});
-  }
-  out << text_table(rows, 2);
+  out << "\nattention over " << grouped_digits(n.queries) << " positions";
+  if (n.keys != n.queries) out << " and " << grouped_digits(n.keys) << " keys";
+  out << ", " << heads << " heads; pairs and tables of one layer\n";
+  std::vector<std::vector<std::string>> rows = {attention_columns()};
+  for (const LayerGroup& layers : layer_groups(model.patterns()))
+    for (const AttentionCounts& counts : count_attention(*layers.pattern, heads, n, target)) {
+      std::vector<std::string> row = attention_row(counts, n);
+      row[0] = numbers_text(layers.members);
+      rows.push_back(std::move(row));
+    }
+  out << text_table(rows, 3);
 }
 
-struct LayerHead {
-  std::int64_t layer = 0;
-  int head = 0;
-};
-
-LayerHead read_layer_head(const std::string& text, const ModelConfig& model) {
-  long long layer = -1;
-  int head = -1, used = 0;
-  const bool read = std::sscanf(text.c_str(), "%lld,%d%n", &layer, &head, &used) == 2;
-  if (!read || used != static_cast<int>(text.size()) || layer < 0 || layer >= model.layers || head < 0 ||
-      head >= model.heads)
-    fail(str("--pattern takes LAYER,HEAD with a layer from 0 to ", model.layers - 1, " and a head from 0 to ",
-             model.heads - 1, ", got '", text, "'"));
-  return {layer, head};
-}
-
-// A position well inside the sequence and inside its row.
-std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
-  if (row_length >= length) return length * 5 / 8;
-  return std::min(length - 1, length * 5 / 8 / row_length * row_length + row_length * 5 / 8);
-}
-
-void show_pattern(const InspectOptions& options, const Config& config, const Model& model,
-                  std::int64_t length, std::ostream& out) {
-  const auto [layer, head] = read_layer_head(options.pattern, config.model);
-  const AttentionPattern& pattern = *model.patterns().at(static_cast<std::size_t>(layer));
-  const PatternSpec& spec =
-      config.model.attention[static_cast<std::size_t>(layer) % config.model.attention.size()];
-  const std::int64_t position = options.position.value_or(typical_position(length, spec.stride));
-  if (position < 0 || position >= length)
-    fail(str("--position must be between 0 and ", length - 1, " (the length is ", length, "), got ",
-             position));
-  if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, length);
-  if (!options.png.empty())
-    write_png(options.png, pattern_image(pattern, {head, length, position, spec.stride}));
-  const PairCount pairs = PackedMaps(pattern, static_cast<int>(config.model.heads), length,
-                                     attention_shape(config.model).head_size())
-                              .pairs(head);
-  out << "layer " << layer << ", head " << head << ": " << pattern.name() << ", " << grouped_digits(length)
-      << " positions, " << grouped_digits(pairs.needed) << " pairs, waste " << decimals(pairs.waste(), 3)
-      << "\nrows: queries, columns: keys; # attended, . not, :-=+* a growing share\n"
-      << connectivity_text(pattern, head, length);
-  for (const std::string& file : {options.png, options.mask_out})
-    if (!file.empty()) out << "wrote " << file << "\n";
-}
-
-}  // namespace
-
-void inspect(const InspectOptions& options, std::ostream& out) {
-  if (options.pattern.empty() && (!options.png.empty() || !options.mask_out.empty() || options.position))
-    fail("--png, --mask-out and --position draw one head: add --pattern LAYER,HEAD");
-  const Config config = load_config(options.config, options.overrides, ConfigUse::picture);
-  const std::int64_t length = options.length.value_or(config.model.context);
-  if (length < 1 || length > kMaxPositions)
-    fail(str("--length must be between 1 and ", kMaxPositions, ", got ", length));
-  const std::unique_ptr<Device> device = make_device("cpu");
-  ParameterStore store;
-  const std::unique_ptr<Model> model = make_model(config, store, *device);
-  if (!options.pattern.empty()) return show_pattern(options, config, *model, length, out);
+void print_report(const Config& config, const Model& model, const ParameterStore& store, Lengths n,
+                  const AttentionTarget& target, std::ostream& out) {
   const ModelConfig& m = config.model;
   out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers << " layers, width "
       << m.width << ", " << m.heads << " heads, context " << m.context << "\n\n";
   print_parameters(store, out);
   print_memory(config, out);
   out << "\nFLOPs a token, forward and backward, of the pairs needed: "
-      << decimals(flops_per_token(m, m.context) / 1e6, 1) << " million\n";
-  print_attention(config, *model, length, out);
+      << fixed_text(flops_per_token(m, m.context) / 1e6, 1) << " million\n";
+  print_attention(config, model, n, target, out);
+}
+
+}  // namespace
+
+void inspect(const InspectOptions& options, std::ostream& out) {
+  if (options.config.empty() == options.attention.empty())
+    fail("inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: 128}'");
+  if (!options.attention.empty()) return inspect_attention(options, out);
+  if (options.pattern.empty() && draws(options))
+    fail("--png, --mask-out, --position, --columns and --grid draw one head: add --pattern LAYER,HEAD");
+  const Config config = load_config(options.config, options.overrides, ConfigUse::picture);
+  const Lengths n = lengths_of(options, config.model.context);
+  const std::unique_ptr<Device> cpu = make_device("cpu"), device = make_device(options.device);
+  ParameterStore store;
+  const std::unique_ptr<Model> model = make_model(config, store, *cpu);
+  const AttentionShape shape = attention_shape(config.model);
+  const AttentionTarget target = {shape.qk_size, shape.v_size, dtype_on(*device, config),
+                                  device->compute_capability};
+  if (options.pattern.empty()) return print_report(config, *model, store, n, target, out);
+  const auto [layer, head] = read_layer_head(options.pattern, config.model.layers, config.model.heads);
+  const auto& specs = config.model.attention;
+  const PatternView view = {*model->patterns().at(static_cast<std::size_t>(layer)),
+                            specs[static_cast<std::size_t>(layer) % specs.size()],
+                            static_cast<int>(config.model.heads), head, n};
+  InspectOptions drawn = options;
+  if (drawn.grid.empty() && config.model.position_axes.size() == 3) drawn.grid = config.model.position_axes;
+  out << "layer " << layer << ", ";
+  show_pattern(view, drawn, target, out);
 }
 
 }  // namespace weft

@@ -30,18 +30,19 @@ void write_png(const std::string& path, const Image& image) {
       path, [&](std::ostream& out) { out.write(encoded.data(), static_cast<std::streamsize>(bytes)); });
 }
 
-void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, std::int64_t n) {
-  if (n < 1 || n > kMaxMaskLength)
-    fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
-             kMaxMaskLength, ", got ", n, "; choose a shorter --length"));
+void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
+  for (const std::int64_t length : {n.queries, n.keys})
+    if (length < 1 || length > kMaxMaskLength)
+      fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
+               kMaxMaskLength, ", got ", length, "; choose a shorter --length"));
   write_whole_file(path, [&](std::ostream& out) {
-    out << npy_header("|b1", {n, n});
+    out << npy_header("|b1", {n.queries, n.keys});
     std::vector<std::int32_t> keys;
     std::string row;
-    for (std::int64_t i = 0; i < n && out; ++i) {
+    for (std::int64_t i = 0; i < n.queries && out; ++i) {
       keys.clear();
-      pattern.keys_of(head, i, n, keys);
-      row.assign(static_cast<std::size_t>(n), '\0');
+      pattern.keys_of(head, i, n.keys, keys);
+      row.assign(static_cast<std::size_t>(n.keys), '\0');
       for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
       out.write(row.data(), static_cast<std::streamsize>(row.size()));
     }

@@ -2,7 +2,6 @@
 // The texts of training.
 #include "train/trainer_report.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "models/shape.h"
@@ -27,27 +26,26 @@ std::string plan_text(const MemoryPlan& plan) {
              bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace), ")");
 }
 
-std::vector<std::string> pattern_lines(const Config& config, const Model& model) {
-  std::vector<std::pair<const AttentionPattern*, std::vector<std::int64_t>>> groups;
-  const auto& layers = model.patterns();
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    const auto same = [&](const auto& group) { return group.first->name() == layers[layer]->name(); };
-    auto found = std::find_if(groups.begin(), groups.end(), same);
-    if (found == groups.end()) found = groups.insert(found, {layers[layer].get(), {}});
-    found->second.push_back(static_cast<std::int64_t>(layer));
-  }
+// A line for each group of heads of the layers with one pattern.
+std::vector<std::string> pattern_lines(const Config& config, const Device& device, DType dtype,
+                                       const Model& model) {
   std::vector<std::string> lines;
-  const auto n = static_cast<double>(config.model.context), heads = static_cast<double>(config.model.heads);
-  for (const auto& [pattern, members] : groups) {
-    const PairCount pairs = count_attention(*pattern, static_cast<int>(config.model.heads),
-                                            config.model.context, attention_shape(config.model).head_size())
-                                .pairs;
-    const double causal = heads * n * (n + 1) / 2;
-    lines.push_back(str("attention   layers ", numbers_text(members), ": ", pattern->name(), ", ",
-                        count_text(static_cast<double>(pairs.needed)), " pairs needed (",
-                        fixed_text(100 * static_cast<double>(pairs.needed) / causal, 2),
-                        "% of dense causal), ", count_text(static_cast<double>(pairs.executed)),
-                        " executed"));
+  const auto n = static_cast<double>(config.model.context);
+  const AttentionShape shape = attention_shape(config.model);
+  for (const LayerGroup& layers : layer_groups(model.patterns())) {
+    const std::vector<AttentionCounts> groups =
+        count_attention(*layers.pattern, static_cast<int>(config.model.heads), config.model.context,
+                        {shape.qk_size, shape.v_size, dtype, device.compute_capability});
+    for (const AttentionCounts& counts : groups) {
+      const double causal = static_cast<double>(counts.heads.size()) * n * (n + 1) / 2;
+      const std::string heads = groups.size() > 1 ? str(", heads ", numbers_text(counts.heads)) : "";
+      lines.push_back(str("attention   layers ", numbers_text(layers.members), heads, ": ", counts.pattern,
+                          ", ", count_text(static_cast<double>(counts.pairs.needed)), " pairs needed (",
+                          fixed_text(100 * static_cast<double>(counts.pairs.needed) / causal, 2),
+                          "% of dense causal), ", count_text(static_cast<double>(counts.pairs.executed)),
+                          " executed; form ", counts.form_text(), ", tiles of ", counts.edges_text(),
+                          ", tables ", bytes_text(counts.table_bytes)));
+    }
   }
   return lines;
 }
@@ -83,7 +81,7 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
       str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ", config.model.width,
           ", ", config.model.heads, " heads, context ", config.model.context, ", ",
           count_text(static_cast<double>(store.size())), " parameters")};
-  for (std::string& line : pattern_lines(config, model)) lines.push_back(std::move(line));
+  for (std::string& line : pattern_lines(config, device, dtype, model)) lines.push_back(std::move(line));
   lines.push_back(str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
                       " tokens to train", ", ", count_text(static_cast<double>(valid.size())),
                       " to validate"));

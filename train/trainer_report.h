@@ -16,8 +16,8 @@ namespace weft {
 // other: planned bytes, and what to lower.
 std::string check_memory(const Config&, const Device&);
 
-// Device, model, the pattern of each layer with its pairs, data, tokens a step: a few lines. `valid`
-// may be null.
+// Device, model, for each layer and head the pattern, its pairs and the kernels that run it, data, tokens a
+// step: a few lines. `valid` may be null.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 

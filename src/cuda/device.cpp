@@ -115,6 +115,7 @@ class CudaDevice : public Device {
                ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu"));
     }
     name = str("cuda:", index);
+    compute_capability = 10 * properties_.major + properties_.minor;
     pool = make_cuda_pool(name, index);
     workspace_ = pool->take(kWorkspaceBytes, "workspace");
     WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

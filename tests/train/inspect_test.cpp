@@ -21,47 +21,73 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of one group of heads, from the predicate alone.
+void check_counts(const RandomCase& c, const AttentionCounts& counts) {
+  std::int64_t needed = 0, executed = 0, least = c.n + 1, most = 0, cache_rows = 0;
+  for (const std::int64_t h : counts.heads) {
+    const auto head = static_cast<int>(h);
+    std::vector<std::int64_t> last(c.n, -1);
+    for (std::int64_t i = 0; i < c.n; ++i) {
+      std::int64_t keys = 0;
+      for (std::int64_t j = 0; j < c.n; ++j)
+        if (c.pattern->attends(head, i, j)) ++keys, last[j] = i;
+      needed += keys;
+      least = std::min(least, keys);
+      most = std::max(most, keys);
+    }
+    for (std::int64_t i = 0; i < c.n; ++i)
+      cache_rows = std::max<std::int64_t>(cache_rows, std::count_if(last.begin(), last.begin() + i + 1,
+                                                                    [&](std::int64_t q) { return q >= i; }));
+    std::vector<PatternPart> parts;
+    c.pattern->parts(head, parts);
+    for (const PatternPart& part : parts)
+      executed += build_best_tables(*part.pattern, part.head, c.n, 64).pairs.executed;
+  }
+  const auto heads = static_cast<std::int64_t>(counts.heads.size());
+  EXPECT_EQ(counts.pairs.needed, needed);
+  EXPECT_EQ(counts.pairs.executed, executed);
+  EXPECT_EQ(counts.keys_min, least);
+  EXPECT_EQ(counts.keys_max, most);
+  EXPECT_DOUBLE_EQ(counts.keys_mean, static_cast<double>(needed) / static_cast<double>(c.n * heads));
+  EXPECT_EQ(counts.cache_rows, c.pattern->causal() ? cache_rows : 0);
+  EXPECT_GT(counts.table_bytes, 0u);
+}
+
 TEST(InspectCounts, EqualTheDefinitions) {
   std::mt19937 random(5);
   for (int repeat = 0; repeat < 60; ++repeat) {
     const RandomCase c = random_case(random);
     if (c.n > 130) continue;
     SCOPED_TRACE(c.text());
-    std::int64_t needed = 0, executed = 0, least = c.n + 1, most = 0, cache_rows = 0;
-    for (int head = 0; head < c.heads; ++head) {
-      std::vector<std::int64_t> last(c.n, -1);
-      for (std::int64_t i = 0; i < c.n; ++i) {
-        std::int64_t keys = 0;
-        for (std::int64_t j = 0; j < c.n; ++j)
-          if (c.pattern->attends(head, i, j)) ++keys, last[j] = i;
-        needed += keys;
-        least = std::min(least, keys);
-        most = std::max(most, keys);
-      }
-      for (std::int64_t i = 0; i < c.n; ++i)
-        cache_rows = std::max<std::int64_t>(
-            cache_rows,
-            std::count_if(last.begin(), last.begin() + i + 1, [&](std::int64_t q) { return q >= i; }));
-      executed += build_tile_tables(*c.pattern, head, c.n).pairs.executed;
+    std::size_t heads = 0;
+    for (const AttentionCounts& counts : count_attention(*c.pattern, c.heads, c.n, {})) {
+      check_counts(c, counts);
+      heads += counts.heads.size();
     }
-    const AttentionCounts counts = count_attention(*c.pattern, c.heads, c.n, 64);
-    EXPECT_EQ(counts.pairs.needed, needed);
-    EXPECT_EQ(counts.pairs.executed, executed);
-    EXPECT_EQ(counts.keys_min, least);
-    EXPECT_EQ(counts.keys_max, most);
-    EXPECT_DOUBLE_EQ(counts.keys_mean, static_cast<double>(needed) / static_cast<double>(c.n * c.heads));
-    EXPECT_EQ(counts.cache_rows, cache_rows);
+    EXPECT_EQ(heads, static_cast<std::size_t>(c.heads));
   }
 }
 
 TEST(InspectCounts, CacheRowsOfKnownPatterns) {
   const auto rows = [](const PatternSpec& spec) {
-    return count_attention(*make_pattern(spec, 4), 4, 1024, 64).cache_rows;
+    return count_attention(*make_pattern(spec, 4), 4, 1024, {})[0].cache_rows;
   };
   EXPECT_EQ(rows({"all"}), 1024);
   EXPECT_EQ(rows({"local", 128}), 128);
   EXPECT_EQ(rows({"strided", 128}), 1024 - 127);  // a column is done when its last position is
   EXPECT_EQ(rows({"fixed", 128, 32}), 7 * 32 + 128);
+}
+
+// The kernels that would run: as attention.cu chooses them.
+TEST(InspectCounts, NameTheFormOfEachDevice) {
+  const auto pattern = make_pattern({"local", 128}, 2);
+  const auto form = [&](const AttentionTarget& target) {
+    return count_attention(*pattern, 2, 512, target).at(0).form_text();
+  };
+  EXPECT_EQ(form({64, 64, DType::bf16, 0}), "cpu");
+  EXPECT_EQ(form({64, 64, DType::f32, 80}), "simple");
+  EXPECT_EQ(form({64, 64, DType::bf16, 80}), "general");
+  EXPECT_EQ(count_attention(*pattern, 2, 512, {}).at(0).edges_text(), "64");
 }
 
 TEST(InspectText, Numbers) {
@@ -104,6 +130,7 @@ train:
   InspectOptions options() const {
     InspectOptions o;
     o.config = path("small.yaml");
+    o.device = "cpu";
     return o;
   }
   static std::string output(const InspectOptions& o) {
@@ -123,12 +150,16 @@ train:
 
 TEST_F(Inspect, ReportHasEachPart) {
   const std::string text = output(options());
-  for (const char* part :
-       {"small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n",
-        "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
-        "  all                                         55,104\n", "\n  none (this config)  ", "\n  block ",
-        "FLOPs a token", "\n  0, 2    fixed(stride 8, c 2, num_verts 2)         1,472    16,384  11.130 ",
-        "\n  1       local(stride 8)                             968     8,192   8.463 "})
+  for (const char* part : {"small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n",
+                           "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
+                           "  all                                         55,104\n",
+                           "\n  none (this config)  ", "\n  block ", "FLOPs a token",
+                           "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     8,192  "
+                           "11.130   17.97%            1  11.5    22          22     64   cpu  ",
+                           "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     8,192  "
+                           "11.130   17.97%            1  11.5    22          22     64   cpu  ",
+                           "\n  1       0, 1   local(stride 8)                             968     8,192   "
+                           "8.463   11.82%            1   7.6     8           8     64   cpu  "})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
 }
 
@@ -141,9 +172,73 @@ TEST_F(Inspect, PatternOfAHeadIsDrawnAndWritten) {
   const std::string text = output(o);
   EXPECT_NE(text.find("layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 10 positions"), std::string::npos)
       << text;
+  EXPECT_NE(text.find("\nwhat position 5 (O) sees, positions in rows of 8\n#####O..\n..\n"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("\n########..\n....##..#.\n....##..##\n"), std::string::npos) << text;
   EXPECT_EQ(fs::file_size(path("m.npy")), 128u + 100u);
   EXPECT_TRUE(fs::exists(path("p.png")));
+}
+
+TEST_F(Inspect, PatternsWithoutAConfig) {
+  InspectOptions o;
+  o.device = "cpu";
+  o.attention = "{kind: local, stride: 3, causal: false}";
+  o.heads = 2;
+  o.pattern = "0,1";
+  o.length = 4;
+  o.keys = 6;
+  o.position = 3;
+  o.grid = {2, 3};
+  o.png = path("p.png");
+  const std::string text = output(o);
+  EXPECT_TRUE(text.starts_with("head 1: local(stride 3, bidirectional), 4 positions, 6 keys\n")) << text;
+  for (const char* part : {"\n  1      local(stride 3, bidirectional)            17 ", "  70.83% ",
+                           "\nwhat position 3 sees, positions in rows of 3\n.##\n###\n",
+                           "\nwhat position 3 sees, on an image of 2 x 3\n.##\n###\n",
+                           "\nrows: queries, columns: keys\n###...\n####..\n#####.\n.#####\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+  EXPECT_TRUE(fs::exists(path("p.png")));
+}
+
+TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
+  InspectOptions o;
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+  o.attention = "{kind: local, stride: 3}";
+  EXPECT_EQ(error(o), "--attention needs --length, the number of positions");
+  o.length = 10;
+  o.keys = 0;
+  EXPECT_EQ(error(o), "--keys must be between 1 and 1073741824, got 0");
+  o.keys.reset();
+  o.columns = 0;
+  EXPECT_EQ(error(o), "--columns must be at least 1, got 0");
+  o.columns.reset();
+  o.grid = {3, 3};
+  EXPECT_EQ(error(o),
+            "--grid has 9 places for 10 positions: H * W * C must be at least that, and at most 1073741824");
+  o.grid = {10};
+  EXPECT_EQ(error(o), "--grid takes H,W or H,W,C with sizes of at least 1, for example 32,32,3");
+  o.grid.clear();
+  o.heads = 0;
+  EXPECT_EQ(error(o), "--heads must be between 1 and 65536, got 0");
+  o.heads = 2;
+  o.pattern = "0,2";
+  EXPECT_EQ(error(o),
+            "--pattern takes LAYER,HEAD with a layer from 0 to 0 and a head from 0 to 1, got '0,2'");
+  o.attention = "{kind: lokal}";
+  EXPECT_TRUE(error(o).starts_with("--attention:1: pattern.kind: expected")) << error(o);
+  o.config = path("small.yaml");
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+}
+
+// A config that no model could be trained with.
+TEST_F(Inspect, ShowsPatternsThatAreNotCausal) {
+  InspectOptions o = options();
+  o.overrides = {"model.attention={kind: all, causal: false}"};
+  EXPECT_NE(output(o).find("all(bidirectional)"), std::string::npos);
+  o.pattern = "0,0";
+  o.length = 2;
+  EXPECT_NE(output(o).find("\n##\n##\n"), std::string::npos);
 }
 
 TEST_F(Inspect, MistakesAreNamed) {
@@ -156,7 +251,8 @@ TEST_F(Inspect, MistakesAreNamed) {
   }
   o = options();
   o.png = path("p.png");
-  EXPECT_EQ(error(o), "--png, --mask-out and --position draw one head: add --pattern LAYER,HEAD");
+  EXPECT_EQ(error(o),
+            "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern LAYER,HEAD");
   o = options();
   o.pattern = "0,0";
   o.position = 64;
@@ -190,11 +286,13 @@ TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
   const auto [drawn, good] =
       called(str("--config ", path("small.yaml"), " --set model.context=32 --pattern 1,0"));
   EXPECT_EQ(good, 0) << drawn;
-  EXPECT_TRUE(drawn.starts_with("layer 1, head 0: local(stride 8), 32 positions, 228 pairs, waste 17.965\n"))
+  EXPECT_TRUE(drawn.starts_with("layer 1, head 0: local(stride 8), 32 positions\n")) << drawn;
+  EXPECT_NE(drawn.find("\n  0      local(stride 8)           228     4,096  17.965   22.27%"),
+            std::string::npos)
       << drawn;
   for (const std::string& arguments :
-       {std::string(), std::string("--config nowhere.yaml"), std::string("--confg x"),
-        str("--config ", path("small.yaml"), " --pattern 9,9")}) {
+       {std::string(), std::string("--config nowhere.yaml"), std::string("--attention '{kind: strided}'"),
+        std::string("--confg x"), str("--config ", path("small.yaml"), " --pattern 9,9")}) {
     const auto [text, code] = called(arguments);
     EXPECT_EQ(code, 1) << arguments;
     EXPECT_TRUE(text.starts_with("error: ")) << text;

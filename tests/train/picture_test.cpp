@@ -30,21 +30,78 @@ TEST(Picture, EqualsTheDrawingsMadeByHand) {
     EXPECT_TRUE(drawn.contains(entry.kind)) << "no drawing of " << entry.kind;
 }
 
+// One position's view in rows of the stride: the upper panels of Figure 3 of arXiv 1904.10509.
+TEST(Picture, ReceptiveFieldsEqualTheDrawingsMadeByHand) {
+  const auto field = [](const PatternSpec& spec, std::int64_t position) {
+    return field_text(*make_pattern(spec, 1), {0, position, 36, FieldLayout::in_rows(36, 6)});
+  };
+  EXPECT_EQ(field({"all"}, 21),
+            "######\n"
+            "######\n"
+            "######\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"local", 6}, 21),
+            "......\n"
+            "......\n"
+            "....##\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"strided", 6}, 21),
+            "...#..\n"
+            "...#..\n"
+            "...#..\n"
+            "...O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"fixed", 6, 1}, 21),
+            ".....#\n"
+            ".....#\n"
+            ".....#\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
+}
+
+// 2 x 3 pixels of two channels: positions 0 and 1 are the channels of the first pixel.
+TEST(Picture, ReceptiveFieldsOnImages) {
+  const auto pattern = make_pattern({"local", 4}, 1);
+  EXPECT_EQ(field_text(*pattern, {0, 7, 12, FieldLayout::image(12, {2, 3, 2})}),
+            "..# ..#\n"
+            "#.. O..\n");
+  EXPECT_EQ(field_text(*pattern, {0, 7, 10, FieldLayout::image(10, {2, 3, 2})}),
+            "..# ..#\n"
+            "#.  O.\n");
+  EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}), "..##\n#O..\n");
+  EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}, 2), "O=\n");
+}
+
+TEST(Picture, QueriesAndKeysOfDifferentNumber) {
+  const auto pattern = make_pattern(parse_pattern("{kind: local, stride: 2, causal: false}", "test"), 1);
+  EXPECT_EQ(connectivity_text(*pattern, 0, {3, 5}), "##...\n###..\n.###.\n");
+  EXPECT_EQ(connectivity_text(*pattern, 0, {5, 3}), "##.\n###\n.##\n..#\n...\n");
+  EXPECT_EQ(connectivity_text(*pattern, 0, {4, 8}, 4), "#-..\n-#-.\n");
+  EXPECT_EQ(field_text(*pattern, {0, 3, {4, 6}, FieldLayout::in_rows(6, 3)}), "..#\n##.\n");
+}
+
 TEST(Picture, GridHoldsTheShareOfAttendedPairs) {
   for (const PatternSpec& spec : {PatternSpec{"all"}, {"local", 9}, {"strided", 10}, {"fixed", 12, 3, 2}})
     for (const auto& [n, max_cells] : {std::pair<int, int>{100, 7}, {64, 64}, {65, 64}, {5, 64}}) {
       SCOPED_TRACE(str(spec.kind, ", n ", n, ", cells ", max_cells));
       const auto pattern = make_pattern(spec, 2);
       const ConnectivityGrid grid = connectivity(*pattern, 1, n, max_cells);
-      ASSERT_EQ(grid.cells, std::min(n, max_cells));
-      const auto start = [&](std::int64_t cell) { return cell * n / grid.cells; };
-      for (std::int64_t r = 0; r < grid.cells; ++r)
-        for (std::int64_t c = 0; c < grid.cells; ++c) {
+      ASSERT_EQ(grid.rows, std::min(n, max_cells));
+      ASSERT_EQ(grid.columns, grid.rows);
+      const auto start = [&](std::int64_t cell) { return cell * n / grid.rows; };
+      for (std::int64_t r = 0; r < grid.rows; ++r)
+        for (std::int64_t c = 0; c < grid.rows; ++c) {
           double attended = 0, pairs = 0;
           for (std::int64_t i = start(r); i < start(r + 1); ++i)
             for (std::int64_t j = start(c); j < start(c + 1); ++j, ++pairs)
               attended += pattern->attends(1, i, j);
-          ASSERT_DOUBLE_EQ(grid.share[r * grid.cells + c], attended / pairs) << r << ", " << c;
+          ASSERT_DOUBLE_EQ(grid.share[r * grid.rows + c], attended / pairs) << r << ", " << c;
         }
     }
 }
@@ -57,7 +114,7 @@ TEST(Picture, LongSequencesShowShares) {
 // The colours of the middles of cells: left panel one square a position, right panel one square a pair.
 TEST(Picture, ImageShowsTheReceptiveFieldAndTheMatrix) {
   const auto pattern = make_pattern({"strided", 4}, 1);
-  Image image = pattern_image(*pattern, {.head = 0, .length = 16, .position = 13, .row_length = 4});
+  Image image = pattern_image(*pattern, {.head = 0, .n = 16, .position = 13, .row_length = 4});
   const auto field = [&](int row, int column) {
     return image.at(24 + column * 192 + 90, 24 + row * 192 + 90);
   };
@@ -79,11 +136,10 @@ TEST(Picture, ImageShowsTheReceptiveFieldAndTheMatrix) {
 
 TEST(Picture, ImagesOfLongSequencesStaySmall) {
   const auto pattern = make_pattern({"fixed", 2000, 10}, 1);
-  const Image image =
-      pattern_image(*pattern, {.head = 0, .length = 5001, .position = 4100, .row_length = 2000});
+  const Image image = pattern_image(*pattern, {.head = 0, .n = 5001, .position = 4100, .row_length = 2000});
   EXPECT_LE(image.width, 2 * 768 + 3 * 24);
   EXPECT_LE(image.height, 768 + 2 * 24);
-  EXPECT_THROW(pattern_image(*pattern, {.head = 0, .length = 10, .position = 10, .row_length = 4}), Error);
+  EXPECT_THROW(pattern_image(*pattern, {.head = 0, .n = 10, .position = 10, .row_length = 4}), Error);
 }
 
 fs::path temporary(const std::string& name) {
@@ -123,7 +179,7 @@ TEST(Picture, FilesThatCannotBeWrittenLeaveNothing) {
 TEST(Picture, PngFileIsWritten) {
   const fs::path path = temporary("picture.png");
   write_png(path.string(),
-            pattern_image(*make_pattern({"local", 3}, 1), {.length = 9, .position = 6, .row_length = 3}));
+            pattern_image(*make_pattern({"local", 3}, 1), {.n = 9, .position = 6, .row_length = 3}));
   const std::string file = contents(path);
   EXPECT_TRUE(file.starts_with("\x89PNG\r\n\x1a\n"));
   EXPECT_TRUE(file.substr(file.size() - 8).starts_with("IEND"));
