@@ -53,8 +53,13 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
       qkv(store, name + ".qkv", width, s.columns(), std),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std) {}
 
-Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps) const {
-  return proj.forward(ctx, store, sparse_attention(ctx, qkv.forward(ctx, store, x), shape, maps));
+Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
+                       bool recomputed) const {
+  const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
+    return proj.forward(c, store, sparse_attention(c, packed, shape, maps));
+  };
+  const Var packed = qkv.forward(ctx, store, x);
+  return recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
 }
 
 Var Attention::decode(Ctx& ctx, const ParameterStore& store, const Var& x, KeyValueCache& cache,

@@ -57,7 +57,8 @@ struct Attention {
   Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std);
-  Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&) const;
+  // recomputed: of all that attention makes, only q, k and v are kept for the backward pass.
+  Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
   // x (B, 1, C), one position: puts its key and value into the cache and attends to `keys` there.
   Var decode(Ctx&, const ParameterStore&, const Var& x, KeyValueCache&, const DecodeKeys& keys) const;
 };

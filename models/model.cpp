@@ -58,12 +58,15 @@ struct BlockBytes {
   std::int64_t kept() const {
     return 4 * stream + qkv + attended + 2 * hidden + 2 * norm_rows + attention_rows;
   }
+  // Of these, what a recomputed attention does not keep.
+  std::int64_t recomputed_attention() const { return attended + attention_rows; }
   // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
   // holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone too.
-  std::int64_t backward() const {
+  // made_again: bytes of what the attention computes again then.
+  std::int64_t backward(std::int64_t made_again) const {
     const std::int64_t in_mlp = 2 * stream + hidden;
     const std::int64_t in_attention =
-        stream + attended + qkv + attention_rows - (2 * stream + 2 * hidden + norm_rows);
+        stream + attended + qkv + attention_rows + made_again - (2 * stream + 2 * hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
@@ -81,10 +84,12 @@ std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool
   const std::int64_t losses = 2 * wide_element;  // loss and log-sum-exp
   if (!training) return std::max(block.forward_only(), block.stream + norm + logits + losses);
   const bool recompute = config.train.recompute == "block";
+  const std::int64_t dropped = config.train.recompute == "attention" ? block.recomputed_attention() : 0;
   const std::int64_t between = block.stream * (m.layers + 1);
-  const std::int64_t kept = recompute ? between : block.stream + m.layers * block.kept();
+  const std::int64_t kept = recompute ? between : block.stream + m.layers * (block.kept() - dropped);
   const std::int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
-  const std::int64_t in_block = kept + (recompute ? block.kept() : 0) + block.backward() + wide_element;
+  const std::int64_t in_block =
+      kept + (recompute ? block.kept() : 0) + block.backward(dropped) + wide_element;
   return std::max(at_output, in_block);
 }
 

@@ -34,7 +34,8 @@ ResidualBlock make_block(const ModelConfig& m, ParameterStore& store, const std:
 
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
     : config_(config.model),
-      recompute_(config.train.recompute == "block"),
+      recompute_blocks_(config.train.recompute == "block"),
+      recompute_attention_(config.train.recompute == "attention"),
       store_(store),
       device_(device),
       embedding_(store, config_.vocab, config_.width, config_.position_axes, config_.init.token_std,
@@ -68,7 +69,8 @@ Var SparseTransformer::attend_and_mix(Ctx& ctx, const ResidualBlock& block, cons
 
 Var SparseTransformer::run_block(Ctx& ctx, std::size_t layer, const Var& x, const AttentionMaps& maps) const {
   const ResidualBlock& block = blocks_[layer];
-  const Var a = block.attention.forward(ctx, store_, block.attention_norm.forward(ctx, store_, x), maps);
+  const Var a = block.attention.forward(ctx, store_, block.attention_norm.forward(ctx, store_, x), maps,
+                                        recompute_attention_);
   return attend_and_mix(ctx, block, x, a);
 }
 
@@ -80,7 +82,7 @@ Var SparseTransformer::hidden(Ctx& ctx, const Tensor& tokens, const Tensor& offs
                " sees what the model is to predict; a model needs causal patterns");
     const AttentionMaps maps = maps_.get(*patterns_[i], tokens.shape()[1]).maps();
     const Block block = [this, i, maps](Ctx& c, const Var& in) { return run_block(c, i, in, maps); };
-    x = recompute_ ? recompute(ctx, block, x) : block(ctx, x);
+    x = recompute_blocks_ ? recompute(ctx, block, x) : block(ctx, x);
   }
   return x;
 }

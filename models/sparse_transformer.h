@@ -43,7 +43,7 @@ class SparseTransformer : public Model {
   std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layout
 
   ModelConfig config_;
-  bool recompute_;
+  bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
   Device& device_;
   Embedding embedding_;

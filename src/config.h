@@ -59,7 +59,7 @@ struct TrainConfig {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
-  std::string recompute = "none";  // none | block
+  std::string recompute = "none";  // none | attention | block
   // {step, context}: from that step on, sequences are this long, and more of them, so that the tokens of a
   // step stay the same. Empty: full context from step 0.
   std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;

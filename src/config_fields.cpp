@@ -71,9 +71,9 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
   visit({"train.recompute",
          &c.recompute,
-         "block: blocks run again in the backward pass, to save memory",
+         "runs again in the backward pass: nothing, attention behind q, k and v, or blocks",
          {},
-         {"none", "block"}});
+         {"none", "attention", "block"}});
   visit(
       {"train.context_schedule", &c.context_schedule,
        "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",

@@ -35,6 +35,11 @@ void check_like(const char* op, const Var& a, const Var& b) {
              " and ", shape_text(b.value), " of ", name_of(b.dtype()));
 }
 
+Segments segments_of(const AttentionOptions& options) {
+  if (!options.segments) return {};
+  return {.queries = options.segments, .keys = options.segments};
+}
+
 }  // namespace
 
 // Keeps the tokens.
@@ -167,8 +172,15 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Var& h, double p) {
   return y;
 }
 
-// Keeps qkv, y and each row's log-sum-exp.
-Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const AttentionMaps& maps) {
+// Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute.
+Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const AttentionMaps& maps,
+                     const AttentionOptions& options) {
+  if (options.recompute) {
+    const auto block = [shape, maps, options](Ctx& c, const Var& x) {
+      return sparse_attention(c, x, shape, maps, {.segments = options.segments, .form = options.form});
+    };
+    return recompute(ctx, block, qkv);
+  }
   const TensorView& view = qkv.value;
   WEFT_CHECK(view.rank == 3 && view.cols() == shape.columns(), "sparse_attention: qkv must be (B, T, ",
              shape.columns(), ") for ", shape.heads, " heads of ", shape.qk_size, " and ", shape.v_size,
@@ -188,9 +200,11 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
                               .k = k,
                               .v = v,
                               .maps = maps,
-                              .scale = shape.scale()});
+                              .scale = shape.scale(),
+                              .segments = segments_of(options),
+                              .form = options.form});
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, lse, shape, maps, heads](Ctx& c, const Tensor& dy) {
+  const auto backward = [qkv, yv = y.value, lse, shape, maps, options, heads](Ctx& c, const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
     const auto [dq, dk, dv] = heads(dqkv);
     const auto [q, k, v] = heads(qkv.value);
@@ -205,7 +219,9 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
                                .k = k,
                                .v = v,
                                .maps = maps,
-                               .scale = shape.scale()});
+                               .scale = shape.scale(),
+                               .segments = segments_of(options),
+                               .form = options.form});
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

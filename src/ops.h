@@ -40,7 +40,15 @@ struct AttentionShape {
   std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
-Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps);
+struct AttentionOptions {
+  // Keep qkv alone: y and the log-sum-exp are computed again in the backward pass, to the same bits. What a
+  // later op keeps of y stays: recompute() around both drops it too.
+  bool recompute = false;
+  Tensor segments{};  // (B, T) i32, see Segments in kernels/attention.h; empty: none
+  AttentionForm form = AttentionForm::automatic;
+};
+Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps,
+                     const AttentionOptions& = {});
 
 Var cross_entropy(Ctx&, const Var& logits,
                   const Tensor& targets);  // (..., V), i32 (...) -> (...) nats, wide(T)

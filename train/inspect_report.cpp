@@ -71,7 +71,7 @@ void print_memory(const Config& config, std::ostream& out) {
       << name_of(compute_dtype(config)) << "\n";
   std::vector<std::vector<std::string>> rows = {
       {"recompute", "weights", "gradients", "optimizer", "activations", "workspace", "all"}};
-  for (const char* recompute : {"none", "block"}) {
+  for (const char* recompute : {"none", "attention", "block"}) {
     Config variant = config;
     variant.train.recompute = recompute;
     const MemoryPlan plan = plan_memory(variant, micro_batch, config.model.context, true);

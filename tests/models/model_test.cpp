@@ -108,7 +108,7 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
   config.model.embedding_dropout = 0.1;
   for (const std::int64_t layers : {1, 2, 6}) {
     for (const double mlp_ratio : {1.0, 4.0}) {
-      for (const std::string recompute : {"none", "block"}) {
+      for (const std::string recompute : {"none", "attention", "block"}) {
         for (const bool training : {true, false}) {
           SCOPED_TRACE(
               str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute, ", training ", training));

@@ -3,6 +3,7 @@
 #include "models/sparse_transformer.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tests/models/model_testing.h"
 
@@ -76,17 +77,18 @@ void check_recompute(Config config, const std::string& device, const std::vector
   config.model.embedding_dropout = 0.1;
   for (const DType compute : types) {
     SCOPED_TRACE(name_of(compute));
-    std::vector<double> results[2];
-    for (const bool recomputed : {false, true}) {
-      config.train.recompute = recomputed ? "block" : "none";
+    std::map<std::string, std::vector<double>> results;
+    for (const std::string recompute : {"none", "attention", "block"}) {
+      config.train.recompute = recompute;
       SmallModel small(config, compute, device);
       small.engine.set({.seed = 21, .draw = 2});
       const double loss = small.differentiate(small.tokens(3, 17), true);
-      results[recomputed] = small.engine.host(small.store.gradients());
-      results[recomputed].push_back(loss);
+      results[recompute] = small.engine.host(small.store.gradients());
+      results[recompute].push_back(loss);
     }
-    EXPECT_EQ(results[0], results[1]);
-    EXPECT_GT(*std::max_element(results[0].begin(), results[0].end()), 0);
+    EXPECT_EQ(results["none"], results["attention"]);
+    EXPECT_EQ(results["none"], results["block"]);
+    EXPECT_GT(*std::max_element(results["none"].begin(), results["none"].end()), 0);
   }
 }
 

@@ -107,7 +107,7 @@ TEST(Training, OnTheCpuAGraphedStepIsACall) {
 #ifdef WEFT_CUDA
 TEST(CudaEngine, ReplayedStepsAreTheSameBits) {
   for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
-    for (const std::string recompute : {"none", "block"}) {
+    for (const std::string recompute : {"none", "attention", "block"}) {
       SCOPED_TRACE(str(name_of(compute), ", recompute ", recompute));
       Config config = training_config();
       config.model.dropout = 0.3;

@@ -85,6 +85,58 @@ TEST(Ops, AttentionGradients) {
   }
 }
 
+// Two documents and padding, in one sequence and in the other.
+Tensor some_segments(Engine& engine) {
+  return engine.tensor({2, 6}, {0, 0, 0, 1, 1, 1, 7, 7, -1, 3, 3, -1}, DType::i32);
+}
+
+TEST(Ops, AttentionGradientsOfDocuments) {
+  Engine engine;
+  const AttentionShape shape{2, 3, 4};
+  const DeviceMaps maps(*engine.device, *make_pattern({"all"}, 2), 2, 6, 4);
+  for (const bool recompute : {false, true})
+    check_gradients({{2, 6, shape.columns()}}, [&](Ctx& c, const auto& v) {
+      return sparse_attention(c, v[0], shape, maps.maps(),
+                              {.recompute = recompute, .segments = some_segments(engine)});
+    });
+}
+
+// Results of attention and its gradient, and the bytes in use between the two passes.
+struct AttentionRun {
+  std::vector<double> y, dqkv;
+  std::size_t kept = 0;
+};
+AttentionRun run_attention(bool recompute) {
+  Engine engine;
+  engine.set({.loss_gradient = 1});
+  const AttentionShape shape{2, 8, 16};
+  const DeviceMaps maps(*engine.device, *make_pattern({"local", 3}, 2), 2, 6, 16);
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  const Var qkv{engine.tensor({2, 6, shape.columns()}, normals(2 * 6 * shape.columns(), 3), DType::f32),
+                std::make_shared<GradSlot>()};
+  const std::size_t before = engine.device->pool->in_use();
+  AttentionRun run;
+  Var objective;
+  {
+    const Var y = sparse_attention(ctx, qkv, shape, maps.maps(),
+                                   {.recompute = recompute, .segments = some_segments(engine)});
+    run.y = engine.host(y.value);
+    objective = mean(ctx, y);
+  }
+  run.kept = engine.device->pool->in_use() - before;
+  backward(ctx, objective);
+  run.dqkv = engine.host(qkv.slot->grad);
+  return run;
+}
+
+TEST(Ops, RecomputedAttentionGivesTheSameBitsAndKeepsLess) {
+  const AttentionRun kept = run_attention(false), recomputed = run_attention(true);
+  EXPECT_EQ(kept.y, recomputed.y);
+  EXPECT_EQ(kept.dqkv, recomputed.dqkv);
+  EXPECT_GE(kept.kept, recomputed.kept + 2 * 6 * 2 * (16 + 1) * sizeof(float));  // y and lse
+}
+
 TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
   Engine engine;
   engine.set({.loss_gradient = 8});
