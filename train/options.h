@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/prepare.h"
+#include "train/attention_file.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
 #include "train/inspect_report.h"
@@ -55,6 +56,8 @@ void add_prepare_commands(CLI::App&, PrepareArguments&);
 std::string run_prepare(const PrepareArguments&);
 
 void add_inspect_options(CLI::App&, InspectOptions&);
+void add_attention_options(CLI::App&, AttentionFileOptions&);
+
 struct BenchArguments {
   std::string command;  // kernels or step
   BenchKernelsOptions kernels;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// The program `attention`: attention over a pattern from arrays in one HDF5 file to arrays in another, for
+// people who want it without the trainer and without C++.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+namespace weft {
+
+// Read from `in`: q (B, T, H, Dqk), k (B, Tk, H, Dqk), v (B, Tk, H, Dv), for gradients dout (B, T, H, Dv),
+// and query_segments (B, T) with key_segments (B, Tk). Written to `out`: o (B, T, H, Dv), lse (B, H, T) and
+// with dout dq, dk, dv, in f32 (f64 when computed in f64).
+struct AttentionFileOptions {
+  std::string in, out;
+  std::string pattern;  // as in a config: "{kind: fixed, stride: 128, c: 32}"
+  std::string device = "auto", form = "automatic", dtype = "f32";
+  std::optional<double> scale;  // 1 / sqrt(Dqk)
+};
+// Prints pairs, planned bytes, the kernels that run, and milliseconds. Throws Error and leaves `out` as it
+// was when something is wrong.
+void run_attention_file(const AttentionFileOptions&, std::ostream& report);
+
+}  // namespace weft
