@@ -13,10 +13,15 @@ PatternKind all_pattern();
 PatternKind local_pattern();
 PatternKind strided_pattern();
 PatternKind fixed_pattern();
+PatternKind merged_pattern();
+PatternKind heads_pattern();
+// src/patterns/modified.cpp: the pattern within its prefix, documents and length.
+std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&, int heads);
 
 const std::vector<PatternKind>& patterns() {
-  static const std::vector<PatternKind> table = {all_pattern(), local_pattern(), strided_pattern(),
-                                                 fixed_pattern()};
+  static const std::vector<PatternKind> table = {
+      all_pattern(), local_pattern(), strided_pattern(), fixed_pattern(), merged_pattern(), heads_pattern(),
+  };
   return table;
 }
 
@@ -48,7 +53,7 @@ std::vector<std::string> fields_read(const PatternSpec& spec) {
 
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int heads) {
   WEFT_CHECK(heads >= 1, "attention needs at least one head, got ", heads);
-  return kind_of(spec).make(spec, heads);
+  return modified(kind_of(spec).make(spec, heads), spec, heads);
 }
 
 void check_pattern_field(const char* kind, const char* field, std::int64_t value) {

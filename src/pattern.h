@@ -18,7 +18,11 @@ inline constexpr std::int64_t kMaxPositions = std::int64_t{1}
 // Positions begin, begin + step, ... below end.
 struct KeyRun {
   std::int64_t begin = 0, end = 0, step = 1;
-  std::int64_t size() const { return begin < end ? (end - begin + step - 1) / step : 0; }
+  std::int64_t size() const {
+    if (begin >= end) return 0;
+    return step == 1 ? end - begin : (end - begin + step - 1) / step;
+  }
+  friend bool operator==(const KeyRun&, const KeyRun&) = default;
 };
 
 // Positions of the queries and of the keys: equal in self-attention.
@@ -118,9 +122,11 @@ std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<st
 std::vector<std::string> fields_read(const PatternSpec&);
 // The table of patterns; a new one is a file in src/patterns/ and two lines in pattern.cpp.
 const std::vector<PatternKind>& patterns();
-// Throws Error that names the wrong field and lists what exists.
 inline constexpr int kMaxPatternNesting = 4;  // `of` within `of`
+// Throws Error that names the wrong field and lists what exists.
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
+// For orders of slots: the first slot of a tile that is not below `slots`.
+inline std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
 // For the makers: throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // build_tile_tables: the attended pairs of one head as square tiles of slots, in both directions.
-// One query tile at a time: each query's runs of keys become runs of key slots, and those become bits.
+// One query tile at a time: runs of keys become runs of key slots, and those become bits.
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
@@ -13,15 +15,13 @@
 namespace weft {
 namespace {
 
-using Mask = std::array<std::uint64_t, kTile>;  // word r: row r of the tile; of small tiles the first words
+using Mask = std::array<std::uint64_t, kTile>;  // word r: row r of the tile; small tiles use the first words
 
-struct MaskHash {
-  std::size_t operator()(const Mask& mask) const {
-    std::uint64_t h = 0;
-    for (const std::uint64_t word : mask) h = (std::rotl(h, 5) ^ word) * 0x9e3779b97f4a7c15u;
-    return static_cast<std::size_t>(h ^ (h >> 32));
-  }
-};
+std::uint64_t hash_of(const Mask& mask, int edge) {
+  std::uint64_t h = 0;
+  for (int r = 0; r < edge; ++r) h = (std::rotl(h, 5) ^ mask[r]) * 0x9e3779b97f4a7c15u;
+  return h ^ (h >> 32);
+}
 
 Mask transposed(const Mask& mask) {
   Mask out{};
@@ -56,24 +56,62 @@ std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& start
   return schedule;
 }
 
+// Runs of key positions become runs of key slots. Where positions j, j + step, j + 2 step ... have slots that
+// follow each other, a run of that step is one run of slots.
+class KeySlots {
+ public:
+  KeySlots(std::vector<std::int64_t> slots) : slots_(std::move(slots)) {}  // NOLINT: a list of slots
+  const std::vector<std::int64_t>& all() const { return slots_; }
+
+  // visit(first, count): key slots first .. first + count - 1.
+  template <class Visit>
+  void for_each(const KeyRun& run, const Visit& visit) {
+    const std::vector<std::int32_t>* follow = run.size() > 1 ? following(run.step) : nullptr;
+    for (std::int64_t j = run.begin, left = run.size(); left > 0;) {
+      const std::int64_t count = follow ? std::min<std::int64_t>((*follow)[j], left) : 1;
+      visit(slots_[j], count);
+      j += count * run.step;
+      left -= count;
+    }
+  }
+
+ private:
+  // [j]: how many of j, j + step, ... have slots that follow each other; nullptr: too many steps to know.
+  const std::vector<std::int32_t>* following(std::int64_t step) {
+    for (const auto& [known, follow] : following_)
+      if (known == step) return &follow;
+    constexpr std::size_t kMostSteps = 4;  // of 4 bytes a key each
+    if (following_.size() == kMostSteps) return nullptr;
+    const auto keys = static_cast<std::int64_t>(slots_.size());
+    std::vector<std::int32_t> follow(slots_.size(), 1);
+    for (std::int64_t j = keys - 1 - step; j >= 0; --j)
+      if (slots_[j + step] == slots_[j] + 1) follow[j] = follow[j + step] + 1;
+    return &following_.emplace_back(step, std::move(follow)).second;
+  }
+
+  std::vector<std::int64_t> slots_;  // position -> slot
+  std::deque<std::pair<std::int64_t, std::vector<std::int32_t>>> following_;
+};
+
+std::vector<std::int64_t> slots_of(std::int64_t count,
+                                   const std::function<std::int64_t(std::int64_t)>& slot_of) {
+  std::vector<std::int64_t> slots(static_cast<std::size_t>(count));
+  for (std::int64_t t = 0; t < count; ++t) slots[static_cast<std::size_t>(t)] = slot_of(t);
+  return slots;
+}
+
 class Builder {
  public:
   Builder(const AttentionPattern& pattern, int head, Lengths n, int edge)
-      : pattern_(pattern), head_(head), n_(n), edge_(edge) {
+      : pattern_(pattern),
+        head_(head),
+        n_(n),
+        edge_(edge),
+        key_slots_(slots_of(n.keys, [&](std::int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
     out_.edge = edge;
-    const auto slots = [](std::int64_t count, auto&& slot_of) {
-      std::vector<std::int64_t> slots(static_cast<std::size_t>(count));
-      for (std::int64_t t = 0; t < count; ++t) slots[static_cast<std::size_t>(t)] = slot_of(t);
-      return slots;
-    };
-    key_slot_ = slots(n.keys, [&](std::int64_t j) { return pattern.key_slot(head, j, n.keys); });
-    out_.query_order =
-        order_of(slots(n.queries, [&](std::int64_t i) { return pattern.query_slot(head, i, n.queries); }),
-                 edge, pattern.name() + ", queries");
-    out_.key_order = order_of(key_slot_, edge, pattern.name() + ", keys");
-    in_step_.assign(key_slot_.size(), 1);
-    for (std::int64_t j = n.keys - 2; j >= 0; --j)
-      if (key_slot_[j + 1] == key_slot_[j] + 1) in_step_[j] = in_step_[j + 1] + 1;
+    const auto query_slot = [&](std::int64_t i) { return pattern.query_slot(head, i, n.queries); };
+    out_.query_order = order_of(slots_of(n.queries, query_slot), edge, pattern.name() + ", queries");
+    out_.key_order = order_of(key_slots_.all(), edge, pattern.name() + ", keys");
     bits_.resize(out_.key_tiles());
     touched_.assign(out_.key_tiles(), 0);
   }
@@ -81,8 +119,7 @@ class Builder {
   TileTables build() {
     out_.row_start.push_back(0);
     for (std::int32_t tile = 0; tile < out_.query_tiles(); ++tile) {
-      for (int r = 0; r < edge_; ++r)
-        if (const std::int32_t i = out_.query_order[std::int64_t{edge_} * tile + r]; i >= 0) add_query(i, r);
+      add_query_tile(&out_.query_order[std::int64_t{edge_} * tile]);
       finish_query_tile();
     }
     transpose();
@@ -93,63 +130,103 @@ class Builder {
   }
 
  private:
-  void add_query(std::int64_t i, int row) {
+  // The runs of a query inside the sequence, without empty ones, in runs_.
+  void ask(std::int64_t i) {
     runs_.clear();
     pattern_.key_runs(head_, i, runs_);
-    for (const KeyRun& run : runs_) {
-      const std::int64_t end = std::min(run.end, n_.keys);
-      if (run.begin >= end) continue;
+    std::size_t kept = 0;
+    for (KeyRun run : runs_) {
+      run.end = std::min(run.end, n_.keys);
+      if (run.begin >= run.end) continue;
       WEFT_CHECK(run.begin >= 0 && run.step >= 1, pattern_.name(), ": query ", i, " names keys ", run.begin,
                  " .. ", run.end - 1, " in steps of ", run.step);
-      for (std::int64_t j = run.begin; j < end;) {
-        const std::int64_t count = run.step == 1 ? std::min<std::int64_t>(in_step_[j], end - j) : 1;
-        set_bits(row, key_slot_[j], count);
-        j += count * run.step;
-      }
+      runs_[kept++] = run;
+    }
+    runs_.resize(kept);
+  }
+
+  // Neighbouring queries share most of their runs (the summaries of all earlier blocks): what every query of
+  // the tile that sees anything has at the beginning of its list is set once for all of them.
+  void add_query_tile(const std::int32_t* queries) {
+    first_.clear();
+    rest_.clear();
+    Mask sees{};
+    std::array<std::size_t, kTile + 1> rest_begin{};
+    std::array<std::size_t, kTile> common{};  // with the list of the first query
+    std::size_t common_to_all = 0;
+    for (int r = 0; r < edge_; ++r) {
+      rest_begin[r + 1] = rest_begin[r];
+      if (queries[r] < 0) continue;
+      ask(queries[r]);
+      if (runs_.empty()) continue;
+      if (first_.empty()) first_ = runs_, common_to_all = runs_.size();
+      sees[r] = ~std::uint64_t{0};
+      const auto differs = std::mismatch(runs_.begin(), runs_.end(), first_.begin(), first_.end()).first;
+      common[r] = static_cast<std::size_t>(differs - runs_.begin());
+      common_to_all = std::min(common_to_all, common[r]);
+      rest_.insert(rest_.end(), differs, runs_.end());
+      rest_begin[r + 1] = rest_.size();
+    }
+    for (std::size_t k = 0; k < common_to_all; ++k)
+      set_bits(first_[k], [&](Mask& bits, std::uint64_t word) {
+        for (int r = 0; r < edge_; ++r) bits[r] |= word & sees[r];
+      });
+    for (int r = 0; r < edge_; ++r) {
+      const auto set = [r](Mask& bits, std::uint64_t word) { bits[r] |= word; };
+      for (std::size_t k = common_to_all; k < common[r]; ++k) set_bits(first_[k], set);
+      for (std::size_t k = rest_begin[r]; k < rest_begin[r + 1]; ++k) set_bits(rest_[k], set);
     }
   }
 
-  // Key slots first .. first + count - 1 are attended by this row.
-  void set_bits(int row, std::int64_t first, std::int64_t count) {
-    for (const std::int64_t end = first + count; first < end;) {
-      const auto tile = static_cast<std::int32_t>(first / edge_);
-      const int offset = static_cast<int>(first % edge_);
-      const int here = static_cast<int>(std::min<std::int64_t>(edge_ - offset, end - first));
-      bits_[tile][row] |= (~std::uint64_t{0} >> (64 - here)) << offset;
-      if (!touched_[tile]) tiles_.push_back(tile);
-      touched_[tile] = 1;
-      first += here;
-    }
+  // set(bits of a key tile, word of the keys of the run in it).
+  template <class Set>
+  void set_bits(const KeyRun& run, const Set& set) {
+    key_slots_.for_each(run, [&](std::int64_t first, std::int64_t count) {
+      for (const std::int64_t end = first + count; first < end;) {
+        const auto tile = static_cast<std::int32_t>(first / edge_);
+        const int offset = static_cast<int>(first % edge_);
+        const int here = static_cast<int>(std::min<std::int64_t>(edge_ - offset, end - first));
+        set(bits_[tile], (~std::uint64_t{0} >> (64 - here)) << offset);
+        if (!touched_[tile]) tiles_.push_back(tile);
+        touched_[tile] = 1;
+        first += here;
+      }
+    });
   }
 
   // Turns the collected bits into entries of the row tables, and clears them.
   void finish_query_tile() {
-    std::sort(tiles_.begin(), tiles_.end());
+    if (!std::is_sorted(tiles_.begin(), tiles_.end())) std::sort(tiles_.begin(), tiles_.end());
     for (const std::int32_t tile : tiles_) {
       Mask& mask = bits_[tile];
       std::int64_t pairs = 0;
-      for (const std::uint64_t word : mask) pairs += std::popcount(word);
+      for (int r = 0; r < edge_; ++r) pairs += std::popcount(mask[r]);
       out_.pairs.needed += pairs;
       out_.row_tile.push_back(tile);
       out_.row_mask.push_back(pairs == edge_ * edge_ ? -1 : number_of(mask));
-      mask.fill(0);
+      std::fill_n(mask.begin(), edge_, 0);
       touched_[tile] = 0;
     }
     tiles_.clear();
     WEFT_CHECK(out_.row_tile.size() < std::numeric_limits<std::int32_t>::max(), pattern_.name(),
-               ": too many tiles for ", n_.queries,
-               " queries; shorten the sequence or choose a sparser pattern");
+               ": too many tiles for ", n_.queries, " queries: their tables have more than ",
+               out_.row_tile.size() * 4 * sizeof(std::int32_t),
+               " bytes; shorten the sequence or choose a sparser pattern");
     out_.row_start.push_back(static_cast<std::int32_t>(out_.row_tile.size()));
   }
 
   std::int32_t number_of(const Mask& mask) {
-    const auto [known, is_new] = masks_.try_emplace(mask, static_cast<std::int32_t>(masks_.size()));
-    if (is_new) {
-      const Mask flipped = transposed(mask);
-      out_.masks.insert(out_.masks.end(), mask.begin(), mask.begin() + edge_);
-      out_.masks_transposed.insert(out_.masks_transposed.end(), flipped.begin(), flipped.begin() + edge_);
-    }
-    return known->second;
+    const std::uint64_t hash = hash_of(mask, edge_);
+    for (auto [known, end] = masks_.equal_range(hash); known != end; ++known)
+      if (std::equal(mask.begin(), mask.begin() + edge_,
+                     out_.masks.begin() + std::int64_t{edge_} * known->second))
+        return known->second;
+    const auto number = static_cast<std::int32_t>(masks_.size());
+    const Mask flipped = transposed(mask);
+    out_.masks.insert(out_.masks.end(), mask.begin(), mask.begin() + edge_);
+    out_.masks_transposed.insert(out_.masks_transposed.end(), flipped.begin(), flipped.begin() + edge_);
+    masks_.emplace(hash, number);
+    return number;
   }
 
   // The column tables from the row tables, by counting: queries of a column stay ascending.
@@ -173,14 +250,14 @@ class Builder {
   const Lengths n_;
   const int edge_;
   TileTables out_;
-  std::vector<std::int64_t> key_slot_;
-  std::vector<std::int32_t> in_step_;  // how many positions from here on have slots that follow each other
-  std::unordered_map<Mask, std::int32_t, MaskHash> masks_;
+  KeySlots key_slots_;
+  std::unordered_multimap<std::uint64_t, std::int32_t> masks_;  // hash -> number
   // The query tile at hand: bits of each key tile, which key tiles have any, and a list of those.
   std::vector<Mask> bits_;
   std::vector<char> touched_;
   std::vector<std::int32_t> tiles_;
-  std::vector<KeyRun> runs_;
+  // Runs of one query, of the tile's first query, and where the others go on differently.
+  std::vector<KeyRun> runs_, first_, rest_;
 };
 
 }  // namespace
@@ -199,8 +276,19 @@ TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths 
   return Builder(pattern, head, n, edge).build();
 }
 
-TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, std::int64_t) {
-  return build_tile_tables(part, head, n, kTile);
+TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, std::int64_t head_size) {
+  constexpr std::int64_t kMostInLargeTiles = 128;  // numbers of a head
+  // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
+  constexpr double kGoodWaste = 2.5;
+  // Time of an executed pair in small tiles, in large tiles 1. Measured with the tensor-core kernels on an
+  // H200: each key read serves 16 queries and not 64, and what a tile costs besides its pairs falls on fewer
+  // of them.
+  constexpr std::int64_t kSmallTileCost = 2;
+  if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
+  TileTables large = build_tile_tables(part, head, n, kTile);
+  if (large.pairs.waste() <= kGoodWaste) return large;
+  TileTables small = build_tile_tables(part, head, n, kSmallTile);
+  return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small) : std::move(large);
 }
 
 }  // namespace weft

@@ -46,7 +46,6 @@ class Fixed : public AttentionPattern {
   }
 
  private:
-  static std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
   std::int64_t first_summary(int head) const { return l_ - (head % num_verts_ + 1) * c_; }
   bool is_summary(int head, std::int64_t j) const {
     const std::int64_t offset = j % l_ - first_summary(head);

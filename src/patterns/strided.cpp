@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // strided: the column above a position when the sequence is written in rows of l = `stride`:
 // S_i = {j : j <= i, (i - j) mod l = 0} (A^(2) of arXiv 1904.10509 section 4.3). Reads `stride`.
-// Slots: column after column, without gaps, for queries and keys alike: each column is a short causal
-// sequence.
-#include <algorithm>
+// Slots: column after column, for queries and keys alike: each column is a short causal sequence. Columns of
+// ceil(n / l) positions come first, then those of floor(n / l), each kind as it needs fewer tiles: one column
+// right behind the other, or each on a border of tiles, several to a tile where they are short.
+#include <numeric>
 
 #include "src/pattern.h"
 
@@ -19,16 +20,35 @@ class Strided : public AttentionPattern {
     runs.push_back({i % l_, i + 1, l_});
   }
 
-  // The first n % l columns hold one position more than the others.
   std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
-    const std::int64_t column = i % l_;
-    return column * (n / l_) + std::min(column, n % l_) + i / l_;
+    const std::int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;
+    if (column < longer_columns) return start_of(column, shorter + 1) + row;
+    const std::int64_t longer_end = start_of(longer_columns, shorter + 1);
+    return tile_ceil(longer_end) + start_of(column - longer_columns, shorter) + row;
   }
   std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
     return query_slot(head, j, n);
   }
 
  private:
+  // Slot of the first position of a column, counted from the first column of its kind.
+  static std::int64_t start_of(std::int64_t column, std::int64_t length) {
+    const std::int64_t a_tile = length == 0 ? 1 : kTile / length;  // whole columns that fit
+    if (!on_tile_borders(length)) return column * length;
+    return a_tile > 0 ? column / a_tile * kTile + column % a_tile * (kTile / a_tile)
+                      : column * tile_ceil(length);
+  }
+  // Tiles a column touches on and below the diagonal, with length = 64 a + b, 0 < b < 64. On borders: (a + 1)
+  // (a + 2) / 2, or 1 / floor(64 / b) for a = 0. One behind the other: it starts at any multiple of
+  // g = gcd(b, 64), and touches a + 2 tiles instead of a + 1 if it starts after 64 - b; each tile on the
+  // diagonal is shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + length / 64.
+  static bool on_tile_borders(std::int64_t length) {
+    const std::int64_t a = length / kTile, b = length % kTile;
+    if (b == 0) return true;
+    const std::int64_t behind = kTile * a * (a + 1) / 2 + (a + 1) * (b - std::gcd(b, kTile)) + length;
+    return a > 0 ? kTile * (a + 1) * (a + 2) / 2 < behind : kTile < behind * (kTile / b);
+  }
+
   std::int64_t l_;
 };
 

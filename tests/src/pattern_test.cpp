@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "src/config.h"
 #include "src/names.h"
 #include "tests/src/pattern_testing.h"
 
@@ -68,15 +69,24 @@ TEST(Pattern, NeededPairsAreThoseOfTheTiles) {
 }
 
 TEST(Pattern, TilesHoldFewPairsThatNobodyNeeds) {
-  const auto waste = [](const PatternSpec& spec, int head = 0) {
-    return build_tile_tables(*make_pattern(spec, 8), head, 12288).pairs.waste();
+  const auto waste = [](const PatternSpec& spec, int head = 0, std::int64_t n = 12288) {
+    return PackedMaps(*make_pattern(spec, 8), 8, n, 64).pairs(head).waste();
   };
+  PatternSpec merged{"merged"};
+  merged.of = {{"local", 128}, {"strided", 128}};
   EXPECT_LE(waste({"all"}), 1.02);
   EXPECT_LE(waste({"local", 128}), 2.0);
   EXPECT_LE(waste({"strided", 128}), 2.6);
   EXPECT_LE(waste({"fixed", 128, 32}), 1.1);
   EXPECT_LE(waste({"fixed", 128, 8}), 1.2);
+  EXPECT_LE(waste(merged), 2.0);
   for (const int head : {0, 1, 2, 3}) EXPECT_LE(waste({"fixed", 128, 32, 4}, head), 1.1) << "head " << head;
+  // One position more than whole tiles, one less, and columns of half a tile.
+  EXPECT_LE(waste({"strided", 128}, 0, 128 * 64 + 1), 2.1);
+  EXPECT_LE(waste({"strided", 128}, 0, 128 * 64 - 1), 2.1);
+  EXPECT_LE(waste({"strided", 128}, 0, 128 * 63), 2.1);
+  EXPECT_LE(waste({"strided", 128}, 0, 128 * 96 + 1), 2.3);
+  EXPECT_LE(waste({"strided", 128}, 0, 128 * 32), 4.0);
 }
 
 TEST(Pattern, NamesTellPatternsApart) {
@@ -84,6 +94,15 @@ TEST(Pattern, NamesTellPatternsApart) {
   EXPECT_EQ(make_pattern({"local", 5}, 2)->name(), "local(stride 5)");
   EXPECT_EQ(make_pattern({"strided", 6}, 2)->name(), "strided(stride 6)");
   EXPECT_EQ(make_pattern({"fixed", 128, 32, 2}, 2)->name(), "fixed(stride 128, c 32, num_verts 2)");
+  const auto name = [](const char* yaml) { return make_pattern(parse_pattern(yaml, "here"), 2)->name(); };
+  EXPECT_EQ(name("{kind: local, stride: 5, causal: false}"), "local(stride 5, bidirectional)");
+  EXPECT_EQ(name("{kind: all, causal: false, prefix: 7}"), "all(bidirectional) with prefix 7");
+  EXPECT_EQ(name("{kind: all, documents: [4, 9], length: 12}"), "all with documents 4 9, length 12");
+  EXPECT_EQ(
+      name("{kind: heads, of: [{kind: all}, {kind: merged, of: [{kind: local, stride: 2}, {kind: strided, "
+           "stride: 4}]}]}"),
+      "heads(all, merged(local(stride 2), strided(stride 4)))");
+  EXPECT_EQ(name("{kind: fixed, stride: 12, block: 2, vertsize: 3}"), "fixed(stride 12, c 6, num_verts 1)");
 }
 
 std::string error_of(const PatternSpec& spec, int heads) {
@@ -93,10 +112,16 @@ std::string error_of(const PatternSpec& spec, int heads) {
   return "no error";
 }
 
+std::string known_kinds() {
+  std::vector<std::string> kinds;
+  for (const PatternKind& entry : patterns()) kinds.emplace_back(entry.kind);
+  return joined(kinds);
+}
+
 TEST(Pattern, ErrorsNameTheField) {
   EXPECT_EQ(error_of({"strid"}, 8),
-            "unknown attention pattern 'strid'; known: all, local, strided, fixed; did you mean 'strided'?");
-  EXPECT_EQ(error_of({"axial"}, 8), "unknown attention pattern 'axial'; known: all, local, strided, fixed");
+            str("unknown attention pattern 'strid'; known: ", known_kinds(), "; did you mean 'strided'?"));
+  EXPECT_EQ(error_of({"axial"}, 8), str("unknown attention pattern 'axial'; known: ", known_kinds()));
   EXPECT_EQ(error_of({"local", 0}, 8),
             "attention pattern 'local': stride must be between 1 and 1073741824, got 0");
   EXPECT_EQ(error_of({"strided", -3}, 8),

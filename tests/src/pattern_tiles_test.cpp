@@ -43,9 +43,13 @@ class Alternate : public AttentionPattern {
 TEST(PatternTiles, HoldTheAttendedPairs) {
   std::mt19937 random(3);
   for (int repeat = 0; repeat < 120; ++repeat) {
-    const RandomCase c = random_case(random);
+    const RandomCase c = random_case(random, true);
     SCOPED_TRACE(c.text());
+    const Lengths most = c.pattern->lengths();
+    const std::int64_t other = std::uniform_int_distribution<std::int64_t>(1, 200)(random);
     expect_exact(*c.pattern, c.head, c.n);
+    expect_exact(*c.pattern, c.head, {most.queries ? std::min(most.queries, other) : other, c.n});
+    expect_exact(*c.pattern, c.head, {c.n, most.keys ? std::min(most.keys, other) : other});
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -73,6 +77,34 @@ TEST(PatternTiles, AllOf192IsSixTiles) {
   EXPECT_EQ(t.masks[2], 7u);
   EXPECT_EQ(t.masks_transposed[0], ~std::uint64_t{0});
   EXPECT_EQ(t.masks_transposed[63], std::uint64_t{1} << 63);
+}
+
+TEST(PatternTiles, EdgeFollowsTheWaste) {
+  const auto edge = [](const PatternSpec& spec, std::int64_t n, std::int64_t head_size = 64) {
+    return build_best_tables(*make_pattern(spec, 1), 0, n, head_size).edge;
+  };
+  EXPECT_EQ(edge({"all"}, 1000), kTile);
+  EXPECT_EQ(edge({"local", 128}, 12288), kTile);
+  EXPECT_EQ(edge({"strided", 128}, 12288), kTile);
+  EXPECT_EQ(edge({"fixed", 128, 8}, 12288), kTile);
+  EXPECT_EQ(edge({"local", 16}, 12288), kSmallTile);  // 2 small tiles a row of tiles instead of 2 large ones
+  EXPECT_EQ(edge({"strided", 128}, 2048), kSmallTile);  // columns of 16
+  EXPECT_EQ(edge({"strided", 128}, 12288, 128), kTile);
+  EXPECT_EQ(edge({"strided", 128}, 12288, 136), kSmallTile);
+}
+
+// Long sequences: time and memory grow with the tiles, for nothing asks all pairs.
+TEST(PatternTiles, AMillionPositions) {
+  const std::int64_t n = 1 << 20, l = 1024;
+  const TileTables strided = build_best_tables(*make_pattern({"strided", l}, 1), 0, n, 64);
+  EXPECT_EQ(strided.pairs.needed, n * (n / l + 1) / 2);
+  EXPECT_LE(strided.pairs.waste(), 1.1);
+  EXPECT_LE(strided.row_tile.size(), std::size_t{1024 * 17 * 16 / 2});
+  EXPECT_LE(strided.masks.size(), std::size_t{kTile});
+  const std::int64_t m = 1 << 18;
+  const TileTables fixed = build_best_tables(*make_pattern({"fixed", l, 32}, 1), 0, m, 64);
+  EXPECT_EQ(fixed.pairs.needed, m * (l + 1) / 2 + m * 32 * (m / l - 1) / 2);
+  EXPECT_LE(fixed.pairs.waste(), 1.02);
 }
 
 // A pattern that breaks a rule of the contract.
@@ -117,13 +149,13 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
   ASSERT_EQ(maps.groups, 4);
   ASSERT_EQ(maps.passes, 1);
   const AttentionPass& pass = maps.pass[0];
-  ASSERT_EQ(pass.edge, kTile);
   for (int head = 0; head < 8; ++head) {
     SCOPED_TRACE(head);
     ASSERT_EQ(maps.group_of_head[head], head % 4);
     const TileMap& map = pass.maps[head % 4];
     EXPECT_FALSE(map.accumulate);
-    const TileTables t = build_tile_tables(*pattern, head, n);
+    const TileTables t = build_best_tables(*pattern, head, n, 64);
+    EXPECT_EQ(pass.edge, t.edge);
     EXPECT_EQ(map.query_tiles, t.query_tiles());
     EXPECT_EQ(map.key_tiles, t.key_tiles());
     EXPECT_LE(map.query_tiles, pass.query_tiles);

@@ -154,12 +154,12 @@ TEST_F(Inspect, ReportHasEachPart) {
                            "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
                            "  all                                         55,104\n",
                            "\n  none (this config)  ", "\n  block ", "FLOPs a token",
-                           "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     8,192  "
-                           "11.130   17.97%            1  11.5    22          22     64   cpu  ",
-                           "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     8,192  "
-                           "11.130   17.97%            1  11.5    22          22     64   cpu  ",
-                           "\n  1       0, 1   local(stride 8)                             968     8,192   "
-                           "8.463   11.82%            1   7.6     8           8     64   cpu  "})
+                           "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+                           "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+                           "\n  1       0, 1   local(stride 8)                             968     3,584  "
+                           "3.702   11.82%            1   7.6     8           8     16   cpu  "})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
 }
 
@@ -287,7 +287,7 @@ TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
       called(str("--config ", path("small.yaml"), " --set model.context=32 --pattern 1,0"));
   EXPECT_EQ(good, 0) << drawn;
   EXPECT_TRUE(drawn.starts_with("layer 1, head 0: local(stride 8), 32 positions\n")) << drawn;
-  EXPECT_NE(drawn.find("\n  0      local(stride 8)           228     4,096  17.965   22.27%"),
+  EXPECT_NE(drawn.find("\n  0      local(stride 8)           228       768  3.368   22.27%"),
             std::string::npos)
       << drawn;
   for (const std::string& arguments :

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// Runs cut by runs: a run less an interval is two runs; less a run in steps, the pieces between its keys.
+#include "src/patterns/combine.h"
+
+#include <algorithm>
+#include <map>
+
+namespace weft {
+namespace {
+
+// The smallest begin + k * step (k >= 0) that is at least `low`.
+std::int64_t first_from(const KeyRun& run, std::int64_t low) {
+  if (low <= run.begin) return run.begin;
+  return run.begin + (low - run.begin + run.step - 1) / run.step * run.step;
+}
+
+void push(const KeyRun& run, std::vector<KeyRun>& out) {
+  if (run.begin < run.end) out.push_back(run);
+}
+
+void subtract(const KeyRun& run, const KeyRun& taken, std::vector<KeyRun>& out) {
+  if (taken.size() == 0 || taken.begin >= run.end || taken.end <= run.begin) return push(run, out);
+  if (run.step % taken.step == 0) {  // all keys of the run have the same remainder: they meet all or none
+    if ((run.begin - taken.begin) % taken.step != 0) return push(run, out);
+    const std::int64_t after = taken.begin + (taken.size() - 1) * taken.step + 1;
+    push({run.begin, std::min(run.end, taken.begin), run.step}, out);
+    return push({first_from(run, after), run.end, run.step}, out);
+  }
+  std::int64_t begin = run.begin;
+  const std::int64_t end = std::min(run.end, taken.end);
+  for (std::int64_t j = first_from(taken, run.begin); j < end; j += taken.step) {
+    if ((j - run.begin) % run.step != 0) continue;
+    push({begin, j, run.step}, out);
+    begin = j + run.step;
+  }
+  push({begin, run.end, run.step}, out);
+}
+
+}  // namespace
+
+void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out) {
+  push({first_from(run, low), std::min(run.end, high), run.step}, out);
+}
+
+void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs) {
+  std::vector<KeyRun> left;
+  for (const KeyRun& cut : taken) {
+    const auto begin = runs.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto meets = [&](const KeyRun& run) { return cut.begin < run.end && run.begin < cut.end; };
+    if (std::none_of(begin, runs.end(), meets)) continue;
+    left.clear();
+    for (auto run = begin; run != runs.end(); ++run) subtract(*run, cut, left);
+    runs.resize(first);
+    runs.insert(runs.end(), left.begin(), left.end());
+  }
+}
+
+Lengths common_lengths(Lengths a, Lengths b) {
+  const auto shorter = [](std::int64_t x, std::int64_t y) {
+    return x == 0 ? y : y == 0 ? x : std::min(x, y);
+  };
+  return {shorter(a.queries, b.queries), shorter(a.keys, b.keys)};
+}
+
+std::vector<int> numbered(const std::vector<std::vector<int>>& sets, int& count) {
+  std::map<std::vector<int>, int> known;
+  std::vector<int> groups;
+  for (const std::vector<int>& set : sets)
+    groups.push_back(known.try_emplace(set, static_cast<int>(known.size())).first->second);
+  count = static_cast<int>(known.size());
+  return groups;
+}
+
+std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads) {
+  try {
+    return make_pattern(outer.of[index], heads);
+  } catch (const Error& e) { fail(str("attention pattern '", outer.kind, "': of[", index, "]: ", e.what())); }
+}
+
+void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high) {
+  if (outer.of.size() < low || outer.of.size() > high)
+    fail(str("attention pattern '", outer.kind, "': of must list ", low, " to ", high, " patterns, got ",
+             outer.of.size()));
+}
+
+std::string joined_names(const std::vector<std::unique_ptr<AttentionPattern>>& patterns) {
+  std::string names;
+  for (const auto& pattern : patterns) names += (names.empty() ? "" : ", ") + pattern->name();
+  return names;
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// What patterns made of patterns share: arithmetic on runs of keys, and how the inner ones are made.
+#pragma once
+
+#include "src/pattern.h"
+
+namespace weft {
+
+// The keys of `run` that are not below `low` and below `high`; empty runs are not appended.
+void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out);
+
+// Removes the keys of `taken` from those of runs[first ..]. Runs in equal steps are cut by arithmetic; others
+// in time that grows with the keys of `taken` that lie between the ends of a run.
+void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs);
+
+// What two patterns can be used for together; 0: any.
+Lengths common_lengths(Lengths a, Lengths b);
+
+// Heads by what they see: equal numbers get equal groups, numbered from 0 in the order of the heads.
+std::vector<int> numbered(const std::vector<std::vector<int>>& sets, int& count);
+
+// outer.of[index]; errors tell where they come from.
+std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads);
+// Throws Error unless low <= outer.of.size() <= high.
+void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high);
+
+std::string joined_names(const std::vector<std::unique_ptr<AttentionPattern>>&);
+
+}  // namespace weft

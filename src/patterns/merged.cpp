@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
+// section 4.2. Reads `of`. Each inner pattern less the earlier ones is a part, computed in the inner
+// pattern's own order of slots: local in the order of the positions, strided column after column.
+#include <algorithm>
+
+#include "src/patterns/combine.h"
+
+namespace weft {
+namespace {
+
+// The runs of `of`, less the keys that earlier patterns see already, appended.
+void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, std::int64_t i,
+                    std::vector<KeyRun>& runs) {
+  const std::size_t first = runs.size();
+  of.pattern->key_runs(of.head, i, runs);
+  std::vector<KeyRun> taken;
+  for (const PatternPart& e : earlier) e.pattern->key_runs(e.head, i, taken);
+  subtract_runs(taken, first, runs);
+}
+
+// A part of one head: what one pattern sees and no earlier one.
+class Remainder : public AttentionPattern {
+ public:
+  Remainder(PatternPart of, std::vector<PatternPart> earlier) : of_(of), earlier_(std::move(earlier)) {}
+  std::string name() const override {
+    std::string text = of_.pattern->name() + " less ";
+    for (const PatternPart& e : earlier_) text += (&e == earlier_.data() ? "" : " and ") + e.pattern->name();
+    return text;
+  }
+  bool attends(int, std::int64_t i, std::int64_t j) const override {
+    return of_.pattern->attends(of_.head, i, j) &&
+           std::none_of(earlier_.begin(), earlier_.end(),
+                        [&](const PatternPart& e) { return e.pattern->attends(e.head, i, j); });
+  }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    remaining_runs(of_, earlier_, i, runs);
+  }
+  bool causal() const override { return of_.pattern->causal(); }
+  Lengths lengths() const override { return of_.pattern->lengths(); }
+  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
+    return of_.pattern->query_slot(of_.head, i, n);
+  }
+  std::int64_t key_slot(int, std::int64_t j, std::int64_t n) const override {
+    return of_.pattern->key_slot(of_.head, j, n);
+  }
+
+ private:
+  PatternPart of_;
+  std::vector<PatternPart> earlier_;
+};
+
+class Merged : public AttentionPattern {
+ public:
+  Merged(std::vector<std::unique_ptr<AttentionPattern>> of, int heads) : of_(std::move(of)) {
+    std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
+    for (int head = 0; head < heads; ++head)
+      for (const auto& pattern : of_) sets[static_cast<std::size_t>(head)].push_back(pattern->group(head));
+    group_ = numbered(sets, groups_);
+    for (int head = 0; head < heads; ++head)
+      if (group(head) == static_cast<int>(parts_.size())) make_parts(head);
+  }
+
+  std::string name() const override { return "merged(" + joined_names(of_) + ")"; }
+  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+    return std::any_of(of_.begin(), of_.end(), [&](const auto& p) { return p->attends(head, i, j); });
+  }
+  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    std::vector<PatternPart> earlier;
+    for (const auto& pattern : of_) {
+      remaining_runs({pattern.get(), head}, earlier, i, runs);
+      earlier.push_back({pattern.get(), head});
+    }
+  }
+  bool causal() const override {
+    return std::all_of(of_.begin(), of_.end(), [](const auto& p) { return p->causal(); });
+  }
+  Lengths lengths() const override {
+    Lengths n;
+    for (const auto& pattern : of_) n = common_lengths(n, pattern->lengths());
+    return n;
+  }
+  int groups(int) const override { return groups_; }
+  int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
+  void parts(int head, std::vector<PatternPart>& parts) const override {
+    const auto& mine = parts_[static_cast<std::size_t>(group(head))];
+    parts.insert(parts.end(), mine.begin(), mine.end());
+  }
+
+ private:
+  // Of the group that `head` is the first of.
+  void make_parts(int head) {
+    std::vector<PatternPart> earlier, all;
+    for (const auto& pattern : of_) {
+      std::vector<PatternPart> inner;
+      pattern->parts(head, inner);
+      for (const PatternPart& part : inner) {
+        if (!earlier.empty()) remainders_.push_back(std::make_unique<Remainder>(part, earlier));
+        all.push_back(earlier.empty() ? part : PatternPart{remainders_.back().get(), head});
+      }
+      earlier.push_back({pattern.get(), head});
+    }
+    constexpr std::size_t kMost = AttentionMaps::kMaxPasses / 2;
+    if (all.size() > kMost)
+      fail(str("attention pattern 'merged': a union of at most ", kMost, " patterns, got ", all.size(),
+               ", those of inner unions included"));
+    parts_.push_back(std::move(all));
+  }
+
+  std::vector<std::unique_ptr<AttentionPattern>> of_;
+  std::vector<int> group_;  // by head
+  int groups_ = 0;
+  std::vector<std::unique_ptr<Remainder>> remainders_;
+  std::vector<std::vector<PatternPart>> parts_;  // by group
+};
+
+std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads) {
+  check_number_of_patterns(spec, 2, AttentionMaps::kMaxPasses / 2);
+  std::vector<std::unique_ptr<AttentionPattern>> of;
+  for (std::size_t p = 0; p < spec.of.size(); ++p) of.push_back(make_inner(spec, p, heads));
+  return std::make_unique<Merged>(std::move(of), heads);
+}
+
+}  // namespace
+
+PatternKind merged_pattern() {
+  return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}), make_merged};
+}
+
+}  // namespace weft

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// What any pattern may have besides: `prefix` (a pattern that sees later keys sees only those below
+// `prefix`), `documents` (nobody sees across a border) and `length` (positions from there on are padding).
+// Together they leave of S_i the keys of one interval: S_i and low(i) <= j < high(i). Slots are those of the
+// pattern.
+#include <algorithm>
+#include <map>
+
+#include "src/patterns/combine.h"
+
+namespace weft {
+namespace {
+
+struct Limits {
+  std::int64_t prefix = 0;
+  std::vector<std::int64_t> documents;
+  std::int64_t length = 0;
+
+  // What query i may see at most: keys low .. high - 1.
+  void interval(std::int64_t i, std::int64_t& low, std::int64_t& high) const {
+    low = 0;
+    high = length ? length : kMaxPositions;
+    if (length && i >= length) high = 0;
+    if (prefix) high = std::min(high, std::max(prefix, i + 1));
+    const auto next = std::upper_bound(documents.begin(), documents.end(), i);
+    if (next != documents.begin()) low = next[-1];
+    if (next != documents.end()) high = std::min(high, *next);
+  }
+  std::string text() const {
+    std::string s;
+    if (prefix) s += str(", prefix ", prefix);
+    if (!documents.empty()) {
+      s += ", documents";
+      for (const std::int64_t first : documents) s += str(" ", first);
+    }
+    if (length) s += str(", length ", length);
+    return s.substr(2);
+  }
+};
+
+// A pattern, or a part of one, within the limits.
+class Limited : public AttentionPattern {
+ public:
+  Limited(const AttentionPattern& base, const Limits& limits) : base_(base), limits_(limits) {}
+  std::string name() const override { return base_.name() + " with " + limits_.text(); }
+  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+    std::int64_t low, high;
+    limits_.interval(i, low, high);
+    return low <= j && j < high && base_.attends(head, i, j);
+  }
+  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    std::int64_t low, high;
+    limits_.interval(i, low, high);
+    if (low >= high) return;
+    std::vector<KeyRun> all;
+    base_.key_runs(head, i, all);
+    for (const KeyRun& run : all) clip_run(run, low, high, runs);
+  }
+  bool causal() const override { return base_.causal() || limits_.prefix == 1; }
+  Lengths lengths() const override { return base_.lengths(); }
+  int groups(int heads) const override { return base_.groups(heads); }
+  int group(int head) const override { return base_.group(head); }
+  std::int64_t query_slot(int head, std::int64_t i, std::int64_t n) const override {
+    return base_.query_slot(head, i, n);
+  }
+  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
+    return base_.key_slot(head, j, n);
+  }
+
+ private:
+  const AttentionPattern& base_;
+  const Limits& limits_;
+};
+
+struct Owned {
+  std::unique_ptr<AttentionPattern> pattern;
+  Limits limits;
+};
+
+class Modified : private Owned, public Limited {
+ public:
+  Modified(std::unique_ptr<AttentionPattern> base, Limits limits, int heads)
+      : Owned{std::move(base), std::move(limits)}, Limited(*Owned::pattern, Owned::limits) {
+    std::vector<PatternPart> parts;
+    for (int head = 0; head < heads; ++head) pattern->parts(head, parts);
+    for (const PatternPart& part : parts) {
+      auto& limited = parts_[part.pattern];
+      if (!limited) limited = std::make_unique<Limited>(*part.pattern, Owned::limits);
+    }
+  }
+  void parts(int head, std::vector<PatternPart>& parts) const override {
+    const std::size_t first = parts.size();
+    pattern->parts(head, parts);
+    for (std::size_t p = first; p < parts.size(); ++p) parts[p].pattern = parts_.at(parts[p].pattern).get();
+  }
+
+ private:
+  std::map<const AttentionPattern*, std::unique_ptr<Limited>> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base, const PatternSpec& spec,
+                                           int heads) {
+  const auto check = [&](const char* field, std::int64_t value) {
+    if (value < 0 || value > kMaxPositions)
+      fail(str("attention pattern '", spec.kind, "': ", field, " must be between 0 and ", kMaxPositions,
+               ", got ", value));
+  };
+  check("prefix", spec.prefix);
+  check("length", spec.length);
+  for (std::size_t d = 0; d < spec.documents.size(); ++d) {
+    check("documents", spec.documents[d]);
+    if (d > 0 && spec.documents[d] <= spec.documents[d - 1])
+      fail(str("attention pattern '", spec.kind, "': documents must ascend, got ", spec.documents[d],
+               " after ", spec.documents[d - 1]));
+  }
+  if (spec.prefix == 0 && spec.documents.empty() && spec.length == 0) return base;
+  if (spec.prefix && base->causal())
+    fail(str("attention pattern '", spec.kind, "': prefix lets queries see later keys, and ", base->name(),
+             " sees none; set causal: false, or leave prefix out"));
+  return std::make_unique<Modified>(std::move(base), Limits{spec.prefix, spec.documents, spec.length}, heads);
+}
+
+}  // namespace weft
