@@ -195,7 +195,9 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
 // all the weight.
 template <class T>
 double floor_of(AttentionForm form) {
-  if (form == AttentionForm::simple || dtype_of<T> == DType::f32) return 3e-6;
+  if (dtype_of<T> == DType::f64) return 1e-13;
+  if (form == AttentionForm::simple || form == AttentionForm::automatic || dtype_of<T> == DType::f32)
+    return 3e-6;  // automatic: the CPU's
   return dtype_of<T> == DType::f16 ? 1.5e-3 : 6e-3;
 }
 

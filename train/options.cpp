@@ -122,6 +122,25 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
     command->callback([&a, command] { a.command = command->get_name(); });
 }
 
+void add_selftest_options(CLI::App& app, SelftestOptions& options) {
+  add_device(app, options.device);
+  app.add_option("--minutes", options.minutes, "how long")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--cases", options.cases, "stop after this many; 0: only the time counts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "number of the first case; the next ones count on")
+      ->capture_default_str();
+  app.add_option("--case", options.only, "run this case alone: a failure prints its number");
+  app.footer(
+      "Each case is a random pattern with random lengths, heads, element type and kernels; it compares "
+      "tables,\n"
+      "kernels (forward, backward, decoding) and pictures with the definition. Exit code 1 when one fails.\n"
+      "Examples:\n"
+      "  selftest\n"
+      "  selftest --device cpu --minutes 0.5\n"
+      "  selftest --device cuda --case 1234");
+}
+
 void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--config", options.config, "a path, or a name in configs/");
   app.add_option("--set", options.overrides, "a.b=c: replaces a value of the config")

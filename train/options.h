@@ -12,6 +12,7 @@
 #include "train/bench_step.h"
 #include "train/inspect_report.h"
 #include "train/sampler.h"
+#include "train/selftest_run.h"
 #include "train/trainer.h"
 
 namespace CLI {
@@ -55,6 +56,7 @@ struct PrepareArguments {
 void add_prepare_commands(CLI::App&, PrepareArguments&);
 std::string run_prepare(const PrepareArguments&);
 
+void add_selftest_options(CLI::App&, SelftestOptions&);
 void add_inspect_options(CLI::App&, InspectOptions&);
 void add_attention_options(CLI::App&, AttentionFileOptions&);
 
