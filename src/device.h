@@ -24,7 +24,6 @@ class Device {
   virtual std::string description()
       const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
-  virtual int compute_capability() const { return 0; }  // 80, 90, ... of a GPU
   bool is_cuda() const { return name.starts_with("cuda"); }
   // Matrix rate that a large product of this type reaches here, in FLOP/s: measured once, on first use.
   double matrix_rate(DType compute);

@@ -182,7 +182,7 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
     try {
       for (int p = 0; p < maps.passes; ++p)
         attention::choose_form(form, dtype, maps.pass[p].edge, size.qk, size.v, segments,
-                               device.compute_capability());
+                               device.compute_capability);
       forms.push_back(form);
     } catch (const Error&) {}
   }

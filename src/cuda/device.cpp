@@ -162,7 +162,6 @@ class CudaDevice : public Device {
                version.empty() ? "for CUDA " + version_text(driver) : version, ", sm_", properties_.major,
                properties_.minor);
   }
-  int compute_capability() const override { return 10 * properties_.major + properties_.minor; }
   std::size_t memory_free() const override {
     std::size_t free = 0, total = 0;
     WEFT_CUDA_CALL(cudaMemGetInfo(&free, &total));
