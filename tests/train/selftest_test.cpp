@@ -55,7 +55,7 @@ SelftestCase case_of(std::unique_ptr<AttentionPattern> pattern) {
 }
 
 TEST(Selftest, NamesWhatDisagrees) {
-  const auto wrong = [](bool Wrong::* what) {
+  const auto wrong = [](bool Wrong::*what) {
     auto pattern = std::make_unique<Wrong>();
     pattern.get()->*what = true;
     return case_of(std::move(pattern));
