@@ -11,6 +11,7 @@
 #include <string>
 
 #include "src/attention_maps.h"
+#include "train/random_patterns.h"
 
 namespace weft {
 
@@ -21,77 +22,6 @@ struct RandomCase {
   int heads = 1, head = 0;
   std::string text() const { return str(pattern->name(), ", head ", head, " of ", heads, ", n ", n); }
 };
-
-// Fields that `kind` reads, for n positions; bidirectional ones too when `any_direction`. Not for the kinds
-// that are made of others or of files.
-inline PatternSpec random_spec(std::mt19937& random, const std::string& kind, std::int64_t n,
-                               bool any_direction) {
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
-  PatternSpec spec;
-  spec.kind = kind;
-  spec.stride = pick(0, 1) ? pick(1, 150) : pick(1, 16);
-  spec.c = pick(1, pick(1, spec.stride));
-  spec.num_verts = pick(1, spec.stride / spec.c);
-  spec.causal = !any_direction || pick(0, 1);
-  const bool bigbird = kind == "bigbird", convolution = kind == "convolution";
-  if (bigbird) spec.block = pick(0, 1) ? pick(1, 20) : std::int64_t{16} << pick(0, 2);
-  if (bigbird || kind == "longformer") {
-    spec.window = pick(1, bigbird ? 5 : 60);
-    spec.dilation = {pick(1, 7)};
-    for (std::int64_t d = pick(0, 2); d > 0; --d) spec.dilation.push_back(pick(1, 3));
-    std::set<std::int64_t> globals;
-    for (std::int64_t g = pick(0, 5); g > 0; --g) globals.insert(pick(0, bigbird ? n / spec.block : n + 5));
-    if (pick(0, 3) == 0) globals.insert({0, 1, 2, 3});
-    spec.globals.assign(globals.begin(), globals.end());
-  }
-  if (bigbird) {
-    spec.random = pick(0, 4);
-    spec.seed = static_cast<std::uint64_t>(pick(0, 9));
-    if (!spec.causal) spec.length = std::max<std::int64_t>(1, n + pick(-3, 20));
-  }
-  if (convolution) {
-    const std::int64_t width = pick(1, 40);
-    spec.grid = {(n - 1) / width + 1, width};
-    spec.filter = {2 * pick(0, 6) + 1, 2 * pick(0, 6) + 1};
-    if (pick(0, 3) == 0) spec.grid = {n}, spec.filter = {2 * pick(0, 40) + 1};
-  }
-  return spec;
-}
-
-// A pattern of any kind but those of files, made of others or not, with modifiers or without.
-inline PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool any_direction,
-                               int depth = 0) {
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
-  const auto is_made_of_others = [](const std::string& kind) { return kind == "merged" || kind == "heads"; };
-  std::vector<std::string> kinds;
-  for (const PatternKind& entry : patterns())
-    if (entry.kind != std::string("layout") && (depth < 2 || !is_made_of_others(entry.kind)))
-      kinds.emplace_back(entry.kind);
-  const std::string kind = kinds[pick(0, static_cast<std::int64_t>(kinds.size()) - 1)];
-  PatternSpec spec = random_spec(random, kind, n, any_direction);
-  while (heads % spec.num_verts != 0) --spec.num_verts;
-  if (kind == "fixed" && pick(0, 2) == 0) {
-    spec.vertsize = pick(1, 3);
-    spec.block = pick(1, 8);
-    spec.stride = spec.block * spec.vertsize * (spec.num_verts + pick(0, 3));
-  }
-  if (is_made_of_others(kind)) {
-    const int count = static_cast<int>(kind == "merged" ? pick(2, 3) : pick(1, std::min(heads, 3)));
-    for (int p = 0; p < count; ++p) {
-      const int inner = kind == "merged" ? heads : (heads - p + count - 1) / count;
-      spec.of.push_back(random_tree(random, n, inner, any_direction, depth + 1));
-    }
-  }
-  if (pick(0, 5) == 0)
-    for (std::int64_t first = pick(0, 20); first < n; first += pick(1, 90)) spec.documents.push_back(first);
-  if (pick(0, 5) == 0 && spec.length == 0) spec.length = pick(1, n + 5);
-  if (pick(0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(1, n + 5);
-  return spec;
-}
 
 // With `any_direction` also patterns that see later keys.
 inline RandomCase random_case(std::mt19937& random, bool any_direction = false) {
@@ -104,14 +34,8 @@ inline RandomCase random_case(std::mt19937& random, bool any_direction = false) 
   c.n = kLengths[pick(0, std::size(kLengths) - 1)];
   c.heads = kHeads[pick(0, std::size(kHeads) - 1)];
   c.head = static_cast<int>(pick(0, c.heads - 1));
-  while (!c.pattern) {
-    try {
-      c.spec = random_tree(random, c.n, c.heads, any_direction);
-      c.pattern = make_pattern(c.spec, c.heads);
-    } catch (const Error& error) {  // unions of unions may have too many parts
-      if (std::string(error.what()).find("a union of at most") == std::string::npos) throw;
-    }
-  }
+  c.spec = random_pattern(random, c.n, c.heads, any_direction);
+  c.pattern = make_pattern(c.spec, c.heads);
   return c;
 }
 
