@@ -35,7 +35,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.context", &c.context, "n: positions a sequence has", between(1, 1 << 30)});
   visit({"model.layers", &c.layers, "N: residual blocks", between(1, 10000)});
   visit({"model.width", &c.width, "d: features of a position", between(8, 1 << 20)});
-  visit({"model.heads", &c.heads, "attention heads; width / heads is a multiple of 8 from 16 to 128",
+  visit({"model.heads", &c.heads, "attention heads; width / heads is a multiple of 8 from 8 to 256",
          between(1, 65536)});
   visit({"model.qk_ratio", &c.qk_ratio, "width of all queries (and of all keys) / d", Range{0, 16, true}});
   visit({"model.mlp_ratio", &c.mlp_ratio, "hidden width of the MLP / d", Range{0, 64, true}});
@@ -140,7 +140,6 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
   visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
   visit({"step", &p.step, "convolution: its stride", size});
-  visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
   visit({"file", &p.file, "layout: an HDF5 or numpy file"});
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});

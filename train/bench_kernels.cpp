@@ -17,13 +17,6 @@ constexpr std::int64_t kFlushBytes = std::int64_t{256}
                                      << 20;  // more than any cache: every run starts with cold ones
 constexpr double kLongestOnCpu = 1e12;       // FLOP of a case: a minute or so
 
-DType dtype_named(const std::string& name) {
-  for (const DType t : {DType::f32, DType::f16, DType::bf16}) {
-    if (name == name_of(t)) return t;
-  }
-  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
-}
-
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
 
 struct Row {
@@ -34,11 +27,7 @@ struct Row {
 
 Row time_case(Device& device, CaseRun& run) {
   const auto work = [&] { run.launch(); };
-  Tensor flush;
-  if (device.is_cuda()) flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench");
-  const auto before = [&] {
-    if (flush) device.zero(flush);
-  };
+  const auto before = l2_flush(device);
   const auto timed = [&](int repeats) {
     return std::visit([&](auto& q) { return time_runs(q, repeats, before, work); }, device.queue);
   };
@@ -66,8 +55,20 @@ void print(const Row& row, const KernelCase& c, const Device& device, const Benc
 
 }  // namespace
 
+DType bench_dtype(const std::string& name) {
+  for (const DType t : {DType::f32, DType::f16, DType::bf16}) {
+    if (name == name_of(t)) return t;
+  }
+  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
+}
+
+std::function<void()> l2_flush(Device& device) {
+  if (!device.is_cuda()) return [] {};
+  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] { device.zero(flush); };
+}
+
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {
-  const DType type = dtype_named(options.dtype);
+  const DType type = bench_dtype(options.dtype);
   const auto device = make_device(options.device);
   std::vector<const KernelCase*> chosen;
   std::set<std::string> kernels;

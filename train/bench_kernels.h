@@ -2,8 +2,11 @@
 // `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <string>
+
+#include "src/device.h"
 
 namespace weft {
 
@@ -14,6 +17,11 @@ struct BenchKernelsOptions {
   bool json = false;           // one object a row
   bool verify = true;
 };
+
+// f32, f16 or bf16; throws Error for other names.
+DType bench_dtype(const std::string& name);
+// What to run before each timed run so that it starts with cold caches.
+std::function<void()> l2_flush(Device&);
 
 // Rows to `out`, what is left out and why to `notes`. Throws Error when a kernel is wrong.
 void bench_kernels(const BenchKernelsOptions&, std::ostream& out, std::ostream& notes);

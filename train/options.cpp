@@ -203,6 +203,22 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   kernels->add_flag("--json", k.json, "one JSON object a row");
   kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
   kernels->callback([&arguments] { arguments.command = "kernels"; });
+  BenchAttentionOptions& a = arguments.attention;
+  CLI::App* attention =
+      app.add_subcommand("attention", "attention alone, forward and backward, pattern by pattern");
+  attention
+      ->add_option("--shapes", a.shapes, "paper (all of the table), or names from it, separated by commas")
+      ->capture_default_str();
+  attention->add_option("--shape", a.custom, "B,H,n,Dqk,Dv,stride,c: another shape instead");
+  attention->add_option("--patterns", a.modes,
+                        "all,local,strided,fixed,merged_strided (default: those of the shape)");
+  attention->add_option("--form", a.form, "automatic, simple, general or hopper: which CUDA kernels")
+      ->capture_default_str();
+  attention->add_option("--device", a.device, "cpu, cuda, cuda:N or auto");
+  attention->add_option("--dtype", a.dtype, "f32, f16 or bf16 (default bf16)");
+  attention->add_flag("--json", a.json, "one JSON object a row");
+  attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
+  attention->callback([&arguments] { arguments.command = "attention"; });
   BenchStepOptions& s = arguments.step;
   CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
   step->add_option("--config", s.config, "config file, or the name of one in configs/")->required();
@@ -215,6 +231,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
 
 void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
   if (arguments.command == "step") return bench_step(arguments.step, out);
+  if (arguments.command == "attention") return bench_attention(arguments.attention, out);
   bench_kernels(arguments.kernels, out, notes);
 }
 

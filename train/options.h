@@ -8,6 +8,7 @@
 
 #include "data/prepare.h"
 #include "train/attention_file.h"
+#include "train/bench_attention.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
 #include "train/inspect_report.h"
@@ -61,7 +62,8 @@ void add_inspect_options(CLI::App&, InspectOptions&);
 void add_attention_options(CLI::App&, AttentionFileOptions&);
 
 struct BenchArguments {
-  std::string command;  // kernels or step
+  std::string command;  // kernels, attention or step
+  BenchAttentionOptions attention;
   BenchKernelsOptions kernels;
   BenchStepOptions step;
 };

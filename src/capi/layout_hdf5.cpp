@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The C library stands without HDF5.
-#include "kernels/view.h"
+// The C library stands without HDF5: it takes layouts from memory.
 #include "src/layout_file.h"
+
+#include "src/capi/errors.h"
 
 namespace weft {
 
-BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
-  fail(str(path, ": is not a .npy file, and this library reads no others; pass the layout in memory"));
+BlockLayout read_block_layout(const std::string& path, const std::string& /*dataset*/) {
+  capi::unsupported("'", path, "': layouts are given to weft_pattern_create_layout()");
 }
 
 }  // namespace weft

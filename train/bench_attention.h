@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// `bench attention`: attention alone, forward and backward, at the shapes of the paper's models or at one's
+// own. Each row is checked against f64 before it is timed.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "src/pattern.h"
+
+namespace weft {
+
+// One shape of attention, with the numbers that its patterns take.
+struct AttentionBenchShape {
+  std::string name;
+  std::int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
+  std::int64_t stride = 128, c = 32;
+  std::vector<std::string> modes = {"all", "local", "strided", "fixed", "merged_strided"};
+};
+
+struct BenchAttentionOptions {
+  std::string shapes = "paper";  // "paper": all of them; or names, separated by commas
+  std::string modes;             // separated by commas; empty: those of the shape
+  std::string custom;            // "B,H,n,Dqk,Dv,stride,c": a shape of one's own, instead of `shapes`
+  std::string device = "auto";
+  std::string dtype = "bf16";        // f32, f16 or bf16
+  std::string form = "automatic";    // which CUDA kernels: see AttentionForm
+  bool json = false, verify = true;  // one object a row; check first
+};
+
+// Rows to `out`. Throws Error when a result is wrong.
+void bench_attention(const BenchAttentionOptions&, std::ostream& out);
+
+const std::vector<AttentionBenchShape>& attention_bench_shapes();
+PatternSpec attention_bench_pattern(const std::string& mode, const AttentionBenchShape&);
+
+}  // namespace weft
