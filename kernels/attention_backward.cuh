@@ -10,11 +10,15 @@
 namespace weft::attention {
 
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
-// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold.
+// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
+// small enough that several blocks share a multiprocessor and hide each other's beginnings where walks are
+// short.
 template <int Dqk, int Dv>
 struct BackwardShape {
-  static constexpr bool kSmall = Dqk <= 64 && Dv <= 64;
-  static constexpr int kTiles = kSmall ? 2 : 1, M = kSmall ? 2 : 1, N = 32, kBlocks = 2;
+  static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
+  static constexpr bool kSmall = kLarger <= 64;
+  static constexpr int kTiles = 1, M = 1, N = kLarger == 64 ? 64 : 32;
+  static constexpr int kBlocks = kLarger <= 32 ? 4 : kLarger <= 64 ? 3 : 2;
   static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
 };
 
@@ -72,20 +76,22 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
                       gradients = memory + Memory::kGradients;
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
+  stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(g.q, place.b, place.h), position);
   gather_rows<Dv, kThreads, kTiles * kTile>(gradients, Rows::of(g.dy, place.b, place.h), position);
-  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
+  stream.begin();
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[M][2], delta[M][2];
   load_scalars(lse, delta, task, first_row);
 
   Sums<M, Dqk> dq;
   dq.clear();
-  stream.begin();
   Fragments<M, Shape::kSmall ? Dqk : 16> q;
   Fragments<M, Shape::kSmall ? Dv : 16> dy;
   if constexpr (Shape::kSmall) {
+    stream.wait();
     load_fragments<M, Dqk, Dqk>(q, queries, first_row / 16);
     load_fragments<M, Dv, Dv>(dy, gradients, first_row / 16);
   }
@@ -172,17 +178,19 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
                       values = memory + Memory::kValues;
+  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task, own);
+  stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(keys, Rows::of(g.k, place.b, place.h), position);
   gather_rows<Dv, kThreads, kTiles * kTile>(values, Rows::of(g.v, place.b, place.h), position);
-  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task, own);
+  stream.begin();
   const float scale = static_cast<float>(g.scale) * kLog2E;
 
   Sums<M, Dqk> dk;
   Sums<M, Dv> dv;
   dk.clear();
   dv.clear();
-  for (stream.begin(); !stream.done(); stream.advance()) {
+  for (; !stream.done(); stream.advance()) {
     stream.arrive();
     const int mask = stream.template mask_within_segments<16 * M>(first_row);
     if (mask == kSkip) continue;

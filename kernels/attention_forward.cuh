@@ -121,17 +121,20 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   if (!take_task<Direction::rows>(task, place, f, pass, f.k, f.v, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
+  stream.begin_slots();
   const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(f.q, place.b, place.h),
                                              [&](int row) { return task.position(row); });
-  Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
+  stream.begin();
   OnlineSoftmax<M> softmax(static_cast<float>(f.scale) * kLog2E);
   Sums<M, Dv> y;
   y.clear();
-  stream.begin();
   Fragments<M, Shape::kQueriesInRegisters ? Dqk : 16> q;
-  if constexpr (Shape::kQueriesInRegisters) load_fragments<M, Dqk, Dqk>(q, queries, first_row / 16);
-
+  if constexpr (Shape::kQueriesInRegisters) {
+    stream.wait();
+    load_fragments<M, Dqk, Dqk>(q, queries, first_row / 16);
+  }
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
     const int mask = stream.template mask_within_segments<16 * M>(first_row);

@@ -26,6 +26,11 @@ __device__ __forceinline__ void copy_16_async(std::uint32_t to, const void* from
 __device__ __forceinline__ void copy_4_async(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
 }
+// Copies since the last commit become one group; the last group may stay under way.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_copies_but_last() {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ float2 two_floats(std::uint32_t address) {

@@ -56,7 +56,7 @@ class SmallStream {
   static constexpr int kRows = Layout::kRows;
 
   __device__ SmallStream(std::uint32_t shared, const SmallTask& task)
-      : shared_(shared), task_(task), entry_(task.direction.start[task.tile[0]]), end_(task.end[0]) {}
+      : shared_(shared), task_(task), entry_(task.begin[0]), end_(task.end[0]) {}
 
   // Starts the first step. Stage 1 is not touched before the first arrive().
   __device__ __forceinline__ void begin() {

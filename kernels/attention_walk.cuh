@@ -60,7 +60,7 @@ struct Place {
 template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
-  int tile[kTiles], end[kTiles];                      // owned tiles (-1: none), ends of their lists
+  int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
   bool accumulate;                                    // earlier passes left results to go on from
   Rows x, y;                                          // gathered for the tiles of the walk
   const float *lse, *delta;                           // of this (batch, head)
@@ -88,15 +88,16 @@ template <auto kSide, int kTiles, int kEdge, class Parameters>
 __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const Place& at,
                                           const Parameters& p, const AttentionPass& pass, const HeadsView& x,
                                           const HeadsView& y, const TensorView& delta) {
-  const TileMap& map = pass.maps[p.maps.group_of_head[at.h]];
+  const TileMap& map = pass.maps[p.maps.groups == 1 ? 0 : p.maps.group_of_head[at.h]];
   const Direction d = kSide(map);
   task.accumulate = map.accumulate;
   bool nothing = true;
   for (int i = 0; i < kTiles; ++i) {
     const int rank = first_rank + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
     task.tile[i] = tile;
+    task.begin[i] = tile < 0 ? 0 : d.start[tile];
     task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
-    if (tile >= 0 && (!task.accumulate || d.start[tile] < task.end[i])) nothing = false;
+    if (tile >= 0 && (!task.accumulate || task.begin[i] < task.end[i])) nothing = false;
   }
   if (nothing) task.tile[0] = -1;
   const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
@@ -133,8 +134,7 @@ class Walk {
   __device__ explicit Walk(const Task<kTiles>& task) : task_(task) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const int own = task.tile[i];
-      at_[i] = own < 0 ? 0 : task.direction.start[own];
+      at_[i] = task.begin[i];
       front_[i] = at_[i] < task.end[i] ? task.direction.tile[at_[i]] : kEnd;
     }
   }
@@ -168,7 +168,7 @@ class Walk {
 template <int P, int kThreads, int kCount, class Position>
 __device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
   constexpr int kChunks = P / 8;
-#pragma unroll
+#pragma unroll 4  // more addresses at a time would push sums out of the registers
   for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
     const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
     const int at = position(row);
@@ -196,23 +196,40 @@ class Stream {
   __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
       : shared_(shared), task_(task), walk_(task), own_(own) {}
 
-  // Starts the first tile.
-  __device__ __forceinline__ void begin() {
+  // Starts the slots of the first two tiles: what is copied before begin() need not wait for them.
+  __device__ __forceinline__ void begin_slots() {
     next_ = walk_.next();
     fetch_slots(next_.tile, 0);
     fetch_slots(walk_.peek(), 1);
-    wait_for_copies();
+    commit_copies();
+  }
+  // Starts these tiles.
+  __device__ __forceinline__ void begin() {
+    commit_copies();
+    wait_for_copies_but_last();
     __syncthreads();
     fetch(next_, 0);
+    commit_copies();
     stage_ = 1;
     advance();
+    fetch(next_, 1);
+    commit_copies();
+    next_started_ = true;
+  }
+  // Waits for the current tile and for what was copied before begin().
+  __device__ __forceinline__ void wait() {
+    if (next_started_)
+      wait_for_copies_but_last();
+    else
+      wait_for_copies();
+    __syncthreads();
   }
   __device__ bool done() const { return tile_ == kEnd; }
-  // Waits for the current tile, and starts the one after it.
+  // The same, and starts the tile after it.
   __device__ __forceinline__ void arrive() {
-    wait_for_copies();
-    __syncthreads();
-    fetch(next_, stage_ ^ 1);
+    wait();
+    if (!next_started_) fetch(next_, stage_ ^ 1);
+    next_started_ = false;
     fetch_slots(walk_.peek(), stage_);
   }
   __device__ __forceinline__ void advance() {
@@ -255,9 +272,11 @@ class Stream {
     }
     if (mask_ >= 0) word &= mask_word(first_row + row);
     if (__all_sync(0xffffffffu, word == 0)) return kSkip;
-    asm volatile("st.shared.u64 [%0], %1;" ::"r"(at(stage_, Layout::kMasks) + (first_row + row) * 8),
-                 "l"(word)
-                 : "memory");
+    __syncwarp();  // the words have been read by both halves of the warp where kRows is 16
+    if (threadIdx.x % 32 < kRows)
+      asm volatile("st.shared.u64 [%0], %1;" ::"r"(at(stage_, Layout::kMasks) + (first_row + row) * 8),
+                   "l"(word)
+                   : "memory");
     __syncwarp();
     return 0;
   }
@@ -310,6 +329,7 @@ class Stream {
   const Task<kTiles>& task_;
   Walk<kTiles> walk_;
   Step<kTiles> next_;
+  bool next_started_;              // already, by begin()
   int own_, stage_, tile_, mask_;  // of the warp; of the current tile
 };
 

@@ -140,6 +140,7 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
   visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
   visit({"step", &p.step, "convolution: its stride", size});
+  visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
   visit({"file", &p.file, "layout: an HDF5 or numpy file"});
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});

@@ -15,6 +15,10 @@ PatternKind strided_pattern();
 PatternKind fixed_pattern();
 PatternKind block_pattern();
 PatternKind summary_pattern();
+PatternKind longformer_pattern();
+PatternKind bigbird_pattern();
+PatternKind convolution_pattern();
+PatternKind layout_kind();
 PatternKind merged_pattern();
 PatternKind heads_pattern();
 // src/patterns/modified.cpp: the pattern within its prefix, documents and length.
@@ -22,7 +26,9 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, co
 
 const std::vector<PatternKind>& patterns() {
   static const std::vector<PatternKind> table = {
-      all_pattern(), local_pattern(), strided_pattern(), fixed_pattern(), block_pattern(), summary_pattern(), merged_pattern(), heads_pattern(),
+      all_pattern(),         local_pattern(),   strided_pattern(),    fixed_pattern(),
+      block_pattern(),       summary_pattern(), longformer_pattern(), bigbird_pattern(),
+      convolution_pattern(), layout_kind(),     merged_pattern(),     heads_pattern(),
   };
   return table;
 }
@@ -62,6 +68,24 @@ void check_pattern_field(const char* kind, const char* field, std::int64_t value
   if (value < 1 || value > kMaxPositions)
     fail(str("attention pattern '", kind, "': ", field, " must be between 1 and ", kMaxPositions, ", got ",
              value));
+}
+
+std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
+  std::sort(globals.begin(), globals.end());
+  for (std::size_t k = 0; k < globals.size(); ++k) {
+    if (globals[k] < 0 || globals[k] >= kMaxPositions)
+      fail(str("attention pattern '", kind, "': globals must be between 0 and ", kMaxPositions - 1, ", got ",
+               globals[k]));
+    if (k > 0 && globals[k] == globals[k - 1])
+      fail(str("attention pattern '", kind, "': globals must be different, got ", globals[k], " twice"));
+  }
+  return globals;
+}
+
+std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> words;
+  for (const std::int64_t number : numbers) words.push_back(std::to_string(number));
+  return "[" + joined(words) + "]";
 }
 
 void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,

@@ -105,6 +105,7 @@ struct PatternSpec {
   std::vector<std::int64_t> grid{};       // convolution: size of the grid of keys, [W] or [H, W]
   std::vector<std::int64_t> filter{};     // convolution: [w] or [h, w]
   std::int64_t step = 1;                  // convolution: its stride
+  bool transposed = false;                // convolution: queries and keys swapped
   std::string file{};                     // layout: an HDF5 or numpy file
   std::string dataset{};                  // layout: its name in the HDF5 file
 };
@@ -129,6 +130,9 @@ std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
 inline std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
 // For the makers: throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
+// For the makers: `globals`, ascending; throws Error when one is twice there or no position.
+std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals);
+std::string list_text(const std::vector<std::int64_t>&);  // "[1, 2]"
 
 // The keys below `keys` in the runs of one query.
 std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The C library stands without HDF5: it takes layouts from memory.
+// The C library stands without HDF5.
+#include "kernels/view.h"
 #include "src/layout_file.h"
-
-#include "src/capi/errors.h"
 
 namespace weft {
 
-BlockLayout read_block_layout(const std::string& path, const std::string& /*dataset*/) {
-  capi::unsupported("'", path, "': layouts are given to weft_pattern_create_layout()");
+BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
+  fail(str(path, ": is not a .npy file, and this library reads no others; pass the layout in memory"));
 }
 
 }  // namespace weft

@@ -28,7 +28,7 @@ struct HeadBlocks {
 };
 
 void check_layout(const BlockLayout& layout, int heads) {
-  const std::string where = (layout.source.empty() ? "" : layout.source + ": ") + "layout: ";
+  const std::string where = (layout.source.empty() ? "layout" : layout.source) + ": ";
   if (std::find(std::begin(kBlocks), std::end(kBlocks), layout.block) == std::end(kBlocks))
     fail(str(where, "block must be 8, 16, 32 or 64, got ", layout.block));
   if (layout.heads != 1 && layout.heads != heads)
@@ -210,6 +210,17 @@ class Layout : public AttentionPattern {
 std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int heads) {
   check_layout(layout, heads);
   return std::make_unique<Layout>(layout, heads);
+}
+
+PatternKind layout_kind() {
+  return {"layout", "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
+          reads({"file", "dataset", "block", "causal"}), [](const PatternSpec& spec, int heads) {
+            if (spec.file.empty()) fail("attention pattern 'layout': file must name a .npy or HDF5 file");
+            BlockLayout layout = read_block_layout(spec.file, spec.dataset);
+            layout.block = spec.block;
+            layout.causal = spec.causal;
+            return layout_pattern(layout, heads);
+          }};
 }
 
 }  // namespace weft

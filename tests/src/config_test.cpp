@@ -119,7 +119,7 @@ TEST(Config, ErrorsOfKeys) {
       parse_error("model: {attention: {kind: local, strid: 3}}\n"),
       "a.yaml:1: model.attention: unknown key strid of a pattern; did you mean stride? (known: kind, "
       "stride, c, num_verts, block, vertsize, causal, of, window, dilation, globals, random, seed, grid, "
-      "filter, step, file, dataset, prefix, documents, length)");
+      "filter, step, transposed, file, dataset, prefix, documents, length)");
   EXPECT_EQ(parse_error("model:\n  attention:\n  - {kind: local, stride: 3}\n  - kind: local\n    c: 32\n"),
             "a.yaml:5: model.attention: a pattern {kind: local, stride: 128} does not read c; it reads kind, "
             "stride, causal, prefix, documents, length");

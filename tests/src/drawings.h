@@ -34,6 +34,7 @@ inline Drawing read_drawing(const std::filesystem::path& path) {
   Drawing d;
   d.file = path.stem();
   d.spec = parse_pattern(pattern, path);
+  if (!d.spec.file.empty()) d.spec.file = std::filesystem::path(WEFT_TEST_SOURCE) / d.spec.file;
   for (std::istringstream words(heads); words >> word;) {
     if (word == "heads")
       words >> d.heads;
