@@ -55,6 +55,7 @@ PatternSpec converted(const std::string& where, const weft_pattern_spec* given, 
   spec.grid = list(where + ".grid", s.grid, s.grid_count);
   spec.filter = list(where + ".filter", s.filter, s.filter_count);
   spec.step = s.step;
+  spec.transposed = s.transposed != 0;
   return spec;
 }
 

@@ -71,6 +71,7 @@ typedef struct weft_pattern_spec {
   const int64_t* filter;  // convolution: [w] or [h, w]
   size_t filter_count;    //
   int64_t step;           // 1: convolution: its stride
+  int32_t transposed;     // 0; else convolution: queries and keys swapped
 } weft_pattern_spec;
 
 // Fills the first `size` bytes (sizeof(weft_pattern_spec)) with the defaults; kind is NULL.

@@ -33,7 +33,7 @@ Spec._fields_ = [
     ("vertsize", INT64), ("causal", INT32), ("of", ctypes.POINTER(ctypes.POINTER(Spec))), ("of_count", SIZE), ("prefix", INT64),
     ("documents", LIST), ("documents_count", SIZE), ("length", INT64), ("window", INT64), ("dilation", LIST),
     ("dilation_count", SIZE), ("globals", LIST), ("globals_count", SIZE), ("random", INT64), ("seed", ctypes.c_uint64),
-    ("grid", LIST), ("grid_count", SIZE), ("filter", LIST), ("filter_count", SIZE), ("step", INT64)]
+    ("grid", LIST), ("grid_count", SIZE), ("filter", LIST), ("filter_count", SIZE), ("step", INT64), ("transposed", INT32)]
 
 
 class Layout(ctypes.Structure):  # weft_layout

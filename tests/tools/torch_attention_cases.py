@@ -52,12 +52,15 @@ def strided(stride):
     return lambda h, i, j: (j <= i) & ((i - j) % stride == 0)
 
 
-def fixed(stride, c, num_verts):
+def summary(stride, c, num_verts):
     def sees(h, i, j):
         first = stride - (h % num_verts + 1) * c
-        summary = (j % stride >= first) & (j % stride < first + c)
-        return (j <= i) & ((i // stride == j // stride) | summary)
+        return (j <= i) & (j % stride >= first) & (j % stride < first + c)
     return sees
+
+
+def fixed(stride, c, num_verts):
+    return lambda h, i, j: ((j <= i) & (i // stride == j // stride)) | summary(stride, c, num_verts)(h, i, j)
 
 
 def member(x, numbers):
@@ -137,6 +140,8 @@ def simple_cases():
     yield named("fixed", fixed(24, 4, 2), kind="fixed", stride=24, c=4, num_verts=2)
     yield named("fixed, segments", fixed(24, 4, 1), segments=True, kind="fixed", stride=24, c=4)
     yield named("fixed in blocks", fixed(32, 16, 2), kind="fixed", stride=32, block=8, vertsize=2, num_verts=2)
+    yield named("block", lambda h, i, j: (j <= i) & (i // 24 == j // 24), kind="block", stride=24)
+    yield named("summary: empty rows", summary(24, 4, 2), kind="summary", stride=24, c=4, num_verts=2)
     prefix, borders = lambda h, i, j: (j <= i) | (j < 50), [40, 41, 130]
     yield named("prefix", prefix, causal=False, kind="all", prefix=50)
     yield named("documents", lambda h, i, j: (j <= i) & (document_of(i, borders) == document_of(j, borders)), kind="all",
@@ -166,6 +171,9 @@ def composed_cases():
             keys = grid[0] * (grid[1] if len(grid) == 2 else 1)
             yield named(f"convolution {grid}, {taps}, step {step}{way}", convolution(grid, taps, step, causal),
                         keys // step ** len(grid), keys, causal=causal, kind="convolution", grid=grid, filter=taps, step=step)
+    window = convolution([14, 14], [3, 3], 2, False)
+    yield named("convolution [14, 14], [3, 3], step 2, transposed", lambda h, i, j: window(h, j, i), 196, 49, causal=False,
+                kind="convolution", grid=[14, 14], filter=[3, 3], step=2, transposed=1)
 
 
 def cases():
