@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// The Hopper form of attention: sm_90, f16 and bf16.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace weft::attention::hopper {
+
+template <class T>
+void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template <class T>
+void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+
+}  // namespace weft::attention::hopper

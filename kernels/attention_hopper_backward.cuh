@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT
+// Backward attention on Hopper, in two walks without atomics: dQ by rows; dK and dV by columns, with
+// everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
+// The products that end a step run while the next step's scores are turned into probabilities.
+#pragma once
+
+#include "kernels/attention_hopper_launch.cuh"
+#include "kernels/attention_hopper_stream.cuh"
+
+namespace weft::attention::hopper {
+
+// ---- dQ ----
+
+template <int Dqk, int Dv>
+struct RowsShape {
+  static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
+  static constexpr bool kInRegisters = false;
+  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots>;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = kOwners == 3 ? 152 : 224;
+};
+
+// lse (in powers of two) and delta of this thread's rows.
+struct RowNumbers {
+  float lse[2], delta[2];
+  __device__ __forceinline__ RowNumbers(const AttentionBackward& g, int b, int h, const int (&position)[2]) {
+    const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = position[half];
+      lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
+      delta[half] = t < 0 ? 0.0f : static_cast<const float*>(g.delta.data)[first + t];
+    }
+  }
+  // Scores into probabilities.
+  __device__ __forceinline__ void exponentiate(float (&s)[32], float scale) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = exp2_fast(fmaf(s[i], scale, -lse[i / 2 % 2]));
+  }
+  // dP into dS.
+  __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&p)[32]) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dp[i] = p[i] * (dp[i] - delta[i / 2 % 2]);
+  }
+};
+
+template <class T, int Dqk, int Dv>
+__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::M& memory, char* shared,
+                                             const AttentionBackward& g, int tiles) {
+  using Shape = RowsShape<Dqk, Dv>;
+  using M = typename Shape::M;
+  Consumer<M> stream(memory, shared);
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_task();
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
+              b = work.b, h = work.h;
+    const bool accumulate = work.accumulate;
+    const std::uint64_t* const masks = work.masks;
+    const RowNumbers numbers(g, b, h, position);
+    Owned<Dqk, Shape::kInRegisters> q;
+    Owned<Dv, false> dy;
+    show_to_products();
+    q.load(stream.own_x());
+    dy.load(stream.own_y());
+
+    float dq[Dqk / 2], s[32], ds[32];
+    std::uint32_t a[4][4];
+#pragma unroll
+    for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
+    MaskWords words;
+    int mask = stream.next();
+    while (mask != kEnd) {
+      pin(s), pin(ds);
+      begin_products();
+      q.template start_product<T>(s, memory.x(stream.stage()));
+      commit_products();
+      dy.template start_product<T>(ds, memory.y(stream.stage()));
+      commit_products();
+      if (mask >= 0) words.load(masks, mask);
+      wait_for_products<1>();
+      pin(s);
+      numbers.exponentiate(s, scale);
+      if (mask >= 0) words.apply(s, 0);
+      wait_for_products<0>();
+      pin(ds);
+      numbers.differentiate(ds, s);
+      round_to_operand<T>(a, ds);
+      int before = stream.stage();
+      while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
+        pin(s), pin(ds), pin(dq);
+        begin_products();
+        q.template start_product<T>(s, memory.x(stream.stage()));
+        commit_products();
+        dy.template start_product<T>(ds, memory.y(stream.stage()));
+        commit_products();
+        start_sums<T>(dq, a, descriptor(memory.x(before)));
+        commit_products();
+        if (mask >= 0) words.load(masks, mask);
+        wait_for_products<2>();
+        pin(s);
+        numbers.exponentiate(s, scale);
+        if (mask >= 0) words.apply(s, 0);
+        wait_for_products<1>();
+        pin(ds);
+        numbers.differentiate(ds, s);
+        wait_for_products<0>();
+        pin(dq);
+        stream.release(before);
+        round_to_operand<T>(a, ds);
+        before = stream.stage();
+      }
+      pin(dq);
+      begin_products();
+      start_sums<T>(dq, a, descriptor(memory.x(before)));
+      commit_products();
+      wait_for_products<0>();
+      pin(dq);
+      stream.release(before);
+      if (mask == kSkip) mask = stream.next();
+    }
+    stream.release_task();
+    const Rows out = Rows::of(g.dq, b, h);
+    const auto scaled = static_cast<float>(g.scale);
+    store_row<T, 0>(dq, scaled, accumulate, 1.0f, position[0], out);
+    store_row<T, 1>(dq, scaled, accumulate, 1.0f, position[1], out);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(RowsShape<Dqk, Dv>::M::kThreads, 1)
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
+                         const __grid_constant__ AttentionPass pass) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = RowsShape<Dqk, Dv>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    produce<Direction::rows>(memory, shared, g.maps, pass, pass.query_tiles,
+                             {g.q, g.dy, g.k, g.v, g.lse, g.delta});
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_rows<T, Dqk, Dv>(memory, shared, g, pass.query_tiles);
+  }
+#endif
+}
+
+// ---- dK, dV ----
+
+template <int Dqk, int Dv>
+struct ColumnsShape {
+  // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
+  static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = Dqk == 64;
+  static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
+  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots>;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+};
+
+// lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+__device__ __forceinline__ float2 column_numbers(std::uint32_t numbers, int j) {
+  float2 r;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(r.x), "=f"(r.y)
+               : "r"(numbers + (8 * j + threadIdx.x % 4 * 2) * 4));
+  return r;
+}
+// Transposed scores into probabilities.
+__device__ __forceinline__ void exponentiate_columns(float (&s)[32], std::uint32_t numbers, float scale) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 lse = column_numbers(numbers, j);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? lse.y : lse.x) * -kLog2E));
+  }
+}
+// Transposed dP into dS.
+__device__ __forceinline__ void differentiate_columns(float (&dp)[32], const float (&p)[32],
+                                                      std::uint32_t numbers) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 delta = column_numbers(numbers + kTile * 4, j);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? delta.y : delta.x));
+  }
+}
+
+// Sums and operands of a consumer's step, and what is done to them between waits.
+template <class T, int Dqk, int Dv>
+struct ColumnSums {
+  float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
+  std::uint32_t p_operand[4][4], ds_operand[4][4];
+  MaskWords words;
+
+  __device__ __forceinline__ explicit ColumnSums(float scale_log2) : scale(scale_log2) {
+#pragma unroll
+    for (int i = 0; i < Dqk / 2; ++i) dk[i] = 0;
+#pragma unroll
+    for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
+  }
+  // Two groups of products: scores, and dP.
+  template <class M, class K, class V>
+  __device__ __forceinline__ void start_scores(const M& memory, int stage, const K& k, const V& v) {
+    pin(s), pin(ds);
+    begin_products();
+    k.template start_product<T>(s, memory.x(stage));
+    commit_products();
+    v.template start_product<T>(ds, memory.y(stage));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_values(std::uint32_t y) {
+    pin(dv);
+    begin_products();
+    start_sums<T>(dv, p_operand, descriptor(y));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_keys(std::uint32_t x) {
+    pin(dk);
+    begin_products();
+    start_sums<T>(dk, ds_operand, descriptor(x));
+    commit_products();
+  }
+  // Once the scores are there: probabilities.
+  __device__ __forceinline__ void exponentiate(std::uint32_t numbers, int mask) {
+    pin(s);
+    exponentiate_columns(s, numbers, scale);
+    if (mask >= 0) words.apply(s, 0);
+  }
+  // Once dP is there: dS.
+  __device__ __forceinline__ void differentiate(std::uint32_t numbers) {
+    pin(ds);
+    differentiate_columns(ds, s, numbers);
+  }
+};
+
+// The products that end a step are started after those that begin the next one.
+template <class T, int Dqk, int Dv, class M, class K, class V>
+__device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream,
+                                             const M& memory, const std::uint64_t* masks, const K& k,
+                                             const V& v) {
+  int mask = stream.next();
+  while (mask != kEnd) {
+    int before = stream.stage();
+    sums.start_scores(memory, before, k, v);
+    if (mask >= 0) sums.words.load(masks, mask);
+    wait_for_products<1>();
+    sums.exponentiate(memory.numbers(before), mask);
+    wait_for_products<0>();
+    sums.differentiate(memory.numbers(before));
+    round_to_operand<T>(sums.p_operand, sums.s);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
+      const int stage = stream.stage();
+      sums.start_scores(memory, stage, k, v);
+      sums.start_values(memory.y(before));
+      sums.start_keys(memory.x(before));
+      if (mask >= 0) sums.words.load(masks, mask);
+      wait_for_products<3>();
+      sums.exponentiate(memory.numbers(stage), mask);
+      wait_for_products<2>();
+      sums.differentiate(memory.numbers(stage));
+      wait_for_products<0>();
+      pin(sums.dk), pin(sums.dv);
+      stream.release(before);
+      round_to_operand<T>(sums.p_operand, sums.s);
+      round_to_operand<T>(sums.ds_operand, sums.ds);
+      before = stage;
+    }
+    sums.start_values(memory.y(before));
+    sums.start_keys(memory.x(before));
+    wait_for_products<0>();
+    pin(sums.dk), pin(sums.dv);
+    stream.release(before);
+    if (mask == kSkip) mask = stream.next();
+  }
+}
+
+// Each step ends before the next one begins: for sums that fill the registers.
+template <class T, int Dqk, int Dv, class M, class K, class V>
+__device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream, const M& memory,
+                                           const std::uint64_t* masks, const K& k, const V& v) {
+  for (int mask; (mask = stream.next()) != kEnd;) {
+    const int stage = stream.stage();
+    sums.start_scores(memory, stage, k, v);
+    if (mask >= 0) sums.words.load(masks, mask);
+    wait_for_products<1>();
+    sums.exponentiate(memory.numbers(stage), mask);
+    wait_for_products<0>();
+    sums.differentiate(memory.numbers(stage));
+    round_to_operand<T>(sums.p_operand, sums.s);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    sums.start_values(memory.y(stage));
+    sums.start_keys(memory.x(stage));
+    wait_for_products<0>();
+    pin(sums.dk), pin(sums.dv);
+    stream.release(stage);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv>::M& memory, char* shared,
+                                                const AttentionBackward& g, int tiles) {
+  using Shape = ColumnsShape<Dqk, Dv>;
+  using M = typename Shape::M;
+  Consumer<M> stream(memory, shared);
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_task();
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
+              b = work.b, h = work.h;
+    const bool accumulate = work.accumulate;
+    const std::uint64_t* const masks = work.masks;
+    Owned<Dqk, Shape::kInRegisters> k;
+    Owned<Dv, Shape::kInRegisters> v;
+    show_to_products();
+    k.load(stream.own_x());
+    v.load(stream.own_y());
+    if constexpr (Shape::kInRegisters) stream.release_task();
+
+    ColumnSums<T, Dqk, Dv> sums(scale);
+    if constexpr (Shape::kDelayed)
+      walk_delayed(sums, stream, memory, masks, k, v);
+    else
+      walk_plain(sums, stream, memory, masks, k, v);
+    if constexpr (!Shape::kInRegisters) stream.release_task();
+    const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
+    const auto scaled = static_cast<float>(g.scale);
+    store_row<T, 0>(sums.dk, scaled, accumulate, 1.0f, position[0], dk_rows);
+    store_row<T, 1>(sums.dk, scaled, accumulate, 1.0f, position[1], dk_rows);
+    store_row<T, 0>(sums.dv, 1.0f, accumulate, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(sums.dv, 1.0f, accumulate, 1.0f, position[1], dv_rows);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(ColumnsShape<Dqk, Dv>::M::kThreads, 1)
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = ColumnsShape<Dqk, Dv>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    produce<Direction::columns>(memory, shared, g.maps, pass, pass.key_tiles,
+                                {g.k, g.v, g.q, g.dy, g.lse, g.delta});
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_columns<T, Dqk, Dv>(memory, shared, g, pass.key_tiles);
+  }
+#endif
+}
+
+template <class T>
+void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    using Rows = typename RowsShape<Dqk, Dv>::M;
+    using Columns = typename ColumnsShape<Dqk, Dv>::M;
+    start(queue, backward_rows_kernel<T, Dqk, Dv>, tasks_of(g.q, pass.query_tiles, Rows::kOwners),
+          Rows::kThreads, Rows::kBytes, g, pass);
+    start(queue, backward_columns_kernel<T, Dqk, Dv>, tasks_of(g.q, pass.key_tiles, Columns::kOwners),
+          Columns::kThreads, Columns::kBytes, g, pass);
+  });
+}
+
+}  // namespace weft::attention::hopper

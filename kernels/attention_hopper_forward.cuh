@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// Forward attention on Hopper: a consumer warpgroup owns 64 query rows and walks their key tiles with an
+// online softmax in powers of two (Dao et al. 2022, arXiv 2205.14135, algorithm 1). While it turns one tile
+// of scores into probabilities, the product of the last tile's with its values runs, and the products of the
+// other warpgroups (Shah et al. 2024, arXiv 2407.08608, section 3).
+#pragma once
+
+#include "kernels/attention_hopper_launch.cuh"
+#include "kernels/attention_hopper_stream.cuh"
+
+namespace weft::attention::hopper {
+
+template <int Dqk, int Dv>
+struct ForwardShape {
+  static constexpr bool kQueriesInRegisters = Dqk == 64 && Dv == 64;
+  static constexpr int kStages = Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
+  using M = Memory<3, Dqk, Dv, false, false, kStages, 2>;
+  // 4 warpgroups share 512 registers a lane.
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 152;
+};
+
+// Of this thread's two rows. `top` is the reference of the powers: at most kSlack (in powers of two) below
+// the largest score so far, so that sums are rarely rescaled; the quotient at the end is the same.
+struct Softmax {
+  static constexpr float kSlack = 8;
+  float scale;  // to powers of two
+  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  float shrink[2] = {1, 1};  // what older sums are to be multiplied by, if apply() says so
+
+  // Scores into probabilities relative to `top`; true: `top` of a row of this warp has moved.
+  __device__ __forceinline__ bool apply(float (&s)[32]) {
+    float high[2] = {s[0], s[2]};
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        high[half] = fmaxf(high[half], fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
+    const bool grew = high[0] * scale > top[0] * scale + kSlack || high[1] * scale > top[1] * scale + kSlack;
+    const bool moved = __any_sync(0xffffffffu, grew);
+    if (moved) move(high);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float reference = top[half] == -INFINITY ? 0.0f : top[half] * scale;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 4 * j + 2 * half; i < 4 * j + 2 * half + 2; ++i) {
+          s[i] = exp2_fast(fmaf(s[i], scale, -reference));
+          sum[half] += s[i];
+        }
+    }
+    return moved;
+  }
+  template <int N>
+  __device__ __forceinline__ void rescale(float (&y)[N]) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] *= shrink[i / 2 % 2];
+  }
+
+ private:
+  __device__ __forceinline__ void move(const float (&high)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float x = fmaxf(high[half], __shfl_xor_sync(0xffffffffu, high[half], 1));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+      x = fmaxf(x, top[half]);
+      shrink[half] = x == top[half] ? 1.0f : exp2_fast((top[half] - x) * scale);
+      sum[half] *= shrink[half];
+      top[half] = x;
+    }
+  }
+};
+
+// y and lse of one of this thread's rows, added to what earlier passes left where the map says so.
+template <class T, int kHalf, int N>
+__device__ __forceinline__ void store_forward(const AttentionForward& f, const Softmax& softmax,
+                                              const float (&y)[N], int b, int h, bool accumulate,
+                                              int position) {
+  float* lse = static_cast<float*>(f.lse.data) + (b * f.q.heads + h) * f.q.time;
+  float sum = softmax.sum[kHalf];
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  float factor = sum == 0 ? 0.0f : 1.0f / sum, kept = 0,
+        total = sum == 0 ? -INFINITY : softmax.top[kHalf] * static_cast<float>(f.scale) + logf(sum);
+  if (accumulate && position >= 0) {
+    const float before = lse[position], here = total, top = fmaxf(before, here);
+    if (top != -INFINITY) {
+      const float both = exp2_fast((before - top) * kLog2E) + exp2_fast((here - top) * kLog2E);
+      total = top + logf(both);
+      kept = exp2_fast((before - total) * kLog2E);
+      factor *= exp2_fast((here - total) * kLog2E);
+    }
+  }
+  __syncwarp();  // every lane of a quad has read lse
+  if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = total;
+  store_row<T, kHalf>(y, factor, accumulate, kept, position, Rows::of(f.y, b, h));
+}
+
+template <class T, int Dqk, int Dv>
+__device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk, Dv>::M& memory, char* shared,
+                                                const AttentionForward& f, int tiles) {
+  using Shape = ForwardShape<Dqk, Dv>;
+  using M = typename Shape::M;
+  Consumer<M> stream(memory, shared);
+  for (Tasks tasks(f.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_task();
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
+              b = work.b, h = work.h;
+    const bool accumulate = work.accumulate;
+    const std::uint64_t* const masks = work.masks;
+    Owned<Dqk, Shape::kQueriesInRegisters> q;
+    q.load(stream.own_x());
+    show_to_products();
+    if constexpr (Shape::kQueriesInRegisters) stream.release_task();
+
+    Softmax softmax{static_cast<float>(f.scale) * kLog2E};
+    float y[Dv / 2], s[32];
+    std::uint32_t p[4][4];
+#pragma unroll
+    for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
+    int mask = stream.next();
+    while (mask != kEnd) {
+      pin(s);
+      begin_products();
+      q.template start_product<T>(s, memory.x(stream.stage()));
+      commit_products();
+      MaskWords words;
+      if (mask >= 0) words.load(masks, mask);
+      wait_for_products<0>();
+      pin(s);
+      if (mask >= 0) words.apply(s, -INFINITY);
+      if (softmax.apply(s)) softmax.rescale(y);
+      round_to_operand<T>(p, s);
+      int before = stream.stage();
+      while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
+        pin(s), pin(y);
+        begin_products();
+        q.template start_product<T>(s, memory.x(stream.stage()));
+        commit_products();
+        start_sums<T>(y, p, descriptor(memory.y(before)));
+        commit_products();
+        if (mask >= 0) words.load(masks, mask);
+        wait_for_products<1>();
+        pin(s);
+        if (mask >= 0) words.apply(s, -INFINITY);
+        const bool moved = softmax.apply(s);
+        wait_for_products<0>();
+        pin(y);
+        stream.release(before);
+        if (moved) softmax.rescale(y);
+        round_to_operand<T>(p, s);
+        before = stream.stage();
+      }
+      pin(y);
+      begin_products();
+      start_sums<T>(y, p, descriptor(memory.y(before)));
+      commit_products();
+      wait_for_products<0>();
+      pin(y);
+      stream.release(before);
+      if (mask == kSkip) mask = stream.next();
+    }
+    if constexpr (!Shape::kQueriesInRegisters) stream.release_task();
+    store_forward<T, 0>(f, softmax, y, b, h, accumulate, position[0]);
+    store_forward<T, 1>(f, softmax, y, b, h, accumulate, position[1]);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::M::kThreads, 1)
+    forward_kernel(const __grid_constant__ AttentionForward f, const __grid_constant__ AttentionPass pass) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = ForwardShape<Dqk, Dv>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    produce<Direction::rows>(memory, shared, f.maps, pass, pass.query_tiles,
+                             {f.q, f.v, f.k, f.v, f.lse, f.lse});
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_forward<T, Dqk, Dv>(memory, shared, f, pass.query_tiles);
+  }
+#endif
+}
+
+template <class T>
+void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
+    using M = typename ForwardShape<Dqk, Dv>::M;
+    start(queue, forward_kernel<T, Dqk, Dv>, tasks_of(f.q, pass.query_tiles, M::kOwners), M::kThreads,
+          M::kBytes, f, pass);
+  });
+}
+
+}  // namespace weft::attention::hopper

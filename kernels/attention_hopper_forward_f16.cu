@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+// f16 instantiations of the Hopper forward kernel.
+#include "kernels/attention_hopper.cuh"
+#include "kernels/attention_hopper_forward.cuh"
+
+namespace weft::attention::hopper {
+
+template void launch_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+// The instructions of sm_90a that attention uses: products of a warpgroup (PTX ISA, "Asynchronous Warpgroup
+// Level Matrix Instructions"), mbarriers, and the split of registers between warpgroups.
+//   Sums (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t, 8j + 2t +
+//   1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16 columns.
+// Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at
+// multiples of 1024 bytes: chunk c (16 bytes) of row r lies at c ^ (r & 7), the 128-byte swizzle. The same
+// image serves as A, as B^T (its rows are columns of the product) and as B (its rows are summed over).
+#pragma once
+
+#include "kernels/attention_mma.cuh"
+
+namespace weft::attention::hopper {
+
+inline constexpr int kPanel = 64 * 128;  // bytes
+inline constexpr int kWarpgroup = 128;   // threads
+
+// ---- products ----
+
+// Of the rows and columns that begin at `address`. Fields are in units of 16 bytes: groups of 8 rows are 1024
+// bytes apart, panels 8 KiB.
+__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address) {
+  constexpr std::uint64_t kSwizzle = std::uint64_t{1} << 62, kGroups = std::uint64_t{1024 / 16} << 32,
+                          kPanels = std::uint64_t{kPanel / 16} << 16;
+  return kSwizzle | kGroups | kPanels | ((address & 0x3ffff) >> 4);
+}
+inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
+
+#define WEFT_SUMS_8(c, i)                                                                     \
+  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
+      "+f"(c[i + 6]), "+f"(c[i + 7])
+#define WEFT_SUMS_32(c, i) \
+  WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8), WEFT_SUMS_8(c, i + 16), WEFT_SUMS_8(c, i + 24)
+#define WEFT_SUMS_64(c, i) WEFT_SUMS_32(c, i), WEFT_SUMS_32(c, i + 32)
+#define WEFT_NAMES_32                                                                                      \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27," \
+  "%28,%29,%30,%31"
+#define WEFT_NAMES_64                                                                                      \
+  WEFT_NAMES_32                                                                                            \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%" \
+  "57,"                                                                                                    \
+  "%58,%59,%60,%61,%62,%63"
+#define WEFT_WGMMA(n, type, names, sums, add, operands, ...)                                       \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
+               "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
+               : sums                                                                              \
+               : "r"(add_to), __VA_ARGS__)
+
+// One step over 16 of the summed index: c = A B^T, or c += A B^T where add_to is not 0.
+template <class T>
+__device__ __forceinline__ void wgmma(float (&c)[32], std::uint64_t a, std::uint64_t b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0", "l"(a),
+               "l"(b));
+  else
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0", "l"(a),
+               "l"(b));
+#endif
+}
+// A in registers; kTransposed: B^T lies in memory, else B.
+template <class T, bool kTransposed>
+__device__ __forceinline__ void wgmma(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b,
+                                      int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
+               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+               "n"(kTransposed ? 0 : 1));
+  else
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
+               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+               "n"(kTransposed ? 0 : 1));
+#endif
+}
+template <class T, bool kTransposed>
+__device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b,
+                                      int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
+               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+               "n"(kTransposed ? 0 : 1));
+  else
+    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
+               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+               "n"(kTransposed ? 0 : 1));
+#endif
+}
+#undef WEFT_WGMMA
+#undef WEFT_NAMES_64
+#undef WEFT_NAMES_32
+#undef WEFT_SUMS_64
+#undef WEFT_SUMS_32
+#undef WEFT_SUMS_8
+
+// Keeps the compiler from moving uses of the sums across this point.
+template <int N>
+__device__ __forceinline__ void pin(float (&c)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(c[i])::"memory");
+}
+// Before the first product that reads sums or A operands which ordinary instructions wrote.
+__device__ __forceinline__ void begin_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+// Ends a group of products.
+__device__ __forceinline__ void commit_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Waits until at most kPending groups are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+// The rows that a warpgroup owns, P columns, as A of the product with other rows: in registers where there is
+// room for them.
+template <int P, bool kInRegisters>
+struct Owned {
+  static_assert(!kInRegisters || P == 64);
+  std::uint32_t a[kInRegisters ? P / 16 : 1][4];
+  std::uint64_t tile;
+
+  __device__ __forceinline__ void load(std::uint32_t x) {
+    tile = descriptor(x);
+    if constexpr (kInRegisters) {
+#pragma unroll
+      for (int k = 0; k < P / 16; ++k)
+        load_matrices(a[k], lane_address<64>(x, threadIdx.x % kWarpgroup / 32, k));
+    }
+  }
+  // s = A B^T, B the 64 rows at `other`.
+  template <class T>
+  __device__ __forceinline__ void start_product(float (&s)[32], std::uint32_t other) const {
+    const std::uint64_t b = descriptor(other);
+#pragma unroll
+    for (int k = 0; k < P / 16; ++k) {
+      const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
+      if constexpr (kInRegisters)
+        wgmma<T, true>(s, a[k], b + step, k > 0);
+      else
+        wgmma<T>(s, tile + step, b + step, k > 0);
+    }
+  }
+};
+// c += A B: 64 columns of A, 64 rows of B.
+template <class T, int N>
+__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], std::uint64_t b) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, 1);
+}
+
+// 64 columns of sums as an A operand.
+template <class T>
+__device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+}
+
+// The first and the second of two values that pack() made.
+template <class T>
+__device__ __forceinline__ float low_half(std::uint32_t pair) {
+  if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair << 16);
+  float x;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}\n" : "=f"(x) : "r"(pair));
+  return x;
+}
+template <class T>
+__device__ __forceinline__ float high_half(std::uint32_t pair) {
+  if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
+  return low_half<T>(pair >> 16);
+}
+
+// ---- barriers in shared memory ----
+
+__device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void arrive(std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+// Arrives once the copies that this thread has started so far have landed.
+__device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
+      "again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+#endif
+}
+// What ordinary instructions and cp.async wrote becomes visible to products.
+__device__ __forceinline__ void show_to_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// ---- registers ----
+
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
+}  // namespace weft::attention::hopper
