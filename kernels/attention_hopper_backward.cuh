@@ -101,9 +101,11 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
         pin(s);
         numbers.exponentiate(s, scale);
         if (mask >= 0) words.apply(s, 0);
+        pin(s);
         wait_for_products<1>();
         pin(ds);
         numbers.differentiate(ds, s);
+        pin(ds);
         wait_for_products<0>();
         pin(dq);
         stream.release(before);
@@ -227,11 +229,13 @@ struct ColumnSums {
     pin(s);
     exponentiate_columns(s, numbers, scale);
     if (mask >= 0) words.apply(s, 0);
+    pin(s);
   }
   // Once dP is there: dS.
   __device__ __forceinline__ void differentiate(std::uint32_t numbers) {
     pin(ds);
     differentiate_columns(ds, s, numbers);
+    pin(ds);
   }
 };
 

@@ -12,43 +12,36 @@ namespace weft::attention::hopper {
 
 template <int Dqk, int Dv>
 struct ForwardShape {
-  static constexpr bool kQueriesInRegisters = Dqk == 64 && Dv == 64;
-  static constexpr int kStages = Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
-  using M = Memory<3, Dqk, Dv, false, false, kStages, 2>;
-  // 4 warpgroups share 512 registers a lane.
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 152;
+  // As the registers allow: 512 a lane are shared by 4 warpgroups, 504 by 3.
+  static constexpr int kOwners = Dv == 128 ? 2 : 3;
+  static constexpr bool kQueriesInRegisters = Dqk == 64;
+  static constexpr int kStages = Dqk == 128 ? 4 : 6;
+  using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2>;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = kOwners == 3 ? 152 : 224;
 };
 
-// Of this thread's two rows. `top` is the reference of the powers: at most kSlack (in powers of two) below
-// the largest score so far, so that sums are rarely rescaled; the quotient at the end is the same.
+// Of this thread's two rows. `top` is the reference of the powers: a score that was the largest once. It
+// moves only when the probabilities of a tile add up to more than kLimit, so that sums are rarely rescaled;
+// the quotient at the end is the same.
 struct Softmax {
-  static constexpr float kSlack = 8;
-  float scale;  // to powers of two
+  static constexpr float kLimit = 4096;  // far below what f16 holds
+  float scale;                           // to powers of two
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
   float shrink[2] = {1, 1};  // what older sums are to be multiplied by, if apply() says so
 
-  // Scores into probabilities relative to `top`; true: `top` of a row of this warp has moved.
-  __device__ __forceinline__ bool apply(float (&s)[32]) {
-    float high[2] = {s[0], s[2]};
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        high[half] = fmaxf(high[half], fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
-    const bool grew = high[0] * scale > top[0] * scale + kSlack || high[1] * scale > top[1] * scale + kSlack;
+  // Scores into probabilities relative to `top`, rounded; true: `top` of a row of this warp has moved.
+  template <class T>
+  __device__ __forceinline__ bool apply(std::uint32_t (&p)[4][4], const float (&s)[32]) {
+    float here[2];
+    exponentiate<T>(p, here, s);
+    const bool grew = !(here[0] <= limit(0)) || !(here[1] <= limit(1));
     const bool moved = __any_sync(0xffffffffu, grew);
-    if (moved) move(high);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float reference = top[half] == -INFINITY ? 0.0f : top[half] * scale;
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 4 * j + 2 * half; i < 4 * j + 2 * half + 2; ++i) {
-          s[i] = exp2_fast(fmaf(s[i], scale, -reference));
-          sum[half] += s[i];
-        }
+    if (moved) {
+      move(s);
+      exponentiate<T>(p, here, s);
     }
+    sum[0] += here[0];
+    sum[1] += here[1];
     return moved;
   }
   template <int N>
@@ -58,12 +51,32 @@ struct Softmax {
   }
 
  private:
-  __device__ __forceinline__ void move(const float (&high)[2]) {
+  __device__ __forceinline__ float limit(int half) const { return top[half] == -INFINITY ? 0.0f : kLimit; }
+  template <class T>
+  __device__ __forceinline__ void exponentiate(std::uint32_t (&p)[4][4], float (&here)[2],
+                                               const float (&s)[32]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float x = fmaxf(high[half], __shfl_xor_sync(0xffffffffu, high[half], 1));
+      const float reference = top[half] == -INFINITY ? 0.0f : top[half] * scale;
+      here[half] = 0;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float low = exp2_fast(fmaf(s[4 * j + 2 * half], scale, -reference)),
+                    high = exp2_fast(fmaf(s[4 * j + 2 * half + 1], scale, -reference));
+        here[half] += low;
+        here[half] += high;
+        p[j / 2][j % 2 * 2 + half] = pack<T>(low, high);
+      }
+    }
+  }
+  __device__ __forceinline__ void move(const float (&s)[32]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float x = top[half];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x = fmaxf(x, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
       x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-      x = fmaxf(x, top[half]);
       shrink[half] = x == top[half] ? 1.0f : exp2_fast((top[half] - x) * scale);
       sum[half] *= shrink[half];
       top[half] = x;
@@ -115,49 +128,66 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
 
     Softmax softmax{static_cast<float>(f.scale) * kLog2E};
     float y[Dv / 2], s[32];
-    std::uint32_t p[4][4];
+    std::uint32_t even[4][4], odd[4][4];  // probabilities of a step, while those of the step before are read
+    MaskWords words;
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
-    int mask = stream.next();
+    int mask = stream.next(), before = 0;
+    const auto more = [&] {
+      mask = stream.next_while_holding();
+      return mask != kEnd && mask != kSkip;
+    };
+    const auto step = [&](const std::uint32_t(&last)[4][4], std::uint32_t(&p)[4][4]) {
+      pin(s), pin(y);
+      begin_products();
+      q.template start_product<T>(s, memory.x(stream.stage()));
+      commit_products();
+      start_sums<T>(y, last, descriptor(memory.y(before)));
+      commit_products();
+      if (mask >= 0) words.load(masks, mask);
+      wait_for_products<1>();
+      pin(s);
+      if (mask >= 0) words.apply(s, -INFINITY);
+      const bool moved = softmax.template apply<T>(p, s);
+      pin(p);
+      wait_for_products<0>();
+      pin(y);
+      stream.release(before);
+      if (moved) softmax.rescale(y);
+      before = stream.stage();
+    };
+    const auto finish = [&](const std::uint32_t(&last)[4][4]) {
+      pin(y);
+      begin_products();
+      start_sums<T>(y, last, descriptor(memory.y(before)));
+      commit_products();
+      wait_for_products<0>();
+      pin(y);
+      stream.release(before);
+    };
     while (mask != kEnd) {
       pin(s);
       begin_products();
       q.template start_product<T>(s, memory.x(stream.stage()));
       commit_products();
-      MaskWords words;
       if (mask >= 0) words.load(masks, mask);
       wait_for_products<0>();
       pin(s);
       if (mask >= 0) words.apply(s, -INFINITY);
-      if (softmax.apply(s)) softmax.rescale(y);
-      round_to_operand<T>(p, s);
-      int before = stream.stage();
-      while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
-        pin(s), pin(y);
-        begin_products();
-        q.template start_product<T>(s, memory.x(stream.stage()));
-        commit_products();
-        start_sums<T>(y, p, descriptor(memory.y(before)));
-        commit_products();
-        if (mask >= 0) words.load(masks, mask);
-        wait_for_products<1>();
-        pin(s);
-        if (mask >= 0) words.apply(s, -INFINITY);
-        const bool moved = softmax.apply(s);
-        wait_for_products<0>();
-        pin(y);
-        stream.release(before);
-        if (moved) softmax.rescale(y);
-        round_to_operand<T>(p, s);
-        before = stream.stage();
+      if (softmax.template apply<T>(even, s)) softmax.rescale(y);
+      before = stream.stage();
+      for (;;) {
+        if (!more()) {
+          finish(even);
+          break;
+        }
+        step(even, odd);
+        if (!more()) {
+          finish(odd);
+          break;
+        }
+        step(odd, even);
       }
-      pin(y);
-      begin_products();
-      start_sums<T>(y, p, descriptor(memory.y(before)));
-      commit_products();
-      wait_for_products<0>();
-      pin(y);
-      stream.release(before);
       if (mask == kSkip) mask = stream.next();
     }
     if constexpr (!Shape::kQueriesInRegisters) stream.release_task();

@@ -22,6 +22,7 @@ inline constexpr int kWarpgroup = 128;   // threads
 __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address) {
   constexpr std::uint64_t kSwizzle = std::uint64_t{1} << 62, kGroups = std::uint64_t{1024 / 16} << 32,
                           kPanels = std::uint64_t{kPanel / 16} << 16;
+  address = __shfl_sync(0xffffffffu, address, 0);  // so that it is seen to be the same in all lanes
   return kSwizzle | kGroups | kPanels | ((address & 0x3ffff) >> 4);
 }
 inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
@@ -99,6 +100,10 @@ template <int N>
 __device__ __forceinline__ void pin(float (&c)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(c[i])::"memory");
+}
+__device__ __forceinline__ void pin(std::uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 // Before the first product that reads sums or A operands which ordinary instructions wrote.
 __device__ __forceinline__ void begin_products() {
