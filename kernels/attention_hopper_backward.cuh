@@ -69,15 +69,30 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
     MaskWords words;
-    int mask = stream.next();
-    while (mask != kEnd) {
+    int mask = stream.next(), stage = 0, before = 0;
+    const auto start_scores = [&] {
       pin(s), pin(ds);
       begin_products();
-      q.template start_product<T>(s, memory.x(stream.stage()));
+      q.template start_product<T>(s, memory.x(stage));
       commit_products();
-      dy.template start_product<T>(ds, memory.y(stream.stage()));
+      dy.template start_product<T>(ds, memory.y(stage));
       commit_products();
+    };
+    const auto start_gradients = [&](int of) {
+      pin(dq);
+      begin_products();
+      start_sums<T>(dq, a, descriptor(memory.x(of)));
+      commit_products();
+    };
+    // Waits for the step after this one early: that is hidden behind the products.
+    const auto look_ahead = [&] {
       if (mask >= 0) words.load(masks, mask);
+      return stream.step();
+    };
+    while (mask != kEnd) {
+      stage = stream.stage();
+      start_scores();
+      int following = look_ahead();
       wait_for_products<1>();
       pin(s);
       numbers.exponentiate(s, scale);
@@ -86,17 +101,12 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
       pin(ds);
       numbers.differentiate(ds, s);
       round_to_operand<T>(a, ds);
-      int before = stream.stage();
-      while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
-        pin(s), pin(ds), pin(dq);
-        begin_products();
-        q.template start_product<T>(s, memory.x(stream.stage()));
-        commit_products();
-        dy.template start_product<T>(ds, memory.y(stream.stage()));
-        commit_products();
-        start_sums<T>(dq, a, descriptor(memory.x(before)));
-        commit_products();
-        if (mask >= 0) words.load(masks, mask);
+      while ((mask = following) != kEnd && mask != kSkip) {
+        before = stage;
+        stage = stream.stage();
+        start_scores();
+        start_gradients(before);
+        following = look_ahead();
         wait_for_products<2>();
         pin(s);
         numbers.exponentiate(s, scale);
@@ -110,15 +120,11 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
         pin(dq);
         stream.release(before);
         round_to_operand<T>(a, ds);
-        before = stream.stage();
       }
-      pin(dq);
-      begin_products();
-      start_sums<T>(dq, a, descriptor(memory.x(before)));
-      commit_products();
+      start_gradients(stage);
       wait_for_products<0>();
       pin(dq);
-      stream.release(before);
+      stream.release(stage);
       if (mask == kSkip) mask = stream.next();
     }
     stream.release_task();
@@ -154,7 +160,7 @@ __global__ void __launch_bounds__(RowsShape<Dqk, Dv>::M::kThreads, 1)
 template <int Dqk, int Dv>
 struct ColumnsShape {
   // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
-  static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = Dqk == 64;
+  static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = kInRegisters;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots>;
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
@@ -244,23 +250,29 @@ template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream,
                                              const M& memory, const std::uint64_t* masks, const K& k,
                                              const V& v) {
-  int mask = stream.next();
-  while (mask != kEnd) {
-    int before = stream.stage();
-    sums.start_scores(memory, before, k, v);
+  int mask = stream.next(), stage = 0, before = 0;
+  // Waits for the step after this one early: that is hidden behind the products.
+  const auto look_ahead = [&] {
     if (mask >= 0) sums.words.load(masks, mask);
+    return stream.step();
+  };
+  while (mask != kEnd) {
+    stage = stream.stage();
+    sums.start_scores(memory, stage, k, v);
+    int following = look_ahead();
     wait_for_products<1>();
-    sums.exponentiate(memory.numbers(before), mask);
+    sums.exponentiate(memory.numbers(stage), mask);
     wait_for_products<0>();
-    sums.differentiate(memory.numbers(before));
+    sums.differentiate(memory.numbers(stage));
     round_to_operand<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
-    while ((mask = stream.next_while_holding()) != kEnd && mask != kSkip) {
-      const int stage = stream.stage();
+    while ((mask = following) != kEnd && mask != kSkip) {
+      before = stage;
+      stage = stream.stage();
       sums.start_scores(memory, stage, k, v);
       sums.start_values(memory.y(before));
       sums.start_keys(memory.x(before));
-      if (mask >= 0) sums.words.load(masks, mask);
+      following = look_ahead();
       wait_for_products<3>();
       sums.exponentiate(memory.numbers(stage), mask);
       wait_for_products<2>();
@@ -270,13 +282,12 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
       stream.release(before);
       round_to_operand<T>(sums.p_operand, sums.s);
       round_to_operand<T>(sums.ds_operand, sums.ds);
-      before = stage;
     }
-    sums.start_values(memory.y(before));
-    sums.start_keys(memory.x(before));
+    sums.start_values(memory.y(stage));
+    sums.start_keys(memory.x(stage));
     wait_for_products<0>();
     pin(sums.dk), pin(sums.dv);
-    stream.release(before);
+    stream.release(stage);
     if (mask == kSkip) mask = stream.next();
   }
 }
@@ -285,10 +296,11 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream, const M& memory,
                                            const std::uint64_t* masks, const K& k, const V& v) {
-  for (int mask; (mask = stream.next()) != kEnd;) {
+  for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
     sums.start_scores(memory, stage, k, v);
     if (mask >= 0) sums.words.load(masks, mask);
+    const int following = stream.step();
     wait_for_products<1>();
     sums.exponentiate(memory.numbers(stage), mask);
     wait_for_products<0>();
@@ -300,6 +312,7 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
     wait_for_products<0>();
     pin(sums.dk), pin(sums.dv);
     stream.release(stage);
+    mask = following == kSkip ? stream.next() : following;
   }
 }
 

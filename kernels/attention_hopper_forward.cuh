@@ -13,11 +13,13 @@ namespace weft::attention::hopper {
 template <int Dqk, int Dv>
 struct ForwardShape {
   // As the registers allow: 512 a lane are shared by 4 warpgroups, 504 by 3.
-  static constexpr int kOwners = Dv == 128 ? 2 : 3;
-  static constexpr bool kQueriesInRegisters = Dqk == 64;
-  static constexpr int kStages = Dqk == 128 ? 4 : 6;
+  static constexpr int kOwners = 3;
+  // kOverlaps: the sums of a step run beside the probabilities of the next one, which need registers of their
+  // own.
+  static constexpr bool kQueriesInRegisters = Dqk == 64 && Dv == 64, kOverlaps = Dv == 64;
+  static constexpr int kStages = Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2>;
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = kOwners == 3 ? 152 : 224;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 152;
 };
 
 // Of this thread's two rows. `top` is the reference of the powers: a score that was the largest once. It
@@ -43,6 +45,15 @@ struct Softmax {
     sum[0] += here[0];
     sum[1] += here[1];
     return moved;
+  }
+  // The same for a tile that surely moves `top`: the first of a walk.
+  template <class T>
+  __device__ __forceinline__ void begin(std::uint32_t (&p)[4][4], const float (&s)[32]) {
+    float here[2];
+    move(s);
+    exponentiate<T>(p, here, s);
+    sum[0] += here[0];
+    sum[1] += here[1];
   }
   template <int N>
   __device__ __forceinline__ void rescale(float (&y)[N]) const {
@@ -132,20 +143,18 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
     MaskWords words;
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
-    int mask = stream.next(), before = 0;
-    const auto more = [&] {
-      mask = stream.next_while_holding();
-      return mask != kEnd && mask != kSkip;
-    };
+    int mask = stream.next(), stage = 0, before = 0;
     const auto step = [&](const std::uint32_t(&last)[4][4], std::uint32_t(&p)[4][4]) {
+      before = stage;
+      stage = stream.stage();
       pin(s), pin(y);
       begin_products();
-      q.template start_product<T>(s, memory.x(stream.stage()));
+      q.template start_product<T>(s, memory.x(stage));
       commit_products();
       start_sums<T>(y, last, descriptor(memory.y(before)));
       commit_products();
       if (mask >= 0) words.load(masks, mask);
-      wait_for_products<1>();
+      wait_for_products<Shape::kOverlaps ? 1 : 0>();
       pin(s);
       if (mask >= 0) words.apply(s, -INFINITY);
       const bool moved = softmax.template apply<T>(p, s);
@@ -154,35 +163,41 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
       pin(y);
       stream.release(before);
       if (moved) softmax.rescale(y);
-      before = stream.stage();
+      mask = stream.step();
     };
     const auto finish = [&](const std::uint32_t(&last)[4][4]) {
       pin(y);
       begin_products();
-      start_sums<T>(y, last, descriptor(memory.y(before)));
+      start_sums<T>(y, last, descriptor(memory.y(stage)));
       commit_products();
       wait_for_products<0>();
       pin(y);
-      stream.release(before);
+      stream.release(stage);
     };
     while (mask != kEnd) {
+      stage = stream.stage();
       pin(s);
       begin_products();
-      q.template start_product<T>(s, memory.x(stream.stage()));
+      q.template start_product<T>(s, memory.x(stage));
       commit_products();
       if (mask >= 0) words.load(masks, mask);
       wait_for_products<0>();
       pin(s);
       if (mask >= 0) words.apply(s, -INFINITY);
-      if (softmax.template apply<T>(even, s)) softmax.rescale(y);
-      before = stream.stage();
+      softmax.template begin<T>(even, s);
+      softmax.rescale(y);
+      mask = stream.step();
       for (;;) {
-        if (!more()) {
+        if (mask == kEnd || mask == kSkip) {
           finish(even);
           break;
         }
+        if constexpr (!Shape::kOverlaps) {
+          step(even, even);
+          continue;
+        }
         step(even, odd);
-        if (!more()) {
+        if (mask == kEnd || mask == kSkip) {
           finish(odd);
           break;
         }

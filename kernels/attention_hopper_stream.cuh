@@ -126,7 +126,7 @@ struct FourRows {
   __device__ __forceinline__ void gather(std::uint32_t tile, const Rows& rows) const {
     const std::uint32_t row = threadIdx.x / 8, chunk = threadIdx.x % 8,
                         to = tile + row * 128 + ((chunk ^ (row & 7)) << 4);
-#pragma unroll
+#pragma unroll 1  // registers are scarce
     for (int panel = 0; panel < kPanels; ++panel)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -258,17 +258,17 @@ template <class M>
 class Consumer {
  public:
   __device__ Consumer(const M& memory, char* shared)
-      : memory_(memory), shared_(shared), own_(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroup - 1, 0)) {}
+      : memory_(memory), shared_(shared), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
 
   // Waits for the next task.
   __device__ __forceinline__ const Work<M::kOwners>& take_task() {
     wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
     const Work<M::kOwners>& work = memory_.work(shared_, slot_.at);
-    ended_ = work.empty;
+    ended_ = same_in_warp(work.empty);
     return work;
   }
-  __device__ std::uint32_t own_x() const { return memory_.own_x(slot_.at, own_); }
-  __device__ std::uint32_t own_y() const { return memory_.own_y(slot_.at, own_); }
+  __device__ std::uint32_t own_x() const { return memory_.own_x(same_in_warp(slot_.at), own_); }
+  __device__ std::uint32_t own_y() const { return memory_.own_y(same_in_warp(slot_.at), own_); }
   // The task and its own tiles are not read any more.
   __device__ __forceinline__ void release_task() {
     __syncwarp();
@@ -276,17 +276,28 @@ class Consumer {
     slot_.advance();
   }
 
-  // Waits for the next step with a tile of this warpgroup: its mask, or kEnd at the end of the task.
+  // Waits for the next step: its mask, kSkip if this warpgroup has no tile there, or kEnd at the end of the
+  // task. At most two stages may be held meanwhile: the producer needs a third.
+  __device__ __forceinline__ int step() {
+    if (ended_) return kEnd;
+    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    int mask, last;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(mask) : "r"(memory_.info(stage_.at) + own_ * 4));
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(last) : "r"(memory_.info(stage_.at) + 12));
+    at_ = same_in_warp(stage_.at);
+    ended_ = same_in_warp(last);
+    mask = same_in_warp(mask);
+    stage_.advance();
+    if (mask == kSkip)
+      release(at_);
+    else
+      show_to_products();
+    return mask;
+  }
+  // The same without kSkip.
   __device__ __forceinline__ int next() {
     int mask = kSkip;
     while (mask == kSkip) mask = step();
-    return mask;
-  }
-  // The same while the last step is not released: kSkip if the tiles of others fill the ring. The producer
-  // would wait for the stage that is held, and this warpgroup for the producer.
-  __device__ __forceinline__ int next_while_holding() {
-    int mask = kSkip;
-    for (int skipped = 0; mask == kSkip && skipped < M::kStages - 1; ++skipped) mask = step();
     return mask;
   }
   __device__ int stage() const { return at_; }
@@ -297,30 +308,11 @@ class Consumer {
   __device__ int own() const { return own_; }
 
  private:
-  __device__ __forceinline__ int step() {
-    if (ended_) return kEnd;
-    int4 info;
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(info.x), "=r"(info.y), "=r"(info.z), "=r"(info.w)
-                 : "r"(memory_.info(stage_.at)));
-    ended_ = info.w;
-    at_ = stage_.at;
-    stage_.advance();
-    const int mask = own_ == 0 ? info.x : own_ == 1 ? info.y : info.z;
-    if (mask == kSkip)
-      release(at_);
-    else
-      show_to_products();
-    return mask;
-  }
-
   const M& memory_;
   char* shared_;
   Ring<M::kStages> stage_;
   Ring<M::kSlots> slot_;
-  int own_, at_ = 0;
-  bool ended_ = false;
+  int own_, at_ = 0, ended_ = 0;
 };
 
 // ---- between products ----

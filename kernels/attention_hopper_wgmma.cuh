@@ -15,6 +15,9 @@ namespace weft::attention::hopper {
 inline constexpr int kPanel = 64 * 128;  // bytes
 inline constexpr int kWarpgroup = 128;   // threads
 
+// Tells the compiler that a number is the same in all lanes: descriptors are read from uniform registers.
+__device__ __forceinline__ int same_in_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 // ---- products ----
 
 // Of the rows and columns that begin at `address`. Fields are in units of 16 bytes: groups of 8 rows are 1024
@@ -22,7 +25,6 @@ inline constexpr int kWarpgroup = 128;   // threads
 __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address) {
   constexpr std::uint64_t kSwizzle = std::uint64_t{1} << 62, kGroups = std::uint64_t{1024 / 16} << 32,
                           kPanels = std::uint64_t{kPanel / 16} << 16;
-  address = __shfl_sync(0xffffffffu, address, 0);  // so that it is seen to be the same in all lanes
   return kSwizzle | kGroups | kPanels | ((address & 0x3ffff) >> 4);
 }
 inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
