@@ -118,6 +118,7 @@ void run(CudaQueue& queue, const AttentionForward& f) {
     const AttentionPass& pass = f.maps.pass[p];
     if (forms[p] == AttentionForm::simple) attention::simple_forward(queue, f, pass);
     if (forms[p] == AttentionForm::general) attention::general_forward(queue, f, pass);
+    if (forms[p] == AttentionForm::hopper) attention::hopper_forward(queue, f, pass);
   }
 }
 
@@ -138,6 +139,7 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
     const AttentionPass& pass = g.maps.pass[p];
     if (forms[p] == AttentionForm::simple) attention::simple_backward(queue, g, pass);
     if (forms[p] == AttentionForm::general) attention::general_backward(queue, g, pass);
+    if (forms[p] == AttentionForm::hopper) attention::hopper_backward(queue, g, pass);
   }
 }
 

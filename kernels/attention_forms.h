@@ -25,6 +25,8 @@ void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void simple_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 void general_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void general_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void hopper_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void hopper_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 // What general_forward() and general_backward() are made of: tiles of edge 64, and of edge 16.
 void forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);

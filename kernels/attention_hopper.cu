@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// The Hopper form of attention, by element type.
+#include "kernels/attention_forms.h"
+#include "kernels/attention_hopper.cuh"
+
+namespace weft::attention {
+
+void hopper_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  f.q.dtype == DType::f16 ? hopper::launch_forward<f16>(queue, f, pass)
+                          : hopper::launch_forward<bf16>(queue, f, pass);
+}
+
+void hopper_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  g.q.dtype == DType::f16 ? hopper::launch_backward<f16>(queue, g, pass)
+                          : hopper::launch_backward<bf16>(queue, g, pass);
+}
+
+}  // namespace weft::attention
