@@ -5,8 +5,9 @@
 // other warpgroups (Shah et al. 2024, arXiv 2407.08608, section 3).
 #pragma once
 
+#include "kernels/attention_hopper_fragments.cuh"
 #include "kernels/attention_hopper_launch.cuh"
-#include "kernels/attention_hopper_stream.cuh"
+#include "kernels/attention_hopper_producer.cuh"
 
 namespace weft::attention::hopper {
 
@@ -120,6 +121,95 @@ __device__ __forceinline__ void store_forward(const AttentionForward& f, const S
   store_row<T, kHalf>(y, factor, accumulate, kept, position, Rows::of(f.y, b, h));
 }
 
+// Sums of a consumer, and what is done to them between waits.
+template <class T, int Dv>
+struct ForwardSums {
+  float y[Dv / 2], s[32];
+  MaskWords words;
+  Softmax softmax;
+
+  __device__ __forceinline__ explicit ForwardSums(float scale_log2) : softmax{scale_log2} {
+#pragma unroll
+    for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
+  }
+  template <class Q>
+  __device__ __forceinline__ void start_scores(const Q& q, std::uint32_t keys) {
+    pin(s), pin(y);
+    begin_products();
+    q.template start_product<T>(s, keys);
+    commit_products();
+  }
+  __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], std::uint32_t values) {
+    start_sums<T>(y, p, descriptor(values));
+    commit_products();
+  }
+  // Once the scores are there.
+  __device__ __forceinline__ void hide(int mask) {
+    pin(s);
+    if (mask >= 0) words.apply(s, -INFINITY);
+  }
+};
+
+// kOverlaps: the values of a step are added beside the probabilities of the next one, which need registers of
+// their own.
+template <bool kOverlaps, class T, int Dv, class M, class Q>
+__device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Consumer<M>& stream, const M& memory,
+                                             const std::uint64_t* masks, const Q& q) {
+  std::uint32_t even[4][4], odd[4][4];  // probabilities
+  int mask = stream.next(), stage = 0;
+  const auto step = [&](const std::uint32_t(&last)[4][4], std::uint32_t(&p)[4][4]) {
+    const int before = stage;
+    stage = stream.stage();
+    sums.start_scores(q, memory.x(stage));
+    sums.start_values(last, memory.y(before));
+    if (mask >= 0) sums.words.load(masks, mask);
+    wait_for_products<kOverlaps ? 1 : 0>();
+    sums.hide(mask);
+    const bool moved = sums.softmax.template apply<T>(p, sums.s);
+    pin(p);
+    wait_for_products<0>();
+    pin(sums.y);
+    stream.release(before);
+    if (moved) sums.softmax.rescale(sums.y);
+    mask = stream.step();
+  };
+  const auto finish = [&](const std::uint32_t(&last)[4][4]) {
+    pin(sums.y);
+    begin_products();
+    sums.start_values(last, memory.y(stage));
+    wait_for_products<0>();
+    pin(sums.y);
+    stream.release(stage);
+  };
+  while (mask != kEnd) {
+    stage = stream.stage();
+    sums.start_scores(q, memory.x(stage));
+    if (mask >= 0) sums.words.load(masks, mask);
+    wait_for_products<0>();
+    sums.hide(mask);
+    sums.softmax.template begin<T>(even, sums.s);
+    sums.softmax.rescale(sums.y);
+    mask = stream.step();
+    for (;;) {
+      if (!is_tile(mask)) {
+        finish(even);
+        break;
+      }
+      if constexpr (!kOverlaps) {
+        step(even, even);
+        continue;
+      }
+      step(even, odd);
+      if (!is_tile(mask)) {
+        finish(odd);
+        break;
+      }
+      step(odd, even);
+    }
+    if (mask == kSkip) mask = stream.next();
+  }
+}
+
 template <class T, int Dqk, int Dv>
 __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk, Dv>::M& memory, char* shared,
                                                 const AttentionForward& f, int tiles) {
@@ -136,78 +226,11 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
     q.load(stream.own_x());
     show_to_products();
     if constexpr (Shape::kQueriesInRegisters) stream.release_task();
-
-    Softmax softmax{static_cast<float>(f.scale) * kLog2E};
-    float y[Dv / 2], s[32];
-    std::uint32_t even[4][4], odd[4][4];  // probabilities of a step, while those of the step before are read
-    MaskWords words;
-#pragma unroll
-    for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
-    int mask = stream.next(), stage = 0, before = 0;
-    const auto step = [&](const std::uint32_t(&last)[4][4], std::uint32_t(&p)[4][4]) {
-      before = stage;
-      stage = stream.stage();
-      pin(s), pin(y);
-      begin_products();
-      q.template start_product<T>(s, memory.x(stage));
-      commit_products();
-      start_sums<T>(y, last, descriptor(memory.y(before)));
-      commit_products();
-      if (mask >= 0) words.load(masks, mask);
-      wait_for_products<Shape::kOverlaps ? 1 : 0>();
-      pin(s);
-      if (mask >= 0) words.apply(s, -INFINITY);
-      const bool moved = softmax.template apply<T>(p, s);
-      pin(p);
-      wait_for_products<0>();
-      pin(y);
-      stream.release(before);
-      if (moved) softmax.rescale(y);
-      mask = stream.step();
-    };
-    const auto finish = [&](const std::uint32_t(&last)[4][4]) {
-      pin(y);
-      begin_products();
-      start_sums<T>(y, last, descriptor(memory.y(stage)));
-      commit_products();
-      wait_for_products<0>();
-      pin(y);
-      stream.release(stage);
-    };
-    while (mask != kEnd) {
-      stage = stream.stage();
-      pin(s);
-      begin_products();
-      q.template start_product<T>(s, memory.x(stage));
-      commit_products();
-      if (mask >= 0) words.load(masks, mask);
-      wait_for_products<0>();
-      pin(s);
-      if (mask >= 0) words.apply(s, -INFINITY);
-      softmax.template begin<T>(even, s);
-      softmax.rescale(y);
-      mask = stream.step();
-      for (;;) {
-        if (mask == kEnd || mask == kSkip) {
-          finish(even);
-          break;
-        }
-        if constexpr (!Shape::kOverlaps) {
-          step(even, even);
-          continue;
-        }
-        step(even, odd);
-        if (mask == kEnd || mask == kSkip) {
-          finish(odd);
-          break;
-        }
-        step(odd, even);
-      }
-      if (mask == kSkip) mask = stream.next();
-    }
+    ForwardSums<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
+    walk_forward<Shape::kOverlaps>(sums, stream, memory, masks, q);
     if constexpr (!Shape::kQueriesInRegisters) stream.release_task();
-    store_forward<T, 0>(f, softmax, y, b, h, accumulate, position[0]);
-    store_forward<T, 1>(f, softmax, y, b, h, accumulate, position[1]);
+    store_forward<T, 0>(f, sums.softmax, sums.y, b, h, accumulate, position[0]);
+    store_forward<T, 1>(f, sums.softmax, sums.y, b, h, accumulate, position[1]);
   }
 }
 
@@ -221,8 +244,8 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::M::kThreads, 1)
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Shape::kProducerRegisters>();
-    produce<Direction::rows>(memory, shared, f.maps, pass, pass.query_tiles,
-                             {f.q, f.v, f.k, f.v, f.lse, f.lse});
+    Producer<Direction::rows, typename Shape::M>(memory, shared)
+        .run(f.maps, pass, pass.query_tiles, {f.q, f.v, f.k, f.v, f.lse, f.lse});
   } else {
     take_registers<Shape::kConsumerRegisters>();
     consume_forward<T, Dqk, Dv>(memory, shared, f, pass.query_tiles);

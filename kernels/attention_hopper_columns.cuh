@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+// The columns' walk of backward attention on Hopper: dK and dV. Everything is transposed (rows are keys), so
+// that P^T and dS^T are A operands without leaving the registers.
+#pragma once
+
+#include "kernels/attention_hopper_fragments.cuh"
+#include "kernels/attention_hopper_producer.cuh"
+
+namespace weft::attention::hopper {
+
+template <int Dqk, int Dv>
+struct ColumnsShape {
+  // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
+  static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = kInRegisters;
+  static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
+  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots>;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+};
+
+// lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+__device__ __forceinline__ float2 column_numbers(std::uint32_t numbers, int j) {
+  float2 r;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(r.x), "=f"(r.y)
+               : "r"(numbers + (8 * j + threadIdx.x % 4 * 2) * 4));
+  return r;
+}
+// Transposed scores into probabilities.
+__device__ __forceinline__ void exponentiate_columns(float (&s)[32], std::uint32_t numbers, float scale) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 lse = column_numbers(numbers, j);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? lse.y : lse.x) * -kLog2E));
+  }
+}
+// Transposed dP into dS.
+__device__ __forceinline__ void differentiate_columns(float (&dp)[32], const float (&p)[32],
+                                                      std::uint32_t numbers) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 delta = column_numbers(numbers + kTile * 4, j);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? delta.y : delta.x));
+  }
+}
+
+// Sums and operands of a consumer's step, and what is done to them between waits.
+template <class T, int Dqk, int Dv>
+struct ColumnSums {
+  float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
+  std::uint32_t p_operand[4][4], ds_operand[4][4];
+  MaskWords words;
+
+  __device__ __forceinline__ explicit ColumnSums(float scale_log2) : scale(scale_log2) {
+#pragma unroll
+    for (int i = 0; i < Dqk / 2; ++i) dk[i] = 0;
+#pragma unroll
+    for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
+  }
+  // Two groups of products: scores, and dP.
+  template <class M, class K, class V>
+  __device__ __forceinline__ void start_scores(const M& memory, int stage, const K& k, const V& v) {
+    pin(s), pin(ds);
+    begin_products();
+    k.template start_product<T>(s, memory.x(stage));
+    commit_products();
+    v.template start_product<T>(ds, memory.y(stage));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_values(std::uint32_t y) {
+    pin(dv);
+    begin_products();
+    start_sums<T>(dv, p_operand, descriptor(y));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_keys(std::uint32_t x) {
+    pin(dk);
+    begin_products();
+    start_sums<T>(dk, ds_operand, descriptor(x));
+    commit_products();
+  }
+  // Once the scores are there: probabilities.
+  __device__ __forceinline__ void exponentiate(std::uint32_t numbers, int mask) {
+    pin(s);
+    exponentiate_columns(s, numbers, scale);
+    if (mask >= 0) words.apply(s, 0);
+    pin(s);
+  }
+  // Once dP is there: dS.
+  __device__ __forceinline__ void differentiate(std::uint32_t numbers) {
+    pin(ds);
+    differentiate_columns(ds, s, numbers);
+    pin(ds);
+  }
+};
+
+// The products that end a step are started after those that begin the next one.
+template <class T, int Dqk, int Dv, class M, class K, class V>
+__device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream,
+                                             const M& memory, const std::uint64_t* masks, const K& k,
+                                             const V& v) {
+  int mask = stream.next(), stage = 0;
+  // Waits for the step after this one early: that is hidden behind the products.
+  const auto look_ahead = [&] {
+    if (mask >= 0) sums.words.load(masks, mask);
+    return stream.step();
+  };
+  while (mask != kEnd) {
+    stage = stream.stage();
+    sums.start_scores(memory, stage, k, v);
+    int following = look_ahead();
+    wait_for_products<1>();
+    sums.exponentiate(memory.numbers(stage), mask);
+    wait_for_products<0>();
+    sums.differentiate(memory.numbers(stage));
+    round_to_operand<T>(sums.p_operand, sums.s);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    while (is_tile(mask = following)) {
+      const int before = stage;
+      stage = stream.stage();
+      sums.start_scores(memory, stage, k, v);
+      sums.start_values(memory.y(before));
+      sums.start_keys(memory.x(before));
+      following = look_ahead();
+      wait_for_products<3>();
+      sums.exponentiate(memory.numbers(stage), mask);
+      wait_for_products<2>();
+      sums.differentiate(memory.numbers(stage));
+      wait_for_products<0>();
+      pin(sums.dk), pin(sums.dv);
+      stream.release(before);
+      round_to_operand<T>(sums.p_operand, sums.s);
+      round_to_operand<T>(sums.ds_operand, sums.ds);
+    }
+    sums.start_values(memory.y(stage));
+    sums.start_keys(memory.x(stage));
+    wait_for_products<0>();
+    pin(sums.dk), pin(sums.dv);
+    stream.release(stage);
+    if (mask == kSkip) mask = stream.next();
+  }
+}
+
+// Each step ends before the next one begins: for sums that fill the registers.
+template <class T, int Dqk, int Dv, class M, class K, class V>
+__device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream, const M& memory,
+                                           const std::uint64_t* masks, const K& k, const V& v) {
+  for (int mask = stream.next(); mask != kEnd;) {
+    const int stage = stream.stage();
+    sums.start_scores(memory, stage, k, v);
+    if (mask >= 0) sums.words.load(masks, mask);
+    const int following = stream.step();
+    wait_for_products<1>();
+    sums.exponentiate(memory.numbers(stage), mask);
+    wait_for_products<0>();
+    sums.differentiate(memory.numbers(stage));
+    round_to_operand<T>(sums.p_operand, sums.s);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    sums.start_values(memory.y(stage));
+    sums.start_keys(memory.x(stage));
+    wait_for_products<0>();
+    pin(sums.dk), pin(sums.dv);
+    stream.release(stage);
+    mask = following == kSkip ? stream.next() : following;
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv>::M& memory, char* shared,
+                                                const AttentionBackward& g, int tiles) {
+  using Shape = ColumnsShape<Dqk, Dv>;
+  using M = typename Shape::M;
+  Consumer<M> stream(memory, shared);
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_task();
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
+              b = work.b, h = work.h;
+    const bool accumulate = work.accumulate;
+    const std::uint64_t* const masks = work.masks;
+    Owned<Dqk, Shape::kInRegisters> k;
+    Owned<Dv, Shape::kInRegisters> v;
+    show_to_products();
+    k.load(stream.own_x());
+    v.load(stream.own_y());
+    if constexpr (Shape::kInRegisters) stream.release_task();
+
+    ColumnSums<T, Dqk, Dv> sums(scale);
+    if constexpr (Shape::kDelayed)
+      walk_delayed(sums, stream, memory, masks, k, v);
+    else
+      walk_plain(sums, stream, memory, masks, k, v);
+    if constexpr (!Shape::kInRegisters) stream.release_task();
+    const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
+    const auto scaled = static_cast<float>(g.scale);
+    store_row<T, 0>(sums.dk, scaled, accumulate, 1.0f, position[0], dk_rows);
+    store_row<T, 1>(sums.dk, scaled, accumulate, 1.0f, position[1], dk_rows);
+    store_row<T, 0>(sums.dv, 1.0f, accumulate, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(sums.dv, 1.0f, accumulate, 1.0f, position[1], dv_rows);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(ColumnsShape<Dqk, Dv>::M::kThreads, 1)
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = ColumnsShape<Dqk, Dv>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    Producer<Direction::columns, typename Shape::M>(memory, shared)
+        .run(g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, g.lse, g.delta});
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_columns<T, Dqk, Dv>(memory, shared, g, pass.key_tiles);
+  }
+#endif
+}
+
+}  // namespace weft::attention::hopper

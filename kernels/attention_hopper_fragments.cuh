@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// What a consumer warpgroup does between products and after the last: masks on sums, and rows to memory.
+#pragma once
+
+#include "kernels/attention_hopper_stream.cuh"
+
+namespace weft::attention::hopper {
+
+// This thread's row: 0 for g, 1 for g + 8.
+__device__ __forceinline__ int row_of(int half) {
+  return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+}
+
+// Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
+struct MaskWords {
+  std::uint64_t row[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
+  __device__ __forceinline__ void load(const std::uint64_t* masks, int mask) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      row[half] =
+          __ldg(masks + static_cast<std::int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
+  }
+  __device__ __forceinline__ void apply(float (&s)[32], float value) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (!(row[half] >> (8 * j + i) & 1)) s[4 * j + 2 * half + i] = value;
+  }
+};
+
+// Position in the owned tile of this thread's rows, -1: empty.
+template <int kOwners>
+__device__ __forceinline__ int position_of(const Work<kOwners>& work, int own, int half) {
+  const int tile = work.tile[own];
+  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
+}
+
+// Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at `position`.
+// add: what is there is added, times `kept`. Lanes of a quad exchange pieces so that each writes 16 bytes.
+template <class T, int kHalf, int N>
+__device__ __forceinline__ void store_row(const float (&c)[N], float factor, bool add, float kept,
+                                          int position, const Rows& out) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int group = 0; group < N / 16; ++group) {
+    std::uint32_t w[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int j = 4 * group + k;
+      float low = c[4 * j + 2 * kHalf] * factor, high = c[4 * j + 2 * kHalf + 1] * factor;
+      if (add && position >= 0 && j < static_cast<int>(out.chunks)) {
+        const auto before = *reinterpret_cast<const std::uint32_t*>(out.at(position, j) + t * 4);
+        low = fmaf(low_half<T>(before), kept, low);
+        high = fmaf(high_half<T>(before), kept, high);
+      }
+      w[k] = pack<T>(low, high);
+    }
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (k & bit) continue;
+        const bool odd = t & bit;
+        const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
+        if (odd)
+          w[k] = got;
+        else
+          w[k | bit] = got;
+      }
+    const int chunk = 4 * group + t;
+    if (position >= 0 && chunk < static_cast<int>(out.chunks))
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) =
+          make_uint4(w[0], w[1], w[2], w[3]);
+  }
+}
+
+}  // namespace weft::attention::hopper

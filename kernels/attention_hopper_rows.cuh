@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// The rows' walk of backward attention on Hopper: dQ. The products that end a step run while the next step's
+// scores are turned into probabilities.
+#pragma once
+
+#include "kernels/attention_hopper_fragments.cuh"
+#include "kernels/attention_hopper_producer.cuh"
+
+namespace weft::attention::hopper {
+
+template <int Dqk, int Dv>
+struct RowsShape {
+  static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
+  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots>;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = kOwners == 3 ? 152 : 224;
+};
+
+// lse (in powers of two) and delta of this thread's rows.
+struct RowNumbers {
+  float lse[2], delta[2];
+  __device__ __forceinline__ RowNumbers(const AttentionBackward& g, int b, int h, const int (&position)[2]) {
+    const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = position[half];
+      lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
+      delta[half] = t < 0 ? 0.0f : static_cast<const float*>(g.delta.data)[first + t];
+    }
+  }
+  // Scores into probabilities.
+  __device__ __forceinline__ void exponentiate(float (&s)[32], float scale) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = exp2_fast(fmaf(s[i], scale, -lse[i / 2 % 2]));
+  }
+  // dP into dS.
+  __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&p)[32]) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dp[i] = p[i] * (dp[i] - delta[i / 2 % 2]);
+  }
+};
+
+// Sums and operand of a consumer's step, and what is done to them between waits.
+template <class T, int Dqk>
+struct RowSums {
+  float dq[Dqk / 2], s[32], ds[32], scale;
+  std::uint32_t ds_operand[4][4];
+  MaskWords words;
+
+  __device__ __forceinline__ explicit RowSums(float scale_log2) : scale(scale_log2) {
+#pragma unroll
+    for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
+  }
+  // Two groups of products: scores, and dP.
+  template <class M, class Q, class Dy>
+  __device__ __forceinline__ void start_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
+    pin(s), pin(ds);
+    begin_products();
+    q.template start_product<T>(s, memory.x(stage));
+    commit_products();
+    dy.template start_product<T>(ds, memory.y(stage));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_queries(std::uint32_t x) {
+    pin(dq);
+    begin_products();
+    start_sums<T>(dq, ds_operand, descriptor(x));
+    commit_products();
+  }
+  // Once the scores are there: probabilities.
+  __device__ __forceinline__ void exponentiate(const RowNumbers& numbers, int mask) {
+    pin(s);
+    numbers.exponentiate(s, scale);
+    if (mask >= 0) words.apply(s, 0);
+    pin(s);
+  }
+  // Once dP is there: dS.
+  __device__ __forceinline__ void differentiate(const RowNumbers& numbers) {
+    pin(ds);
+    numbers.differentiate(ds, s);
+    pin(ds);
+  }
+};
+
+template <class T, int Dqk, class M, class Q, class Dy>
+__device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& stream, const M& memory,
+                                          const std::uint64_t* masks, const Q& q, const Dy& dy,
+                                          const RowNumbers& numbers) {
+  int mask = stream.next(), stage = 0;
+  // Waits for the step after this one early: that is hidden behind the products.
+  const auto look_ahead = [&] {
+    if (mask >= 0) sums.words.load(masks, mask);
+    return stream.step();
+  };
+  while (mask != kEnd) {
+    stage = stream.stage();
+    sums.start_scores(memory, stage, q, dy);
+    int following = look_ahead();
+    wait_for_products<1>();
+    sums.exponentiate(numbers, mask);
+    wait_for_products<0>();
+    sums.differentiate(numbers);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    while (is_tile(mask = following)) {
+      const int before = stage;
+      stage = stream.stage();
+      sums.start_scores(memory, stage, q, dy);
+      sums.start_queries(memory.x(before));
+      following = look_ahead();
+      wait_for_products<2>();
+      sums.exponentiate(numbers, mask);
+      wait_for_products<1>();
+      sums.differentiate(numbers);
+      wait_for_products<0>();
+      pin(sums.dq);
+      stream.release(before);
+      round_to_operand<T>(sums.ds_operand, sums.ds);
+    }
+    sums.start_queries(memory.x(stage));
+    wait_for_products<0>();
+    pin(sums.dq);
+    stream.release(stage);
+    if (mask == kSkip) mask = stream.next();
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::M& memory, char* shared,
+                                             const AttentionBackward& g, int tiles) {
+  using M = typename RowsShape<Dqk, Dv>::M;
+  Consumer<M> stream(memory, shared);
+  const auto scale = static_cast<float>(g.scale);
+  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_task();
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
+              b = work.b, h = work.h;
+    const bool accumulate = work.accumulate;
+    const std::uint64_t* const masks = work.masks;
+    const RowNumbers numbers(g, b, h, position);
+    Owned<Dqk, false> q;
+    Owned<Dv, false> dy;
+    show_to_products();
+    q.load(stream.own_x());
+    dy.load(stream.own_y());
+    RowSums<T, Dqk> sums(scale * kLog2E);
+    walk_rows(sums, stream, memory, masks, q, dy, numbers);
+    stream.release_task();
+    const Rows out = Rows::of(g.dq, b, h);
+    store_row<T, 0>(sums.dq, scale, accumulate, 1.0f, position[0], out);
+    store_row<T, 1>(sums.dq, scale, accumulate, 1.0f, position[1], out);
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(RowsShape<Dqk, Dv>::M::kThreads, 1)
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
+                         const __grid_constant__ AttentionPass pass) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = RowsShape<Dqk, Dv>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    Producer<Direction::rows, typename Shape::M>(memory, shared)
+        .run(g.maps, pass, pass.query_tiles, {g.q, g.dy, g.k, g.v, g.lse, g.delta});
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_rows<T, Dqk, Dv>(memory, shared, g, pass.query_tiles);
+  }
+#endif
+}
+
+}  // namespace weft::attention::hopper
