@@ -22,7 +22,7 @@ struct Case {
   int compute_capability;
 };
 
-#ifdef WEFT_HOPPER  // the build has machine code for sm_90a
+#ifdef WEFT_SM90A  // the build has machine code for sm_90a
 constexpr bool kHopperBuilt = true;
 #else
 constexpr bool kHopperBuilt = false;
