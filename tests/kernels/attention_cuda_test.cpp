@@ -66,6 +66,24 @@ TEST(CudaAttention, LongWalks) {
   expect_agreement<bf16>(*make_pattern({"strided", 96}, 4), {{1, 1536, 4, 64, 128}}, "columns");
 }
 
+// Query tiles with equally many key tiles, so that they share a block, and hardly one in common: the rows
+// that one of them waits for come after many that only the others read.
+TEST(CudaAttention, WalksThatPart) {
+  const std::int64_t n = 1500;
+  const PredicatePattern apart(n, [](int, std::int64_t i, std::int64_t j) {
+    const std::int64_t keys = j / kTile;
+    switch (i / kTile % 3) {
+      case 0: return keys < 12;
+      case 1: return keys == 0 || keys >= 13;
+      default: return keys == 0 || (keys >= 5 && keys < 16 && j % 3 != 0);
+    }
+  });
+  for (const auto& [qk, v] : {std::pair{64, 64}, {64, 128}, {128, 128}}) {
+    expect_agreement<bf16>(apart, {{1, n, 1, qk, v}}, "walks that part");
+    expect_agreement<f16>(apart, {{1, n, 1, qk, v}}, "walks that part");
+  }
+}
+
 // Scores that grow along the row move the reference of the online softmax; large ones must not overflow.
 TEST(CudaAttention, LargeGrowingScores) {
   const std::int64_t n = 400;

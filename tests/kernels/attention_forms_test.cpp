@@ -39,6 +39,26 @@ TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
   EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("'hopper'"), std::string::npos);
 }
 
+TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
+  const auto on_90 = [](DType dtype, int edge, std::int64_t size, bool segments) {
+    return choose_form(AttentionForm::automatic, dtype, edge, size, size, segments, 90);
+  };
+#ifdef WEFT_SM90A
+  EXPECT_EQ(on_90(DType::bf16, kTile, 64, false), AttentionForm::hopper);
+  EXPECT_EQ(on_90(DType::f16, kTile, 128, false), AttentionForm::hopper);
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("9.0, got 8.0"), std::string::npos);
+#else
+  EXPECT_EQ(on_90(DType::bf16, kTile, 64, false), AttentionForm::general);
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("90a"), std::string::npos);
+#endif
+  EXPECT_EQ(on_90(DType::bf16, kTile, 64, true), AttentionForm::general);
+  EXPECT_EQ(on_90(DType::bf16, kSmallTile, 64, false), AttentionForm::general);
+  EXPECT_EQ(on_90(DType::f32, kTile, 64, false), AttentionForm::simple);
+  EXPECT_EQ(on_90(DType::f16, kTile, 136, false), AttentionForm::simple);
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kTile, 64, 64, false, 100),
+            AttentionForm::general);
+}
+
 TEST(AttentionForms, NamesAreRead) {
   for (const AttentionForm form :
        {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
