@@ -27,8 +27,10 @@ void check_rows(const AttentionPattern& pattern, int head, std::int64_t n) {
     ASSERT_EQ(row < 0, last[i] < 0) << "position " << i;
     ASSERT_LT(row, rows.rows);
     if (row >= 0) held[row] = i;
-    for (std::int64_t j = 0; j <= i; ++j)
-      if (pattern.attends(head, i, j)) ASSERT_EQ(held[rows.row_of[j]], j) << "query " << i << ", key " << j;
+    for (std::int64_t j = 0; j <= i; ++j) {
+      if (!pattern.attends(head, i, j)) continue;
+      ASSERT_EQ(held[rows.row_of[j]], j) << "query " << i << ", key " << j;
+    }
     std::int64_t needed = 0;
     for (std::int64_t j = 0; j <= i; ++j) needed += last[j] >= i;
     most = std::max(most, needed);
