@@ -1,20 +1,37 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# compute-sanitizer over the CUDA cases of odd sizes: memcheck, then racecheck, in eight processes side by side (about
-# three minutes on an H200). Needs a GPU and build/cuda. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's.
-# Usage: tests/tools/sanitize_gpu.sh [gtest filter]
+# compute-sanitizer over small CUDA cases, in eight processes side by side. `attention`: random cases of selftest under
+# all four tools, half a minute each. `kernels`: the cases of odd sizes of all kernels under memcheck and racecheck,
+# about three minutes on an H200. Needs a GPU and build/cuda. Reports inside kernels named nvjet_* or cutlass_* are
+# cuBLASLt's.
+# Usage: tests/tools/sanitize_gpu.sh [attention | kernels | all]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-filter=${1:-'Cuda/CudaParity*:CudaPhilox*:CudaGolden*'}
+part=${1:-all}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-for tool in memcheck racecheck; do
+
+# run TOOL COMMAND...: {} in the command is the number of the process.
+run() {
+  local tool=$1 shard
+  shift
   for shard in 0 1 2 3 4 5 6 7; do
-    GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=$shard compute-sanitizer --tool "$tool" --print-limit 20 \
-      build/cuda/bin/weft_tests --gtest_filter="$filter" --gtest_brief=1 >"$logs/$tool.$shard" 2>&1 &
+    GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=$shard OMP_NUM_THREADS=2 \
+      compute-sanitizer --tool "$tool" --print-limit 20 "${@//\{\}/$shard}" >"$logs/$tool.$shard" 2>&1 &
   done
   wait
-  echo "== $tool"
-  grep -hE 'SUMMARY|FAILED' "$logs/$tool".* | sort | uniq -c
-  grep -hE '^========= (Error|Invalid|    at)' "$logs/$tool".* | sort | uniq -c || true
-done
+  echo "== $tool, $(basename "$1")"
+  grep -hE 'SUMMARY|FAILED|selftest passed' "$logs/$tool".* | sed 's/ on .*: / /' | sort | uniq -c
+  grep -hE '^========= (Error|Invalid|Uninitialized|    at)' "$logs/$tool".* | sort | uniq -c || true
+}
+
+if [ "$part" != kernels ]; then
+  for tool in memcheck racecheck initcheck synccheck; do
+    run "$tool" build/cuda/bin/selftest --device cuda --minutes 0.5 --seed '{}0000'
+  done
+fi
+if [ "$part" != attention ]; then
+  for tool in memcheck racecheck; do
+    run "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity*:CudaPhilox*:CudaGolden*' --gtest_brief=1
+  done
+fi
