@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // YAML to Config. Everything is refused that is not exactly a known key with a value of its type.
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <sstream>
 
 #include "kernels/view.h"
 #include "src/config_fields.h"
@@ -46,6 +49,34 @@ std::string quoted_choices(const std::vector<std::string>& choices) {
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_name(word, candidates);
   return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+// Counts documents and builds nothing: YAML::LoadAll never ends where something follows a flow collection
+// ("{a: b}, c"), for the parser takes that as one empty document after the other.
+class DocumentCount : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override { ++count; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+  int count = 0;
+};
+
+// The text as one YAML document; null where there is none.
+YAML::Node one_document(const std::string& yaml, const std::string& where) {
+  std::istringstream in(yaml);
+  YAML::Parser parser(in);
+  DocumentCount documents;
+  while (documents.count < 2 && parser.HandleNextDocument(documents)) {}
+  if (documents.count > 1) fail(str(where, ": expected one YAML document, but something follows it"));
+  return YAML::Load(yaml);
 }
 
 // Fills a Config from YAML of one file or of one override.
@@ -105,7 +136,7 @@ class Reader {
     if (!field) unknown_key(file_, key);
     try {
       places_[key] = file_;
-      read_field(*field, YAML::Load(text.substr(equals + 1)));
+      read_field(*field, one_document(text.substr(equals + 1), file_));
     } catch (const YAML::Exception& e) { fail(str(file_, ": the value is not valid YAML: ", e.msg)); }
   }
 
@@ -257,13 +288,6 @@ class Reader {
   std::vector<Field> fields_;
   int nesting_ = 0, patterns_ = 0;  // of the pattern at hand; read so far
 };
-
-// The text as one YAML document; null where there is none.
-YAML::Node one_document(const std::string& yaml, const std::string& where) {
-  const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
-  if (documents.size() > 1) fail(str(where, ": expected one YAML document, found ", documents.size()));
-  return documents.empty() ? YAML::Node() : documents[0];
-}
 
 [[noreturn]] void not_yaml(const std::string& where, const YAML::Exception& e) {
   fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));

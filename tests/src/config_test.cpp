@@ -242,7 +242,10 @@ TEST(Config, ErrorsOfOverrides) {
 TEST(Config, ErrorsOfYaml) {
   EXPECT_CONTAINS(parse_error("seed: 1\nmodel: {a: [\n"), "not valid YAML");
   EXPECT_EQ(parse_error("seed: 1\nname: a: b\n").substr(0, 26), "a.yaml:2: not valid YAML: ");
-  EXPECT_EQ(parse_error("seed: 1\n---\nseed: 2\n"), "a.yaml: expected one YAML document, found 2");
+  for (const char* two : {"seed: 1\n---\nseed: 2\n", "{seed: 1}, name", "[], ", ", "})
+    EXPECT_EQ(parse_error(two), "a.yaml: expected one YAML document, but something follows it") << two;
+  EXPECT_EQ(parse_error("", {"model.attention={kind: all}, {kind: all}"}),
+            "--set model.attention: expected one YAML document, but something follows it");
 }
 
 TEST(Config, StructsFilledByCodeAreCheckedToo) {
