@@ -11,7 +11,7 @@ install_packages
 preset=$(preset_here)
 say "building with the preset '$preset' ($(nproc) cores)"
 configure "$preset"
-cmake --build --preset "$preset" --target train evaluate sample inspect prepare bench
+cmake --build --preset "$preset" --target train evaluate sample inspect prepare bench attention selftest
 bin=build/$preset/bin
 
 say "a corpus of this project's own sources and prose"
