@@ -10,6 +10,11 @@ field() { sed -n "s/.*\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$re
 recorded=$(field source_hash) now=$(tests/tools/source_hash.sh)
 passed=$(field passed) failed=$(field failed) skipped=$(field skipped)
 echo "GPU record: $(field device), driver $(field driver), $(field date): $passed passed, $failed failed, $skipped skipped"
-[ "$recorded" = "$now" ] || { echo "the sources have changed since (recorded $recorded, now $now)"; exit 1; }
+if [ "$recorded" != "$now" ]; then
+  echo "the sources have changed since (recorded $recorded, now $now)"
+  git diff --name-only "$(field commit)" -- CMakeLists.txt kernels src models data train tests 2>/dev/null |
+    grep -E '(\.(h|cpp|cu|cuh)|CMakeLists\.txt)$' | sed 's/^/  changed: /' || true
+  exit 1
+fi
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ] || { echo "not all of its tests passed"; exit 1; }
 echo "it matches the sources"

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the record of a GPU test run. Usage: write_gpu_record.py GTEST_REPORT.json OUT.json"""
+"""Writes the record of a GPU test run. Usage: write_gpu_record.py GTEST_REPORT.json OUT.json
+$WEFT_COMMIT names the commit where the sources lie without their history."""
 import datetime
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +13,11 @@ import sys
 def query(fields):
     out = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
     return out.stdout.strip().splitlines()[0].split(", ") if out.returncode == 0 and out.stdout else ["none", "none"]
+
+
+def commit(folder):
+    out = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return out.stdout.strip() or "unknown"
 
 
 def main():
@@ -28,6 +35,7 @@ def main():
         "driver": driver,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "source_hash": source_hash,
+        "commit": os.environ.get("WEFT_COMMIT") or commit(tools),
         "passed": run - len(failed) - len(skipped),
         "failed": len(failed),
         "skipped": len(skipped),
