@@ -43,11 +43,14 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (split.empty() || !file.has(name)) no_split(file, split);
   const auto shape = file.shape_of(name);
   const StoredType type = file.type_of(name);
-  if (shape.size() != 1 || (type != StoredType::u8 && type != StoredType::u16))
+  if ((shape.size() != 1 && shape.size() != 4) || (type != StoredType::u8 && type != StoredType::u16))
     fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
-             " axes, expected one axis of uint8 or uint16 tokens"));
-  if (shape[0] == 0) fail(str(path, ": the split ", split, " is empty"));
-  tokens_.resize(static_cast<std::size_t>(shape[0]));
+             " axes, expected uint8 or uint16 tokens: one axis, or images (count, height, width, channels)"));
+  std::int64_t size = 1;
+  for (const std::int64_t axis : shape) size *= axis;
+  if (size == 0) fail(str(path, ": the split ", split, " is empty"));
+  if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
+  tokens_.resize(static_cast<std::size_t>(size));
   file.read(name, StoredType::u16, shape, tokens_.data());
   const auto wrong =
       std::find_if(tokens_.begin(), tokens_.end(), [&](std::uint16_t t) { return t >= vocab; });
@@ -56,8 +59,10 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
              ", outside the vocabulary of ", vocab, " (model.vocab)"));
 }
 
-TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed) {
+TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed,
+                                  ImageShape image) {
   TokenDataset data;
+  data.image_ = image;
   data.path_ = "random tokens";
   data.split_ = "train";
   data.tokens_.resize(static_cast<std::size_t>(size));
@@ -105,6 +110,37 @@ void Batcher::read_offsets(std::int64_t step, std::int64_t first, std::int64_t c
     const std::uint64_t place = (bits[2] * places) >> 32;
     out[i] = static_cast<std::int32_t>(place * static_cast<std::uint64_t>(unit));
   }
+}
+
+namespace {
+
+// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
+std::uint64_t permuted(std::uint64_t value, int half_bits, std::uint64_t epoch, std::uint64_t seed) {
+  constexpr int kRounds = 6;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t left = value >> half_bits, right = value & mask;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const Philox4 bits =
+        philox4x32({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32) ^ round << 24,
+                    static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32)},
+                   seed ^ kOrderKey);
+    const std::uint64_t next = left ^ (bits[0] & mask);
+    left = right;
+    right = next;
+  }
+  return left << half_bits | right;
+}
+
+}  // namespace
+
+std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count) {
+  WEFT_CHECK(count > 0 && index >= 0, "image ", index, " of an order of ", count);
+  int half_bits = 1;
+  while ((std::int64_t{1} << 2 * half_bits) < count) ++half_bits;
+  auto place = static_cast<std::uint64_t>(index % count);
+  do place = permuted(place, half_bits, static_cast<std::uint64_t>(index / count), seed);
+  while (place >= static_cast<std::uint64_t>(count));  // a walk along its cycle: still a permutation
+  return static_cast<std::int64_t>(place);
 }
 
 std::string find_data(const std::string& path, const std::string& config_source) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with one-dimensional `train`, `valid` and `test` token arrays (uint8 or uint16), and the
-// order in which training reads it.
+// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16), and the order in which
+// training reads it. One axis is a stream (text, audio); (items, rows, columns, channels) are images, whose
+// tokens run over rows, columns and channels, channels fastest.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,26 @@
 
 namespace weft {
 
+// Rows, columns, channels of an image.
+struct ImageShape {
+  std::int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
+
+  std::int64_t tokens() const { return height * width * channels; }
+  explicit operator bool() const { return tokens() > 0; }
+  bool operator==(const ImageShape&) const = default;
+};
+
 // One split, in memory, random access.
 class TokenDataset {
  public:
   // Throws Error for a missing file, a foreign or truncated one, a split it lacks, or tokens >= vocab.
   TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
   // Uniform random tokens, for timing.
-  static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed);
+  static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed, ImageShape = {});
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  // Of each image; a stream has none.
+  const ImageShape& image() const { return image_; }
+  std::int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
   // Tokens first .. first + out.size() - 1.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   const std::string& path() const { return path_; }
@@ -26,11 +39,13 @@ class TokenDataset {
  private:
   TokenDataset() = default;
   std::string path_, split_;
+  ImageShape image_;
   std::vector<std::uint16_t> tokens_;
 };
 
-// Windows of `context` tokens for update `step`, micro-batch after micro-batch: a pure function of (seed,
-// step, index of the window in the step), so that one integer resumes it and any number of processes agrees.
+// Windows of a stream, of `context` tokens, for update `step`, micro-batch after micro-batch: a pure function
+// of (seed, step, index of the window in the step), so that one integer resumes it and any number of
+// processes agrees.
 class Batcher {
  public:
   Batcher(const TokenDataset&, std::uint64_t seed);
@@ -47,6 +62,20 @@ class Batcher {
   const TokenDataset& data_;
   std::uint64_t seed_;
 };
+
+// Which of `count` images is the one with number `index` of all that training sees: each comes once in
+// `count` of them, in an order that depends on (seed, index / count) alone.
+std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count);
+
+// The images of one split, as `prepare` writes them.
+struct ImageSplit {
+  std::vector<std::uint8_t> pixels;   // (images, height, width, channels)
+  std::vector<std::uint16_t> labels;  // one for each image, or none at all
+};
+// Images of one shape, vocabulary 256. A split may be empty, train may not. Returns one line for people.
+std::string write_image_file(const std::string& path, const ImageShape&, const ImageSplit& train,
+                             const ImageSplit& valid, const ImageSplit& test, const std::string& description,
+                             const std::vector<std::string>& sources = {});
 
 // What `prepare` writes (data/README.md). The three shares must sum to 1; train comes first, then valid, then
 // test. Returns one line for people: what was written where.

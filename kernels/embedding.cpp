@@ -13,14 +13,43 @@ namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
 
+// Where the tokens of a batch lie in the grid of positions.
+struct Places {
+  const std::int32_t *offsets, *positions;  // null where absent
+  std::int64_t time;
+
+  std::int64_t of(std::int64_t b, std::int64_t token) const {
+    if (positions) return positions[b * time + token];
+    return token + (offsets ? offsets[b] : 0);
+  }
+};
+
+// Row 0 of sequence b: the start vector, or the sum of those that its conditions name.
+template <class T>
+void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
+  const T* start = k.start.as<T>();
+  const std::int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
+  if (kinds == 0) {
+    std::copy(start, start + cols, out);
+    return;
+  }
+  const std::int32_t* row = k.conditions.as<std::int32_t>() + b * kinds;
+  for (std::int64_t c = 0; c < cols; ++c) {
+    wide_t<T> sum = 0;
+    for (std::int64_t i = 0; i < kinds; ++i) sum += static_cast<wide_t<T>>(start[row[i] * cols + c]);
+    out[c] = static_cast<T>(sum);
+  }
+}
+
 template <class T>
 void forward(const EmbeddingForward& k) {
   using W = wide_t<T>;
   const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
                      cols = k.y.cols();
   const auto* tokens = k.tokens.as<std::int32_t>();
-  const auto* offsets = static_cast<const std::int32_t*>(k.offsets.data);
-  const T *table = k.table.as<T>(), *start = k.start.as<T>();
+  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
+                         static_cast<const std::int32_t*>(k.positions.data), time};
+  const T* table = k.table.as<T>();
   const T* position[kMaxPositionAxes] = {};
   for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
   T* y = k.y.as<T>();
@@ -29,11 +58,11 @@ void forward(const EmbeddingForward& k) {
     const std::int64_t b = row / count, t = k.first + row % count;
     T* out = y + row * cols;
     if (t == 0) {
-      std::copy(start, start + cols, out);
+      start_row(k, b, out);
       continue;
     }
     const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
-    const std::int64_t place = t - 1 + (offsets ? offsets[b] : 0);
+    const std::int64_t place = places.of(b, t - 1);
     const T* of_axis[kMaxPositionAxes] = {};
     for (int a = 0; a < k.axes; ++a) {
       of_axis[a] = position[a] + (place / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
@@ -63,11 +92,22 @@ void clear_columns(const GradView& grad, std::int64_t first, std::int64_t count)
 }
 
 template <class T>
+void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, std::int64_t first,
+               std::int64_t count) {
+  using W = wide_t<T>;
+  if (!k.conditions) return add_row<W>(k.dstart, 0, dy, first, count);
+  const std::int64_t kinds = k.conditions.shape[1];
+  const auto* row = static_cast<const std::int32_t*>(k.conditions.data) + b * kinds;
+  for (std::int64_t i = 0; i < kinds; ++i) add_row<W>(k.dstart, row[i], dy, first, count);
+}
+
+template <class T>
 void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
   using W = wide_t<T>;
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
-  const auto* offsets = static_cast<const std::int32_t*>(k.offsets.data);
+  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
+                         static_cast<const std::int32_t*>(k.positions.data), time};
   clear_columns<W>(k.dtable, first, count);
   clear_columns<W>(k.dstart, first, count);
   for (int a = 0; a < k.axes; ++a) clear_columns<W>(k.daxis[a], first, count);
@@ -75,11 +115,11 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
     for (std::int64_t t = 0; t < time; ++t) {
       const T* dy = static_cast<const T*>(k.dy.data) + (b * time + t) * cols + first;
       if (t == 0) {
-        if (k.dstart) add_row<W>(k.dstart, 0, dy, first, count);
+        if (k.dstart) add_start<T>(k, b, dy, first, count);
         continue;
       }
       if (k.dtable) add_row<W>(k.dtable, tokens[b * time + t - 1], dy, first, count);
-      const std::int64_t place = t - 1 + (offsets ? offsets[b] : 0);
+      const std::int64_t place = places.of(b, t - 1);
       for (int a = 0; a < k.axes; ++a) {
         if (!k.daxis[a]) continue;
         add_row<W>(k.daxis[a], (place / k.divisor[a]) % k.daxis[a].view.shape[0], dy, first, count);
@@ -94,6 +134,23 @@ void backward(const EmbeddingBackward& k) {
 #pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
   for (std::int64_t first = 0; first < cols; first += kColumns) {
     backward_columns<T>(k, first, std::min(kColumns, cols - first));
+  }
+}
+
+// What a sequence is told besides its tokens. `start`: the start vector, or its gradient.
+void check_sequence(const std::string& kernel, std::int64_t batch, std::int64_t time, std::int64_t cols,
+                    const TensorView& offsets, const TensorView& positions, const TensorView& conditions,
+                    const TensorView& start, DType start_type) {
+  if (offsets) expect_size(offsets, DType::i32, batch, (kernel + ": offsets").c_str());
+  if (positions) expect_matrix(positions, DType::i32, batch, time, (kernel + ": positions").c_str());
+  WEFT_CHECK(!offsets || !positions, kernel, ": offsets and positions exclude each other");
+  if (conditions) {
+    WEFT_CHECK(conditions.rank == 2 && conditions.shape[1] > 0, kernel, ": conditions must be (B, K), got ",
+               shape_text(conditions));
+    expect_matrix(conditions, DType::i32, batch, conditions.shape[1], (kernel + ": conditions").c_str());
+    if (start) expect_matrix(start, start_type, start.rows(), cols, (kernel + ": start").c_str());
+  } else if (start) {
+    expect_size(start, start_type, cols, (kernel + ": start").c_str());
   }
 }
 
@@ -116,9 +173,10 @@ void check(const EmbeddingForward& k) {
   WEFT_CHECK(k.first >= 0 && k.first + k.y.shape[1] <= k.tokens.shape[1] + 1, "embedding_forward: rows ",
              k.first, " to ", k.first + k.y.shape[1] - 1, " of a sequence of ", k.tokens.shape[1], " tokens");
   expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
-  expect_size(k.start, t, cols, "embedding_forward: start");
   check_axes(k.axes);
-  if (k.offsets) expect_size(k.offsets, DType::i32, k.tokens.shape[0], "embedding_forward: offsets");
+  WEFT_CHECK(k.start, "embedding_forward: start is absent");
+  check_sequence(EmbeddingForward::kName, k.tokens.shape[0], k.tokens.shape[1], cols, k.offsets, k.positions,
+                 k.conditions, k.start, t);
   for (int a = 0; a < k.axes; ++a) {
     expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
     WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
@@ -134,9 +192,9 @@ void check(const EmbeddingBackward& k) {
   expect_size(k.dy, k.dy.dtype, k.dy.size(), "embedding_backward: dy");
   expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
   if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
-  if (k.dstart) expect_size(k.dstart.view, w, cols, "embedding_backward: dstart");
   check_axes(k.axes);
-  if (k.offsets) expect_size(k.offsets, DType::i32, k.dy.shape[0], "embedding_backward: offsets");
+  check_sequence(EmbeddingBackward::kName, k.dy.shape[0], k.dy.shape[1], cols, k.offsets, k.positions,
+                 k.conditions, k.dstart.view, w);
   for (int a = 0; a < k.axes; ++a) {
     if (!k.daxis[a]) continue;
     expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,

@@ -20,10 +20,28 @@ constexpr int kRowOfWarp = kWarp * kGroup;  // columns that a warp takes at a ti
 constexpr int kRun = 32;                    // listed rows of one warp: one for each lane to look up
 constexpr int kAhead = 8;                   // rows loaded before they are added
 
+// Where the tokens of a batch lie in the grid of positions, and what its sequences are told: null where
+// absent.
+struct Sequences {
+  const std::int32_t *offsets, *positions, *conditions;
+  std::int64_t kinds;  // conditions of a sequence
+
+  __device__ __forceinline__ std::int64_t place(std::int64_t b, std::int64_t token, std::int64_t time) const {
+    if (positions) return positions[b * time + token];
+    return token + (offsets ? offsets[b] : 0);
+  }
+};
+
+Sequences sequences_of(const TensorView& offsets, const TensorView& positions, const TensorView& conditions) {
+  return {static_cast<const std::int32_t*>(offsets.data), static_cast<const std::int32_t*>(positions.data),
+          static_cast<const std::int32_t*>(conditions.data), conditions ? conditions.shape[1] : 0};
+}
+
 template <class T>
 struct Forward {
   T* y;
-  const std::int32_t *tokens, *offsets;  // offsets: null for none
+  const std::int32_t* tokens;
+  Sequences sequences;
   const T *table, *start;
   const T* position[kMaxPositionAxes];
   std::int64_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
@@ -36,17 +54,22 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const std::int64_t batch = row / a.count, t = a.first + row % a.count, position = t - 1;
-  const T* base =
-      t == 0 ? a.start : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + position]) * a.cols;
-  const std::int64_t place = position + (a.offsets ? a.offsets[batch] : 0);
+  const std::int64_t batch = row / a.count, t = a.first + row % a.count;
+  const std::int32_t* told =
+      a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
+  // What is summed: a token and its place on each axis, or the start vectors that the conditions name.
+  const T* base = t == 0 ? a.start + (told ? told[0] * a.cols : 0)
+                         : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
+  const std::int64_t place = t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time);
+  const std::int64_t terms = t > 0 ? a.axes : told ? a.sequences.kinds - 1 : 0;
   for (std::int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
-    for (int axis = 0; axis < (t == 0 ? 0 : a.axes); ++axis) {
+    for (std::int64_t i = 0; i < terms; ++i) {
+      const T* from = t > 0 ? a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols
+                            : a.start + told[i + 1] * a.cols;
       float term[kGroup];
-      const std::int64_t index = place / a.divisor[axis] % a.position_rows[axis];
-      load(term, a.position[axis] + index * a.cols + c, a.cols - c, a.packed);
+      load(term, from + c, a.cols - c, a.packed);
 #pragma unroll
       for (int j = 0; j < kGroup; ++j) sum[j] += term[j];
     }
@@ -72,16 +95,14 @@ __global__ void __launch_bounds__(kThreads)
   row[i] = static_cast<std::int32_t>(b * time + p + 1);
 }
 
-// The same for positions that begin at offsets[b]: the table row of token p is (p + offset) / divisor %
-// table_rows.
+// The same for places that differ from sequence to sequence: the table row is place / divisor % table_rows.
 __global__ void __launch_bounds__(kThreads)
-    list_offset_positions(std::int32_t* owner, std::int32_t* row, const std::int32_t* offsets,
-                          std::int64_t entries, std::int64_t time, std::int64_t divisor,
-                          std::int64_t table_rows) {
+    list_places(std::int32_t* owner, std::int32_t* row, const Sequences sequences, std::int64_t entries,
+                std::int64_t time, std::int64_t divisor, std::int64_t table_rows) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= entries) return;
   const std::int64_t b = i / (time - 1), p = i % (time - 1);
-  owner[i] = static_cast<std::int32_t>((p + offsets[b]) / divisor % table_rows);
+  owner[i] = static_cast<std::int32_t>(sequences.place(b, p, time) / divisor % table_rows);
   row[i] = static_cast<std::int32_t>(b * time + p + 1);
 }
 
@@ -228,16 +249,24 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
   store(a.dtable + owner * a.cols + c, sum, a.end - c, a.packed_out, a.accumulate);
 }
 
-// dstart = sum of row 0 of every sequence.
+// Grid (column blocks, rows of dstart): the sum of row 0 of every sequence, or with conditions of those that
+// name this row of dstart, as often as they do.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_first_rows(float* dstart, const T* dy, std::int64_t batch, std::int64_t sequence, std::int64_t cols,
-                   bool accumulate) {
+    sum_first_rows(float* dstart, const T* dy, const Sequences sequences, std::int64_t batch,
+                   std::int64_t sequence, std::int64_t cols, bool accumulate) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (c >= cols) return;
   float sum = 0.0f;
-  for (std::int64_t b = 0; b < batch; ++b) sum += to_float(dy[b * sequence + c]);
-  dstart[c] = accumulate ? dstart[c] + sum : sum;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const float value = to_float(dy[b * sequence + c]);
+    if (!sequences.conditions) sum += value;
+    for (std::int64_t k = 0; k < sequences.kinds; ++k)
+      if (sequences.conditions[b * sequences.kinds + k] == static_cast<std::int32_t>(blockIdx.y))
+        sum += value;
+  }
+  float* out = dstart + blockIdx.y * cols + c;
+  *out = accumulate ? *out + sum : sum;
 }
 
 // The listing of one table, in the workspace from 0 to `offset`.
@@ -314,9 +343,12 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
   const std::int64_t entries = time > 0 ? batch * (time - 1) : 0;
   WEFT_CHECK(batch * time < 0x7fffffff, "embedding_backward: at most 2^31 - 1 rows at a time, got ",
              shape_text(k.dy));
+  const Sequences sequences = sequences_of(k.offsets, k.positions, k.conditions);
   if (k.dstart) {
-    sum_first_rows<<<blocks_for(cols, kThreads), kThreads, 0, q.stream>>>(
-        k.dstart.view.as<float>(), k.dy.as<T>(), time > 0 ? batch : 0, time * cols, cols,
+    const auto rows = static_cast<unsigned>(k.dstart.view.rows());
+    WEFT_CHECK(rows <= 65535, "embedding_backward: at most 65,535 start vectors, got ", rows);
+    sum_first_rows<<<dim3(blocks_for(cols, kThreads), rows), kThreads, 0, q.stream>>>(
+        k.dstart.view.as<float>(), k.dy.as<T>(), sequences, time > 0 ? batch : 0, time * cols, cols,
         k.dstart.accumulate);
   }
   if (k.dtable && k.dtable.view.rows() > 0) {
@@ -330,10 +362,10 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
   for (int axis = 0; axis < k.axes; ++axis) {
     if (!k.daxis[axis]) continue;
     Scratch s = take_scratch(q, entries, k.daxis[axis].view.shape[0]);
-    if (k.offsets) {
+    if (k.offsets || k.positions) {
       launch_sorted_listing(q, s, [&](std::int32_t* keys, std::int32_t* rows) {
-        list_offset_positions<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
-            keys, rows, k.offsets.as<std::int32_t>(), entries, time, k.divisor[axis], s.list.table_rows);
+        list_places<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
+            keys, rows, sequences, entries, time, k.divisor[axis], s.list.table_rows);
       });
     } else {
       const std::int64_t threads = std::max(entries, s.list.table_rows + 1);
@@ -353,7 +385,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
     Forward<T> a = {};
     a.y = k.y.as<T>();
     a.tokens = k.tokens.as<std::int32_t>();
-    a.offsets = static_cast<const std::int32_t*>(k.offsets.data);
+    a.sequences = sequences_of(k.offsets, k.positions, k.conditions);
     a.table = k.table.as<T>();
     a.start = k.start.as<T>();
     a.axes = k.axes;

@@ -2,9 +2,10 @@
 // Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509,
 // section 5.3): the row that predicts token t is the embedding of token t - 1 at position t - 1; the first
 // row is a learned start vector.
-//   y[b, 0] = start
-//   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[((t - 1 + o_b) / divisor_a) % rows_a]
-// with o_b the position of the first token of sequence b (0 where no offsets are given).
+//   y[b, 0] = start, or sum_k start[conditions[b, k]] where a sequence is told what it is (its augmentation)
+//   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
+// The place of token i is positions[b, i] where they are given (a permuted image keeps the embedding of each
+// sub-pixel), else i + o_b with o_b the place of the first token of sequence b (0 without offsets).
 #pragma once
 
 #include "kernels/queue.h"
@@ -25,10 +26,12 @@ struct EmbeddingForward {
   TensorView tokens;       // (B, T)   i32, each in [0, V): checked by whoever made the batch
   std::int64_t first = 0;  // first + count <= T + 1
   TensorView table;        // (V, C)   T
-  TensorView start;        // (C)      T
+  TensorView start;        // (C), with conditions (R, C)  T
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
-  TensorView offsets;  // (B)  i32 >= 0, or absent: o_b
+  TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
+  TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
+  TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
   std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
@@ -40,13 +43,15 @@ void run(CudaQueue&, const EmbeddingForward&);
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   GradView dtable;                   // (V, C)     wide(T)
-  GradView dstart;                   // (C)        wide(T)
+  GradView dstart;                   // as start   wide(T)
   GradView daxis[kMaxPositionAxes];  // (rows, C)  wide(T)
   std::int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
   int axes = 0;
-  TensorView dy;       // (B, T, C)  T
-  TensorView tokens;   // (B, T)     i32
-  TensorView offsets;  // (B)        i32, or absent
+  TensorView dy;          // (B, T, C)  T
+  TensorView tokens;      // (B, T)     i32
+  TensorView offsets;     // (B)        i32, or absent
+  TensorView positions;   // (B, T)     i32, or absent
+  TensorView conditions;  // (B, K)     i32, or absent
   std::vector<TensorView> outputs() const {
     return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
   }

@@ -29,9 +29,11 @@ Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) cons
 }
 
 Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
-                     const std::vector<std::int64_t>& position_axes, double token_std, double position_std)
+                     const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows,
+                     double token_std, double position_std)
     : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
-      start(store.add("start", {width}, Init::normal(token_std))) {
+      start(store.add("start", condition_rows > 0 ? Shape{condition_rows, width} : Shape{width},
+                      Init::normal(token_std))) {
   for (std::size_t a = 0; a < position_axes.size(); ++a) {
     positions.push_back(
         store.add(str("position.", a), {position_axes[a], width}, Init::normal(position_std)));
@@ -40,11 +42,11 @@ Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t wid
   }
 }
 
-Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Tensor& tokens, const Tensor& offsets,
-                       std::int64_t first, std::int64_t count) const {
+Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& sequences, std::int64_t first,
+                       std::int64_t count) const {
   std::vector<PositionTable> tables;
   for (std::size_t a = 0; a < positions.size(); ++a) tables.push_back({store.var(positions[a]), divisors[a]});
-  return embedding(ctx, tokens, store.var(table), store.var(start), tables, offsets, first, count);
+  return embedding(ctx, sequences, store.var(table), store.var(start), tables, first, count);
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,

@@ -29,15 +29,15 @@ struct LayerNorm {
 
 // Tokens and positions, shifted by one: see kernels/embedding.h.
 struct Embedding {
-  Param table, start;            // token_embedding (V, C), start (C)
+  Param table, start;            // token_embedding (V, C); start (C), or (condition_rows, C)
   std::vector<Param> positions;  // position.a (position_axes[a], C)
   std::vector<std::int64_t> divisors;
   Embedding(ParameterStore&, std::int64_t vocab, std::int64_t width,
-            const std::vector<std::int64_t>& position_axes, double token_std, double position_std);
-  // All rows, or `count` rows from `first` when count > 0. offsets (B): positions of the first tokens, or
-  // empty.
-  Var forward(Ctx&, const ParameterStore&, const Tensor& tokens, const Tensor& offsets,
-              std::int64_t first = 0, std::int64_t count = 0) const;
+            const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows, double token_std,
+            double position_std);
+  // All rows, or `count` rows from `first` when count > 0.
+  Var forward(Ctx&, const ParameterStore&, const Sequences&, std::int64_t first = 0,
+              std::int64_t count = 0) const;
 };
 
 // Keys (B, R, Dqk) and values (B, R, Dv) of one layer: the rows of all heads, see CacheLayout.

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "src/conditions.h"
 #include "src/config.h"
+#include "src/ops.h"
 #include "src/parameters.h"
 #include "src/pattern.h"
 
@@ -33,18 +35,18 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // tokens (B, T) i32 with T <= context -> nats of each token given those before it, (B, T), wide(T).
-  // offsets (B) i32: the position that the first token of each sequence has in the full context; empty: 0.
-  virtual Var token_losses(Ctx&, const Tensor& tokens, const Tensor& offsets = {}) = 0;
-  // tokens (B, T) -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
-  virtual Tensor logits(Ctx&, const Tensor& tokens) = 0;
+  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), wide(T). A model
+  // with conditions (src/conditions.h) wants them for every sequence, one without wants none.
+  virtual Var token_losses(Ctx&, const Sequences&) = 0;
+  // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
+  virtual Tensor logits(Ctx&, const Sequences&) = 0;
 
   // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at
   // `position`, given that tokens 0 .. position - 1 of `tokens` (B, length) are set and that positions were
   // asked for in order. Equal to row `position` of logits(); each sequence's bits do not depend on B when
   // ctx.batch_invariant.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
-  virtual Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) = 0;
+  virtual Tensor decode(Ctx&, DecodeCache&, const Sequences&, std::int64_t position) = 0;
 
   // The pattern of each layer, for pictures and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;

@@ -34,12 +34,13 @@ ResidualBlock make_block(const ModelConfig& m, ParameterStore& store, const std:
 
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
     : config_(config.model),
+      conditions_(conditions(config)),
       recompute_blocks_(config.train.recompute == "block"),
       recompute_attention_(config.train.recompute == "attention"),
       store_(store),
       device_(device),
-      embedding_(store, config_.vocab, config_.width, config_.position_axes, config_.init.token_std,
-                 config_.init.position_std),
+      embedding_(store, config_.vocab, config_.width, config_.position_axes, condition_rows(conditions_),
+                 config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   for (std::int64_t i = 0; i < config_.layers; ++i)
@@ -52,12 +53,15 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
   }
 }
 
-void SparseTransformer::check_tokens(const Tensor& tokens) const {
-  const TensorView& t = tokens.view();
+void SparseTransformer::check_sequences(const Sequences& s) const {
+  const TensorView& t = s.tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32 && t.shape[0] > 0 && t.shape[1] > 0 &&
                  t.shape[1] <= config_.context,
              "tokens must be (B, T) of i32 with T from 1 to model.context = ", config_.context, ", got ",
              shape_text(t), " of ", name_of(t.dtype));
+  const auto kinds = static_cast<std::int64_t>(conditions_.size());
+  WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
+             " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
 }
 
 Var SparseTransformer::attend_and_mix(Ctx& ctx, const ResidualBlock& block, const Var& x,
@@ -74,13 +78,13 @@ Var SparseTransformer::run_block(Ctx& ctx, std::size_t layer, const Var& x, cons
   return attend_and_mix(ctx, block, x, a);
 }
 
-Var SparseTransformer::hidden(Ctx& ctx, const Tensor& tokens, const Tensor& offsets) {
-  check_tokens(tokens);
-  Var x = dropout(ctx, embedding_.forward(ctx, store_, tokens, offsets), config_.embedding_dropout);
+Var SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
+  check_sequences(s);
+  Var x = dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
-    const AttentionMaps maps = maps_.get(*patterns_[i], tokens.shape()[1]).maps();
+    const AttentionMaps maps = maps_.get(*patterns_[i], s.tokens.shape()[1]).maps();
     const Block block = [this, i, maps](Ctx& c, const Var& in) { return run_block(c, i, in, maps); };
     x = recompute_blocks_ ? recompute(ctx, block, x) : block(ctx, x);
   }
@@ -92,13 +96,11 @@ Var SparseTransformer::output(Ctx& ctx, const Var& x) const {
   return output_ ? output_->forward(ctx, store_, h) : linear(ctx, h, store_.var(embedding_.table), Var{});
 }
 
-Var SparseTransformer::token_losses(Ctx& ctx, const Tensor& tokens, const Tensor& offsets) {
-  return cross_entropy(ctx, output(ctx, hidden(ctx, tokens, offsets)), tokens);
+Var SparseTransformer::token_losses(Ctx& ctx, const Sequences& s) {
+  return cross_entropy(ctx, output(ctx, hidden(ctx, s)), s.tokens);
 }
 
-Tensor SparseTransformer::logits(Ctx& ctx, const Tensor& tokens) {
-  return output(ctx, hidden(ctx, tokens, {})).value;
-}
+Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(ctx, hidden(ctx, s)).value; }
 
 // ---- decoding
 // --------------------------------------------------------------------------------------------------------
@@ -189,17 +191,17 @@ std::vector<DecodeKeys> SparseTransformer::upload_keys(Cache& cache, std::int64_
   return keys;
 }
 
-Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Tensor& tokens,
+Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s,
                                  std::int64_t position) {
   auto& cache = dynamic_cast<Cache&>(decode_cache);
   WEFT_CHECK(!ctx.tape && !ctx.training, "decode is for sampling: no tape, no dropout");
-  WEFT_CHECK((tokens.shape() == Shape{cache.batch, cache.length}) && tokens.dtype() == DType::i32,
-             "decode: tokens must be (", cache.batch, ", ", cache.length, ") of i32, like the cache, got ",
-             shape_text(tokens));
+  check_sequences(s);
+  WEFT_CHECK((s.tokens.shape() == Shape{cache.batch, cache.length}), "decode: tokens must be (", cache.batch,
+             ", ", cache.length, ") of i32, like the cache, got ", shape_text(s.tokens));
   WEFT_CHECK(position >= 0 && position < cache.length, "decode: position ", position, " of a cache of ",
              cache.length);
   const std::vector<DecodeKeys> keys = upload_keys(cache, position);
-  Var x = embedding_.forward(ctx, store_, tokens, {}, position, 1);
+  Var x = embedding_.forward(ctx, store_, s, position, 1);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
     const Var a =

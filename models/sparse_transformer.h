@@ -25,24 +25,25 @@ class SparseTransformer : public Model {
  public:
   SparseTransformer(const Config&, ParameterStore&, Device&);
 
-  Var token_losses(Ctx&, const Tensor& tokens, const Tensor& offsets = {}) override;
-  Tensor logits(Ctx&, const Tensor& tokens) override;
+  Var token_losses(Ctx&, const Sequences&) override;
+  Tensor logits(Ctx&, const Sequences&) override;
   std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
-  Tensor decode(Ctx&, DecodeCache&, const Tensor& tokens, std::int64_t position) override;
+  Tensor decode(Ctx&, DecodeCache&, const Sequences&, std::int64_t position) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
   struct Cache;
 
   // (B, T, C): what the output layer reads
-  Var hidden(Ctx&, const Tensor& tokens, const Tensor& offsets);
+  Var hidden(Ctx&, const Sequences&);
   Var run_block(Ctx&, std::size_t layer, const Var& x, const AttentionMaps&) const;
   Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
   Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)
-  void check_tokens(const Tensor& tokens) const;
+  void check_sequences(const Sequences&) const;
   std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layout
 
   ModelConfig config_;
+  std::vector<Condition> conditions_;
   bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
   Device& device_;

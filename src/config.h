@@ -18,6 +18,29 @@ namespace weft {
 
 struct DataConfig {
   std::string path;  // HDF5 file made by `prepare`; looked for beside the config and in the working directory
+  std::string mix;   // a second file of images of the same shape, mixed in during training; "": none
+  double mix_rate = 0.5;       // probability that an image comes from `mix`
+  std::int64_t mix_items = 0;  // only the first of its images; 0: all
+};
+
+// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): training
+// images are transformed at random, and the model is told how. Each kind is drawn by itself, uniformly; value
+// 0 is the image as it is. What each value does: data/augment.h.
+struct AugmentConfig {
+  bool rotation = false;          // by 0, 90, 180 or 270 degrees
+  bool color = false;             // the 6 orders of the channels
+  bool transposition = false;     // rows become columns
+  bool reversal = false;          // by 180 degrees
+  std::int64_t jigsaw = 0;        // g: the (g * g)! orders of g x g tiles; 0: off
+  std::int64_t random_order = 0;  // this many fixed random orders of all sub-pixels; 0: off
+  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};  // of the first, the second ...
+  std::int64_t randaugment = 0;                                          // operations on an image; 0: off
+  double randaugment_magnitude = 2;                                      // 0 to 10
+  double randaugment_rate = 0.95;  // share of images that it is applied to
+  bool flip = false;               // left to right with probability 1/2; the model is not told
+  bool conditional = true;         // false: the model is told nothing
+  bool permute_positions = true;   // each sub-pixel keeps the position embedding of where it came from
+  double unaugmented_rate = 0;     // share of images to which no kind is applied; 0: as uniform draws give
 };
 
 struct InitConfig {
@@ -77,6 +100,7 @@ struct Config {
   std::string precision =
       "bf16";  // f32 | f16 | bf16; on a CPU f32 is used whatever stands here (and it is said)
   DataConfig data;
+  AugmentConfig augment;
   ModelConfig model;
   TrainConfig train;
   std::string source;  // the file this was read from; not a key

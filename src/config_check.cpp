@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kHeadStep = 8, kHeadLeast = 16,
-                       kHeadMost = 128;  // sizes of a head that attention supports
+constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8,
+                       kHeadMost = 256;  // sizes of a head that attention supports
 
 class Check {
  public:

@@ -15,6 +15,37 @@ Range share() { return {0, 1, false, true}; }  // at least 0 and less than 1
 
 std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
 
+void data_fields(DataConfig& c, const Visit& visit) {
+  visit({"data.path", &c.path,
+         "HDF5 file made by prepare: as given, beside the config, or in the working directory"});
+  visit({"data.mix", &c.mix,
+         "a second file of images of the same shape, mixed in during training; none: \"\""});
+  visit({"data.mix_rate", &c.mix_rate, "probability that an image comes from data.mix", share()});
+  visit({"data.mix_items", &c.mix_items, "only the first of its images; 0: all", at_least(0)});
+}
+
+void augment_fields(AugmentConfig& c, const Visit& visit) {
+  visit({"augment.rotation", &c.rotation, "by 0, 90, 180 or 270 degrees"});
+  visit({"augment.color", &c.color, "the 6 orders of the channels"});
+  visit({"augment.transposition", &c.transposition, "rows become columns"});
+  visit({"augment.reversal", &c.reversal, "by 180 degrees"});
+  visit({"augment.jigsaw", &c.jigsaw, "g: the (g * g)! orders of g x g tiles; 0: off", between(0, 3)});
+  visit({"augment.random_order", &c.random_order, "this many fixed random orders of all sub-pixels; 0: off",
+         between(0, 1024)});
+  visit({"augment.random_order_seeds", &c.random_order_seeds, "of the first, the second ...; then counted on",
+         at_least(0)});
+  visit({"augment.randaugment", &c.randaugment, "N: random operations on an image; 0: off", between(0, 16)});
+  visit({"augment.randaugment_magnitude", &c.randaugment_magnitude, "M", between(0, 10)});
+  visit({"augment.randaugment_rate", &c.randaugment_rate, "share of images that it is applied to",
+         between(0, 1)});
+  visit({"augment.flip", &c.flip, "left to right with probability 1/2; the model is not told"});
+  visit({"augment.conditional", &c.conditional, "false: the model is told nothing of the rest, either"});
+  visit({"augment.permute_positions", &c.permute_positions,
+         "each sub-pixel keeps the position embedding of where it came from"});
+  visit({"augment.unaugmented_rate", &c.unaugmented_rate,
+         "share of images to which no kind is applied; 0: as uniform draws give", share()});
+}
+
 void init_fields(InitConfig& c, const Visit& visit) {
   visit({"model.init.token_std", &c.token_std, "standard deviation of token and start embeddings",
          more_than(0)});
@@ -113,8 +144,8 @@ void for_each_field(Config& c, const Visit& visit) {
          "of kernels; a CPU computes in f32 whatever stands here",
          {},
          {"f32", "f16", "bf16"}});
-  visit({"data.path", &c.data.path,
-         "HDF5 file made by prepare: as given, beside the config, or in the working directory"});
+  data_fields(c.data, visit);
+  augment_fields(c.augment, visit);
   model_fields(c.model, visit);
   train_fields(c.train, visit);
 }

@@ -42,45 +42,45 @@ Segments segments_of(const AttentionOptions& options) {
 
 }  // namespace
 
-// Keeps the tokens.
-Var embedding(Ctx& ctx, const Tensor& tokens, const Var& table, const Var& start,
-              const std::vector<PositionTable>& positions, const Tensor& offsets, std::int64_t first,
-              std::int64_t count) {
-  const TensorView& t = tokens.view();
+// Keeps the sequences.
+Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
+              const std::vector<PositionTable>& axes, std::int64_t first, std::int64_t count) {
+  const TensorView& t = s.tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
              shape_text(t), " of ", name_of(t.dtype));
   WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ", shape_text(table.value));
-  WEFT_CHECK(positions.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
-             kMaxPositionAxes, " position axes, got ", positions.size());
+  WEFT_CHECK(axes.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
+             kMaxPositionAxes, " position axes, got ", axes.size());
   WEFT_CHECK(count == 0 || !ctx.tape, "embedding: some rows only is for sampling, without a tape");
   const std::int64_t width = table.value.view().cols(), rows = count > 0 ? count : t.shape[1];
-  check_vector("embedding", "start", start, width, table.dtype());
   const Var y = ctx.output({t.shape[0], rows, width}, table.dtype());
   EmbeddingForward forward{.y = y.value,
-                           .tokens = tokens,
+                           .tokens = s.tokens,
                            .first = first,
                            .table = table.value,
                            .start = start.value,
                            .axis = {},
-                           .axes = static_cast<int>(positions.size()),
-                           .offsets = offsets};
-  for (std::size_t a = 0; a < positions.size(); ++a) {
-    forward.axis[a] = {positions[a].table.value, positions[a].divisor};
-  }
+                           .axes = static_cast<int>(axes.size()),
+                           .offsets = s.offsets,
+                           .positions = s.positions,
+                           .conditions = s.conditions};
+  for (std::size_t a = 0; a < axes.size(); ++a) forward.axis[a] = {axes[a].table.value, axes[a].divisor};
   ctx.launch(forward);
   if (!ctx.tape) return y;
-  ctx.tape->record("embedding", y, [tokens, table, start, positions, offsets](Ctx& c, const Tensor& dy) {
+  ctx.tape->record("embedding", y, [s, table, start, axes](Ctx& c, const Tensor& dy) {
     EmbeddingBackward b{.dtable = c.grad(table),
                         .dstart = c.grad(start),
                         .daxis = {},
                         .divisor = {},
-                        .axes = static_cast<int>(positions.size()),
+                        .axes = static_cast<int>(axes.size()),
                         .dy = dy,
-                        .tokens = tokens,
-                        .offsets = offsets};
-    for (std::size_t a = 0; a < positions.size(); ++a) {
-      b.daxis[a] = c.grad(positions[a].table);
-      b.divisor[a] = positions[a].divisor;
+                        .tokens = s.tokens,
+                        .offsets = s.offsets,
+                        .positions = s.positions,
+                        .conditions = s.conditions};
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+      b.daxis[a] = c.grad(axes[a].table);
+      b.divisor[a] = axes[a].divisor;
     }
     c.launch(b);
   });

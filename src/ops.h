@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -17,12 +18,22 @@ struct PositionTable {
   std::int64_t divisor = 1;
 };
 
-// (B, T) i32 tokens -> (B, T, C), shifted by one: row 0 is `start`, row t is token t - 1.
-// offsets (B) i32: the position of the first token of each sequence; empty: 0. Rows first .. first + count -
-// 1 only, when count > 0 (sampling; not differentiable then).
-Var embedding(Ctx&, const Tensor& tokens, const Var& table, const Var& start,
-              const std::vector<PositionTable>& positions, const Tensor& offsets = {}, std::int64_t first = 0,
-              std::int64_t count = 0);
+// Sequences as the model reads them. All but tokens may be empty.
+struct Sequences {
+  Tensor tokens;      // (B, T)  i32
+  Tensor offsets;     // (B)     i32: the place of the first token in the full context; empty: 0
+  Tensor positions;   // (B, T)  i32: the place of each token there; empty: its index + offset
+  Tensor conditions;  // (B, K)  i32: what each sequence is told, rows of the start table; empty: nothing
+
+  Sequences(Tensor t, Tensor o = {}, Tensor p = {}, Tensor c = {})  // tokens alone are sequences, too
+      : tokens(std::move(t)), offsets(std::move(o)), positions(std::move(p)), conditions(std::move(c)) {}
+};
+
+// (B, T) tokens -> (B, T, C), shifted by one: row 0 is `start` (C), or with conditions the sum of the rows of
+// `start` (R, C) that they name; row t is token t - 1. Rows first .. first + count - 1 only, when count > 0
+// (sampling; not differentiable then).
+Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
+              const std::vector<PositionTable>& axes, std::int64_t first = 0, std::int64_t count = 0);
 
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b,
               double eps = 1e-5);  // (..., C); w, b (C) wide(T)

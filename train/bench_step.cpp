@@ -33,13 +33,13 @@ struct Timing {
 };
 
 // Each step is waited for, so that its time is its own; what a run gains by not waiting is not counted.
-Timing time_steps(TrainStep& step, Device& device, const Config& config, const Batcher& batcher,
+Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
                   std::int64_t steps, const Stopwatch& since_start) {
   Timing timing;
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
     const Stopwatch one;
-    step.run(batcher, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
+    step.run(source, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
     device.synchronize();
     if (i == 0) timing.first_s = since_start.seconds();
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
@@ -62,10 +62,12 @@ void bench_step(const BenchStepOptions& options, std::ostream& out) {
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0);
-  const TokenDataset data = TokenDataset::random(4 * config.model.context, config.model.vocab, config.seed);
-  const Batcher batcher(data, config.seed);
+  const bool augmented = !augmentations(config).empty() || config.augment.flip;
+  const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
+                                                 augmented ? image_shape(config) : ImageShape{});
+  const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
   TrainStep step(*device, *model, store, config);
-  const Timing timing = time_steps(step, *device, config, batcher, options.steps, since_start);
+  const Timing timing = time_steps(step, *device, config, source, options.steps, since_start);
 
   const StepShape shape = step_shape(config, 0);
   const std::size_t peak = device->pool->peak();

@@ -18,7 +18,13 @@ constexpr float kSmallestLossScale = 1;
 
 Config with_found_data(Config config) {
   config.data.path = find_data(config.data.path, config.source);
+  if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
   return config;
+}
+
+std::optional<TokenDataset> mixed_data(const Config& config) {
+  if (config.data.mix.empty()) return std::nullopt;
+  return TokenDataset(config.data.mix, "train", config.model.vocab);
 }
 
 }  // namespace
@@ -32,10 +38,8 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       dtype_(dtype_on(*device_, config_)),
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),
-      batcher_(train_data_, config_.seed) {
-  std::vector<std::int32_t> window(static_cast<std::size_t>(config_.model.context));
-  batcher_.read(0, 0, 1, config_.model.context,
-                window);  // says so now when the data is shorter than a window
+      mixed_data_(mixed_data(config_)),
+      source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr) {
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0);
@@ -97,8 +101,7 @@ std::string Trainer::reason_to_stop(const char* signal) const {
 
 void Trainer::step() {
   const auto launch_step = [&] {
-    train_step_->run(batcher_, state_.step,
-                     step_scalars(config_, state_.step, state_.updates, scaler_.scale));
+    train_step_->run(source_, state_.step, step_scalars(config_, state_.step, state_.updates, scaler_.scale));
   };
   launch_step();
   while (scaler_.enabled) {
@@ -218,7 +221,7 @@ void Trainer::finish(const std::string& why) {
 
 void Trainer::fail_non_finite(std::int64_t step) {
   const std::string first = train_step_->find_non_finite(
-      batcher_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
+      source_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
            ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
            "; go on from there with a lower train.learning_rate or a longer train.warmup"));

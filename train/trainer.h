@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/batch_source.h"
 #include "models/model.h"
 #include "src/checkpoint.h"
 #include "src/config.h"
@@ -57,7 +57,8 @@ class Trainer {
   std::unique_ptr<Device> device_;
   DType dtype_;
   TokenDataset train_data_, valid_data_;
-  Batcher batcher_;
+  std::optional<TokenDataset> mixed_data_;
+  BatchSource source_;
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;

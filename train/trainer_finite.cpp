@@ -25,7 +25,7 @@ std::string TrainStep::first_non_finite(const Tensor& block, const char* what, b
 // "" when the token losses of the uploaded micro-batch are finite.
 std::string TrainStep::non_finite_loss() {
   Ctx ctx = ctx_;
-  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, tokens_, offsets_).value);
+  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, batch_.sequences()).value);
   for (std::size_t i = 0; i < losses.size(); ++i) {
     if (std::isfinite(losses[i])) continue;
     const auto context = static_cast<std::size_t>(shape_.context);
@@ -35,7 +35,7 @@ std::string TrainStep::non_finite_loss() {
   return "";
 }
 
-std::string TrainStep::find_non_finite(const Batcher& batcher, std::int64_t step,
+std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t step,
                                        const StepScalars& scalars) {
   device_.synchronize();
   set_shape(step_shape(config_, step));
@@ -45,7 +45,7 @@ std::string TrainStep::find_non_finite(const Batcher& batcher, std::int64_t step
                              str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
                              false);
   for (std::int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
-    upload(batcher, step, micro, scalars);
+    upload(source, step, micro, scalars);
     found = non_finite_loss();
     if (!found.empty()) break;
     store_.begin_step();

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
 
 #include "kernels/pointwise.h"
 #include "src/ops.h"
@@ -58,7 +56,8 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       config_(config),
       scalars_(device_bytes(device, sizeof(StepScalars))),
       results_(*device.pool, {kResultFloats}, DType::f32, "step"),
-      history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step") {
+      history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step"),
+      batch_(device, "step") {
   device.zero(results_);
   ctx_.queue = &device.queue;
   ctx_.pool = device.pool.get();
@@ -71,45 +70,35 @@ void TrainStep::set_shape(const StepShape& shape) {
   if (shape.context == shape_.context) return;
   device_.synchronize();
   graphs_.reset();
-  tokens_ = Tensor();
-  offsets_ = Tensor();
+  batch_.reset();
   device_.pool->trim();
   shape_ = shape;
-  tokens_ = Tensor(*device_.pool, {shape.micro_batch, shape.context}, DType::i32, "step");
-  host_tokens_.resize(static_cast<std::size_t>(tokens_.size()));
-  if (shape.context < config_.model.context) {
-    offsets_ = Tensor(*device_.pool, {shape.micro_batch}, DType::i32, "step");
-    host_offsets_.resize(static_cast<std::size_t>(shape.micro_batch));
-  }
+  host_step_ = -1;
   const bool graph = config_.train.graph;
   graphs_ = std::make_unique<Graphs>(
       Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph), GraphedStep(device_, graph)});
 }
 
-void TrainStep::upload(const Batcher& batcher, std::int64_t step, std::int64_t micro, StepScalars scalars) {
+void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
+  if (host_step_ == step && host_micro_ == micro) return;
+  source.read(step, micro * shape_.micro_batch, shape_.micro_batch, shape_.context, host_batch_);
+  host_step_ = step;
+  host_micro_ = micro;
+}
+
+void TrainStep::upload(const BatchSource& source, std::int64_t step, std::int64_t micro,
+                       StepScalars scalars) {
   scalars.draw = static_cast<std::uint64_t>(step * shape_.accumulation + micro);
   device_.upload_async(scalars_.view().data, &scalars, sizeof scalars);
-  batcher.read(step, micro * shape_.micro_batch, shape_.micro_batch, shape_.context, host_tokens_);
-  device_.upload_async(tokens_.view().data, host_tokens_.data(),
-                       static_cast<std::size_t>(tokens_.view().bytes()));
-  if (!offsets_) return;
-  // Short windows lie anywhere in the full context, so that every row of the position tables is trained from
-  // the first step on and nothing is new when the windows grow. Whole rows of the outermost axis: patterns
-  // keep their phase.
-  const std::vector<std::int64_t>& axes = config_.model.position_axes;
-  const std::int64_t unit =
-      std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
-  batcher.read_offsets(step, micro * shape_.micro_batch, shape_.context, config_.model.context, unit,
-                       host_offsets_);
-  device_.upload_async(offsets_.view().data, host_offsets_.data(),
-                       static_cast<std::size_t>(offsets_.view().bytes()));
+  read(source, step, micro);
+  batch_.upload(host_batch_, shape_.micro_batch, shape_.context);
 }
 
 void TrainStep::forward_backward() {
   Tape tape;
   Ctx ctx = ctx_;
   ctx.tape = &tape;
-  backward(ctx, mean(ctx, model_.token_losses(ctx, tokens_, offsets_)));
+  backward(ctx, mean(ctx, model_.token_losses(ctx, batch_.sequences())));
 }
 
 void TrainStep::keep_results() {
@@ -141,10 +130,10 @@ std::vector<StepResults> TrainStep::results() {
   return steps;
 }
 
-void TrainStep::run(const Batcher& batcher, std::int64_t step, const StepScalars& scalars) {
+void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScalars& scalars) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
-    upload(batcher, step, micro, scalars);
+    upload(source, step, micro, scalars);
     if (micro == 0) {
       graphs_->first.run([&] {
         store_.begin_step();
@@ -161,6 +150,7 @@ void TrainStep::run(const Batcher& batcher, std::int64_t step, const StepScalars
     update_parameters(ctx, store_, config_.train);
   });
   keep_results();
+  if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
 }  // namespace weft

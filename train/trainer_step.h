@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/batch_source.h"
 #include "kernels/step_scalars.h"
 #include "models/model.h"
 #include "src/config.h"
 #include "src/graph.h"
+#include "train/device_batch.h"
 
 namespace weft {
 
@@ -33,21 +34,23 @@ class TrainStep {
  public:
   TrainStep(Device&, Model&, ParameterStore&, const Config&);
 
-  // Launches update `step` on the windows that `batcher` has for it.
-  void run(const Batcher& batcher, std::int64_t step, const StepScalars&);
+  // Launches update `step` on the sequences that `source` has for it; while the device works, those of the
+  // next step are read.
+  void run(const BatchSource& source, std::int64_t step, const StepScalars&);
   // One per update launched since the last call: loss averaged over its micro-batches. Waits for the device.
   std::vector<StepResults> results();
 
   // Runs `step` again, eagerly and without an update, and names the first tensor that is not finite: weights,
   // then the loss, then gradients in the order in which the backward pass makes them. Text for an error.
-  std::string find_non_finite(const Batcher& batcher, std::int64_t step, const StepScalars&);
+  std::string find_non_finite(const BatchSource& source, std::int64_t step, const StepScalars&);
 
  private:
   struct Graphs {
     GraphedStep first, later, update;
   };
   void set_shape(const StepShape&);
-  void upload(const Batcher&, std::int64_t step, std::int64_t micro, StepScalars);
+  void read(const BatchSource&, std::int64_t step, std::int64_t micro);
+  void upload(const BatchSource&, std::int64_t step, std::int64_t micro, StepScalars);
   void forward_backward();
   void keep_results();
   void read_history();
@@ -62,9 +65,9 @@ class TrainStep {
   StepShape shape_;
   Tensor scalars_, results_;  // StepScalars, StepResults
   Tensor history_;            // (rows, 4): StepResults of micro-batches that results() has not read
-  Tensor tokens_;             // (micro_batch, context)
-  Tensor offsets_;  // (micro_batch): where in the full context short windows lie; empty at full context
-  std::vector<std::int32_t> host_tokens_, host_offsets_;
+  DeviceBatch batch_;
+  HostBatch host_batch_;                           // of the micro-batch that comes next
+  std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   std::int64_t rows_ = 0;                   // of history_ in use
   std::vector<StepResults> micro_results_;  // read from history_, micro-batch after micro-batch
