@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Members of archives: zip (numpy's .npz is one), tar and tar.gz, through libarchive, which archive.cpp alone
+// includes. Links, folders and devices are passed over; nothing is ever unpacked to a disk.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct ArchiveLimits {
+  std::int64_t member = std::int64_t{4} << 30, total = std::int64_t{64} << 30;  // bytes, unpacked
+  std::int64_t count = 10000000;                                                // members
+};
+
+// By the first bytes of a file (512 are enough): zip, tar or gzip.
+bool is_archive(std::string_view beginning);
+// Whether this build has libarchive. Without it for_each_member says what to install.
+bool has_archives();
+
+// Calls use(name, bytes) for each file in the archive whose name is wanted, in their order. Error when the
+// archive is damaged, truncated or encrypted, or goes beyond the limits; `use` was called for members before
+// that place then, so what it collects is only good when this returns.
+void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
+                     const std::function<void(const std::string& name, std::string bytes)>& use,
+                     const ArchiveLimits& limits = {});
+
+}  // namespace weft
