@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Python's pickles (protocols 1 to 5), as far as data sets use them: plain values and numpy arrays. Nothing
+// Python's pickles (protocols 2 to 5), as far as data sets use them: plain values and numpy arrays. Nothing
 // is ever executed: a class or function other than those of numpy's arrays, or an opcode that plain data does
 // not need, is an Error that names it and its place. Whatever the bytes are, memory stays within a small
 // multiple of them, and the values make a tree without cycles.
