@@ -90,7 +90,7 @@ TEST(TokenDataset, ErrorsOfFiles) {
   foreign.write("/params/x", StoredType::f32, {6}, numbers.data());
   foreign.commit();
   EXPECT_CONTAINS(error(dir / "foreign.h5"),
-                  "/train is float32 with 1 axes, expected one axis of uint8 or uint16 tokens");
+                  "/train is float32 with 1 axes, expected uint8 or uint16 tokens");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "valid"), "/valid is uint8 with 2 axes");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "test"), "is a checkpoint, expected a data file");
 }

@@ -113,7 +113,8 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_EQ(parse_error("model:\n  init:\n    token_sdt: 1\n"),
             "a.yaml:3: unknown key model.init.token_sdt; did you mean model.init.token_std?");
   EXPECT_EQ(parse_error("modle:\n  width: 512\n"), "a.yaml:1: unknown key modle; did you mean model?");
-  EXPECT_EQ(parse_error("data:\n  xyzzyx: 1\n"), "a.yaml:2: unknown key data.xyzzyx; known here: path");
+  EXPECT_EQ(parse_error("data:\n  xyzzyx: 1\n"),
+            "a.yaml:2: unknown key data.xyzzyx; known here: path, mix, mix_rate, mix_items");
   EXPECT_EQ(parse_error("seed: 1\nname: a\nseed: 2\n"), "a.yaml:3: seed is given twice");
   EXPECT_EQ(
       parse_error("model: {attention: {kind: local, strid: 3}}\n"),
@@ -195,11 +196,11 @@ TEST(Config, ErrorsOfValues) {
 
 TEST(Config, ErrorsOfValuesThatDoNotFitTogether) {
   EXPECT_EQ(parse_error("model:\n  width: 500\n"),
-            "a.yaml:2: model.width / model.heads = 500 / 8 = 62.5: a head needs a multiple of 8 from 16 to "
-            "128 features; "
+            "a.yaml:2: model.width / model.heads = 500 / 8 = 62.5: a head needs a multiple of 8 from 8 to "
+            "256 features; "
             "with these heads, width 448 or 512 works");
-  EXPECT_EQ(parse_error("model:\n  heads: 2\n").substr(0, 58),
-            "a.yaml:2: model.width / model.heads = 512 / 2 = 256: a hea");
+  EXPECT_EQ(parse_error("model:\n  heads: 1\n").substr(0, 58),
+            "a.yaml:2: model.width / model.heads = 512 / 1 = 512: a hea");
   EXPECT_CONTAINS(parse_error("model:\n  qk_ratio: 0.3\n"),
                   "a.yaml:2: model.qk_ratio * model.width / model.heads");
   EXPECT_CONTAINS(parse_error("model:\n  mlp_ratio: 0.001\n"), "a.yaml:2: model.mlp_ratio * model.width");
@@ -233,7 +234,9 @@ TEST(Config, ErrorsOfOverrides) {
   EXPECT_EQ(parse_error("", {"steps=3"}), "--set steps: unknown key steps; did you mean train.steps?");
   EXPECT_EQ(parse_error("", {"train.steps=0"}),
             "--set train.steps: train.steps: expected an integer of at least 1, found 0");
-  EXPECT_EQ(parse_error("", {"data={path: a}"}), "--set data: is a section; set one of its keys: data.path");
+  EXPECT_EQ(
+      parse_error("", {"data={path: a}"}),
+      "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, data.mix_items");
   EXPECT_CONTAINS(parse_error("", {"train.steps=[1"}), "--set train.steps: the value is not valid YAML");
   EXPECT_CONTAINS(parse_error("model:\n  width: 512\n", {"model.heads=7"}),
                   "--set model.heads: model.width / model.heads");
