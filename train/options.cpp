@@ -102,6 +102,13 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
   add_out(text, a.text.out)->required();
   add_split(text, a.text.split);
 
+  CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
+  audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
+  add_out(audio, a.audio.out)->required();
+  audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
+      ->capture_default_str();
+  add_split(audio, a.audio.split);
+
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
   add_out(enwik8, a.enwik8.out)->capture_default_str();
@@ -118,7 +125,7 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
   copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
-  for (CLI::App* command : {text, enwik8, copy})
+  for (CLI::App* command : {text, audio, enwik8, copy})
     command->callback([&a, command] { a.command = command->get_name(); });
 }
 

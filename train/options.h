@@ -49,8 +49,9 @@ void add_sample_options(CLI::App&, SampleArguments&);
 void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
 
 struct PrepareArguments {
-  std::string command;  // text, enwik8 or copy
+  std::string command;  // text, audio, enwik8 or copy
   PrepareText text;
+  PrepareAudio audio;
   PrepareEnwik8 enwik8;
   PrepareCopy copy;
 };

@@ -110,9 +110,10 @@ void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
 
 std::string run_prepare(const PrepareArguments& a) {
   if (a.command == "text") return prepare_text(a.text);
+  if (a.command == "audio") return prepare_audio(a.audio);
   if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
   if (a.command == "copy") return prepare_copy(a.copy);
-  fail("name a command: text, enwik8 or copy; prepare --help lists them");
+  fail("name a command: text, audio, enwik8 or copy; prepare --help lists them");
 }
 
 }  // namespace weft
