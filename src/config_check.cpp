@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/view.h"
+#include "src/conditions.h"
 #include "src/config_fields.h"
 
 namespace weft {
@@ -24,6 +25,7 @@ class Check {
     attention();
     batches();
     context_schedule();
+    augmentation();
   }
 
  private:
@@ -168,6 +170,42 @@ class Check {
                  t.accumulation, " equal micro-batches of sequences of ", context,
                  "; nearest contexts that work: ", below, fits(above) ? str(" and ", above) : ""));
     }
+  }
+
+  // Transforms fit the images that model.position_axes describe.
+  void augmentation() const {
+    const AugmentConfig& a = config_.augment;
+    const auto& axes = config_.model.position_axes;
+    if (a.jigsaw == 1) refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
+    if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
+      refuse({"data.mix", "data.path"}, str("data.mix: ", config_.data.mix, " is data.path itself"));
+    std::string used = a.flip ? "augment.flip" : "";
+    for (const Condition& kind : augmentations(config_))
+      used = kind.kind == Augment::dataset ? "data.mix" : str("augment.", name_of(kind.kind));
+    if (used.empty()) return;
+    const std::vector<std::string> keys = {used, "model.position_axes", "model.context"};
+    if (axes.size() != 3 || axes[0] * axes[1] * axes[2] != config_.model.context)
+      refuse(keys, str(used,
+                       ": is for images, whose model.position_axes are rows, columns and channels with "
+                       "the product model.context ",
+                       config_.model.context));
+    if (!config_.train.context_schedule.empty())
+      refuse({"train.context_schedule", used},
+             "train.context_schedule: images are trained on whole; leave it out");
+    image_shape(axes[0], axes[1], axes[2]);
+  }
+  void image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
+    const AugmentConfig& a = config_.augment;
+    const std::string found = str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
+    for (const auto& [on, key] :
+         {std::pair{a.rotation, "augment.rotation"}, {a.transposition, "augment.transposition"}})
+      if (on && height != width)
+        refuse({key, "model.position_axes"}, str(key, ": wants as many rows as columns", found));
+    if (a.color && channels != 3)
+      refuse({"augment.color", "model.position_axes"}, str("augment.color: wants 3 channels", found));
+    if (a.jigsaw > 1 && (height % a.jigsaw != 0 || width % a.jigsaw != 0))
+      refuse({"augment.jigsaw", "model.position_axes"},
+             str("augment.jigsaw: ", a.jigsaw, " does not divide rows and columns", found));
   }
 
   const Config& config_;
