@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // prepare text: files of any kind as one stream of bytes.
+#include <filesystem>
+
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "data/raw_file.h"
@@ -13,7 +15,9 @@ std::string prepare_text(const PrepareText& o) {
   std::vector<std::string> sources;
   std::string lines;
   for (const std::string& file : o.files) {
-    check_not_written(file, o.out);
+    std::error_code ignored;
+    if (std::filesystem::equivalent(file, o.out, ignored))
+      fail(str(o.out, ": is both read and written; choose another --out"));
     const auto piece = read_raw_file(file);
     lines += str("read ", file, ": ", piece.size(), " bytes\n");
     bytes.insert(bytes.end(), piece.begin(), piece.end());

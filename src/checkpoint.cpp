@@ -145,4 +145,6 @@ std::string checkpoint_config(const std::string& path) {
   return required(file, "config", file.text_attribute("config"));
 }
 
+bool checkpoint_has_ema(const std::string& path) { return open_checkpoint(path).has("/ema"); }
+
 }  // namespace weft

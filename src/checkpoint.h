@@ -35,5 +35,7 @@ TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& sto
 
 // The config text of a checkpoint, without reading weights.
 std::string checkpoint_config(const std::string& path);
+// Whether it holds a moving average of the weights.
+bool checkpoint_has_ema(const std::string& path);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   const auto add_options = [&](CLI::App& app) { weft::add_evaluate_options(app, arguments); };
   const auto work = [&] {
     weft::Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-    std::cout << weft::run_evaluate(arguments, progress) << std::endl;
+    weft::run_evaluate(arguments, std::cout, progress);
   };
   const char* purpose = "Evaluates a checkpoint: every token of a split is scored once.";
   return weft::run_program({"evaluate", purpose, add_options, work}, argc, argv);

@@ -5,27 +5,65 @@
 #include <algorithm>
 #include <numbers>
 
+#include "data/batch_source.h"
 #include "kernels/pointwise.h"
+#include "train/device_batch.h"
 
 namespace weft {
 namespace {
 
-// Nats of the scored tokens of `count` windows from `windows`, added to `nats` in the order of the split.
-void score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalWindow* windows,
-           std::int64_t count, EvalResult& result, double& nats) {
+// Row `b` of a (count, size) matrix.
+template <class T>
+std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
+  return std::span(matrix).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
+}
+
+// The sequences of `count` windows.
+HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, const EvalWindow* windows,
+                       std::int64_t count) {
   const std::int64_t length = windows[0].length;
-  std::vector<std::int32_t> host(static_cast<std::size_t>(count * length));
-  for (std::int64_t b = 0; b < count; ++b)
-    data.read(windows[b].first, std::span(host).subspan(static_cast<std::size_t>(b * length),
-                                                        static_cast<std::size_t>(length)));
-  const Tensor tokens(*ctx.pool, {count, length}, DType::i32, "evaluation");
-  device.upload(tokens, host.data());
-  const std::vector<double> losses = to_host(device, model.token_losses(ctx, tokens).value);
+  HostBatch batch;
+  batch.tokens.resize(static_cast<std::size_t>(count * length));
+  for (std::int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
+  const Augmenter* augmenter = options.augmenter;
+  if (!augmenter) return batch;
+  const auto kinds = static_cast<std::int64_t>(augmenter->conditions().size());
+  batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
+  batch.conditions.resize(static_cast<std::size_t>(count * kinds));
+  for (std::int64_t b = 0; b < count; ++b) {
+    AugmentChoice choice = options.choice;
+    choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
+    augmenter->apply(choice, row(batch.tokens, b, length),
+                     batch.positions.empty() ? std::span<std::int32_t>{} : row(batch.positions, b, length));
+    augmenter->rows(choice, row(batch.conditions, b, kinds));
+  }
+  return batch;
+}
+
+// Nats of the scored tokens of `count` windows from `windows`, added to `nats` in the order of the split.
+void score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
+           const EvalWindow* windows, std::int64_t count, EvalResult& result, double& nats) {
+  const std::int64_t length = windows[0].length;
+  HostBatch host = read_windows(data, options, windows, count);
+  DeviceBatch batch(device, "evaluation");
+  batch.upload(host, count, length);
+  std::vector<double> losses = to_host(device, model.token_losses(ctx, batch.sequences()).value);
   for (std::int64_t b = 0; b < count; ++b) {
     for (std::int64_t t = windows[b].scored; t < length; ++t)
       nats += losses[static_cast<std::size_t>(b * length + t)];
     result.tokens += length - windows[b].scored;
+    if (options.on_losses) options.on_losses(windows[b], row(host.tokens, b, length), row(losses, b, length));
   }
+}
+
+std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
+
+// Of the split, as many tokens as are scored.
+std::int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& options) {
+  if (options.max_tokens <= 0 || options.max_tokens >= data.size()) return data.size();
+  if (!data.image()) return options.max_tokens;
+  const std::int64_t image = data.image().tokens();
+  return (options.max_tokens + image - 1) / image * image;
 }
 
 }  // namespace
@@ -44,10 +82,31 @@ std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, st
   return windows;
 }
 
+std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset& data) {
+  const ModelConfig& model = config.model;
+  if (!data.image()) {
+    if (!augmentations(config).empty())
+      fail(str("this model is trained on images, ", data.path(), " has a stream of tokens"));
+    return std::nullopt;
+  }
+  if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
+    fail(str(data.path(), " has images of ", shape_text(data.image()), "; this model reads ", model.context,
+             " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)"));
+  if (!(image_shape(config) == data.image()))
+    fail(str(data.path(), " has images of ", shape_text(data.image()), ", this model is made for ",
+             shape_text(image_shape(config))));
+  return Augmenter(config, data.image());
+}
+
 EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   WEFT_CHECK(options.batch >= 1, "evaluation needs a batch of at least 1, got ", options.batch);
-  const std::int64_t size = options.max_tokens > 0 ? std::min(options.max_tokens, data.size()) : data.size();
+  WEFT_CHECK(!data.image() || options.context == data.image().tokens(), "images of ", data.image().tokens(),
+             " tokens in windows of ", options.context);
+  if (data.image() && options.min_context > 0)
+    fail(str(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
+             ") is for text"));
+  const std::int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
   Ctx ctx;
   ctx.queue = &device.queue;
@@ -56,8 +115,8 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   double nats = 0;
   const auto total = static_cast<std::int64_t>(windows.size());
   for (std::int64_t i = 0; i < total; i += options.batch) {
-    score(ctx, device, model, data, &windows[static_cast<std::size_t>(i)], std::min(options.batch, total - i),
-          result, nats);
+    score(ctx, device, model, data, options, &windows[static_cast<std::size_t>(i)],
+          std::min(options.batch, total - i), result, nats);
     if (progress) progress(result.tokens, size);
   }
   result.bits = nats / static_cast<double>(result.tokens) / std::numbers::ln2;

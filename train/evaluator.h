@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Bits per token of a whole split: every token is scored once, given the tokens before it in its window.
+// Images are scored whole.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "models/model.h"
 
@@ -23,15 +27,27 @@ struct EvalWindow {
 // token; when it overlaps more than the others, only the tokens that nobody scored count.
 std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context);
 
+// How a model is given the images of `data`; nothing for a stream. Throws Error when it is made for other
+// data.
+std::optional<Augmenter> augmenter_for(const Config&, const TokenDataset& data);
+
+// The losses in nats of one window's tokens (of an augmented image: in the order in which the model saw
+// them).
+using OnLosses = std::function<void(const EvalWindow&, std::span<const std::int32_t> tokens,
+                                    std::span<const double> nats)>;
+
 struct EvalOptions {
-  std::int64_t context = 0;      // window length
-  std::int64_t min_context = 0;  // 0 <= min_context < context
-  std::int64_t batch = 1;        // windows at a time
-  std::int64_t max_tokens = 0;   // only the first tokens of the split; 0: all
+  std::int64_t context = 0;              // window length
+  std::int64_t min_context = 0;          // 0 <= min_context < context
+  std::int64_t batch = 1;                // windows at a time
+  std::int64_t max_tokens = 0;           // only the first tokens of the split (images: whole ones); 0: all
+  const Augmenter* augmenter = nullptr;  // of images
+  AugmentChoice choice = {};             // what is done to each of them, and what the model is told
+  OnLosses on_losses = {};               // hears of every window, in the order of the split
 };
 
 struct EvalResult {
-  double bits = 0;  // per token: per byte for byte data
+  double bits = 0;  // per token: per byte for byte data, per dimension for images
   std::int64_t tokens = 0;
 };
 

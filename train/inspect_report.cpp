@@ -9,6 +9,7 @@
 
 #include "models/model.h"
 #include "models/shape.h"
+#include "src/conditions.h"
 #include "src/config.h"
 #include "src/memory.h"
 #include "train/inspect_counts.h"
@@ -83,6 +84,21 @@ void print_memory(const Config& config, std::ostream& out) {
   out << text_table(rows, 1);
 }
 
+// What the model is told before the first token.
+void print_conditions(const Config& config, std::ostream& out) {
+  const std::vector<Condition> told = conditions(config);
+  if (told.empty()) {
+    if (!augmentations(config).empty()) out << "\nthe model is not told of its augmentations\n";
+    return;
+  }
+  out << "\nconditions: the start vector is the sum of one row for each kind\n";
+  std::vector<std::vector<std::string>> rows = {{"kind", "values", "rows of start"}};
+  for (const Condition& kind : told)
+    rows.push_back({name_of(kind.kind), grouped_digits(kind.values),
+                    str(kind.first_row, "-", kind.first_row + kind.values - 1)});
+  out << text_table(rows, 1);
+}
+
 void print_attention(const Config& config, const Model& model, Lengths n, const AttentionTarget& target,
                      std::ostream& out) {
   const auto heads = static_cast<int>(config.model.heads);
@@ -105,6 +121,7 @@ void print_report(const Config& config, const Model& model, const ParameterStore
   out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers << " layers, width "
       << m.width << ", " << m.heads << " heads, context " << m.context << "\n\n";
   print_parameters(store, out);
+  print_conditions(config, out);
   print_memory(config, out);
   out << "\nFLOPs a token, forward and backward, of the pairs needed: "
       << fixed_text(flops_per_token(m, m.context) / 1e6, 1) << " million\n";

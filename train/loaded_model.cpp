@@ -15,15 +15,23 @@ Ctx LoadedModel::inference() {
   return ctx;
 }
 
+Weights weights_from(const std::string& name) {
+  if (name.empty()) return Weights::best;
+  if (name == "ema") return Weights::ema;
+  if (name == "last") return Weights::last;
+  fail(str("--weights: expected ema or last, found ", name));
+}
+
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
-                                        bool use_ema) {
+                                        Weights weights) {
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config = parse_config(checkpoint_config(checkpoint), checkpoint);
   loaded->device = make_device(device);
   loaded->model = make_model(loaded->config, loaded->store, *loaded->device);
   loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config), loaded->config.seed,
                          false, false);
-  loaded->state = load_checkpoint(checkpoint, *loaded->device, loaded->store, use_ema);
+  loaded->ema = weights == Weights::ema || (weights == Weights::best && checkpoint_has_ema(checkpoint));
+  loaded->state = load_checkpoint(checkpoint, *loaded->device, loaded->store, loaded->ema);
   Ctx ctx = loaded->inference();
   loaded->store.refresh_compute(ctx);
   return loaded;

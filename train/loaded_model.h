@@ -2,6 +2,7 @@
 // A model as `evaluate` and `sample` need it: config and weights from a checkpoint, nothing for training.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,18 +15,24 @@ namespace weft {
 // The compute type on this device: a CPU computes in f32 whatever the config says.
 DType dtype_on(const Device&, const Config&);
 
+// Which of the weights that a checkpoint may hold. best: the moving average where one was kept, else the
+// last.
+enum class Weights : std::uint8_t { best, ema, last };
+Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
+
 struct LoadedModel {
   Config config;
   std::unique_ptr<Device> device;
   ParameterStore store;
   std::unique_ptr<Model> model;
   TrainState state;
+  bool ema = false;  // the weights are the moving average
 
   Ctx inference();  // on this device, without a tape
 };
 
-// `device`: as for make_device. `use_ema`: the moving average of the weights instead of the weights.
+// `device`: as for make_device.
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
-                                        bool use_ema);
+                                        Weights = Weights::best);
 
 }  // namespace weft

@@ -11,6 +11,15 @@ void add_device(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
 }
 
+void add_weights(CLI::App& app, std::string& weights) {
+  auto* which =
+      app.add_option("--weights", weights, "ema (the moving average; default where it was kept) or last")
+          ->check(CLI::IsMember({"ema", "last"}));
+  app.add_flag_callback(
+         "--ema", [&weights] { weights = "ema"; }, "--weights ema")
+      ->excludes(which);
+}
+
 }  // namespace
 
 void add_train_options(CLI::App& app, TrainArguments& a) {
@@ -49,14 +58,20 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
          "tokens that every scored token has before it in its window (those of the first window excepted)")
       ->capture_default_str();
   app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
-  app.add_flag("--ema", a.ema, "use the moving average of the weights");
+  add_weights(app, a.weights);
+  app.add_option("--augmentations", a.augmentations,
+                 "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
+  app.add_option("--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr");
+  app.add_option("--losses", a.losses, "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
   app.footer(
-      "Prints one JSON object: bits (per token: per byte for byte data), tokens, min_context, split, step, "
-      "checkpoint.\n"
+      "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "
+      "min_context, split, ema, step, checkpoint, data.\n"
       "Examples:\n"
       "  evaluate --checkpoint runs/tiny/best.h5\n"
-      "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160");
+      "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160\n"
+      "  evaluate --checkpoint runs/cifar10/best.h5 --heatmap bits.png\n"
+      "  evaluate --checkpoint runs/c10_15m_rot/best.h5 --split valid --augmentations all");
 }
 
 void add_sample_options(CLI::App& app, SampleArguments& a) {
@@ -74,7 +89,7 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--count", a.options.count, "number of samples")->capture_default_str();
   app.add_option("--batch", a.options.batch, "samples at a time: does not change the text")
       ->capture_default_str();
-  app.add_flag("--ema", a.ema, "use the moving average of the weights");
+  add_weights(app, a.weights);
   app.add_option("--out", a.out, "write to this file instead of stdout");
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
@@ -102,13 +117,6 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
   add_out(text, a.text.out)->required();
   add_split(text, a.text.split);
 
-  CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
-  audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
-  add_out(audio, a.audio.out)->required();
-  audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
-      ->capture_default_str();
-  add_split(audio, a.audio.split);
-
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
   add_out(enwik8, a.enwik8.out)->capture_default_str();
@@ -125,7 +133,7 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
   copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
-  for (CLI::App* command : {text, audio, enwik8, copy})
+  for (CLI::App* command : {text, enwik8, copy})
     command->callback([&a, command] { a.command = command->get_name(); });
 }
 

@@ -32,26 +32,28 @@ void add_train_options(CLI::App&, TrainArguments&);
 struct EvaluateArguments {
   std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
   std::int64_t min_context = 0;
-  std::int64_t batch = 0;  // 0: that of training
-  bool ema = false;
+  std::int64_t batch = 0;       // 0: that of training
+  std::string weights;          // "ema", "last"; "": ema where it was kept
+  std::string augmentations;    // "all", or one combination: "rotation=1,color=2"
+  std::string heatmap, losses;  // files to write
 };
 void add_evaluate_options(CLI::App&, EvaluateArguments&);
-// The JSON line that `evaluate` prints. Progress goes to `progress`.
-std::string run_evaluate(const EvaluateArguments&, Progress& progress);
+// A JSON line for each evaluation to `out`; progress, and a line for people, to `progress`.
+void run_evaluate(const EvaluateArguments&, std::ostream& out, Progress& progress);
 
 struct SampleArguments {
   std::string checkpoint, prompt, prompt_file, out, device = "auto";
+  std::string weights;  // "ema", "last"; "": ema where it was kept
   SampleOptions options;
-  bool ema = false, stats = false;
+  bool stats = false;
 };
 void add_sample_options(CLI::App&, SampleArguments&);
 // Text to `text` (or to the file that --out names), statistics to `notes`.
 void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
 
 struct PrepareArguments {
-  std::string command;  // text, audio, enwik8 or copy
+  std::string command;  // text, enwik8 or copy
   PrepareText text;
-  PrepareAudio audio;
   PrepareEnwik8 enwik8;
   PrepareCopy copy;
 };

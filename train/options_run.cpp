@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The work of `evaluate`, `sample` and `prepare`.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
+// The work of `sample` and `prepare`.
 #include <fstream>
 #include <iterator>
 #include <ostream>
 #include <sstream>
 
 #include "src/files.h"
-#include "train/evaluator.h"
 #include "train/loaded_model.h"
 #include "train/options.h"
 
 namespace weft {
 namespace {
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + '"';
-}
 
 std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -65,33 +52,9 @@ class SampleWriter {
 
 }  // namespace
 
-std::string run_evaluate(const EvaluateArguments& a, Progress& progress) {
-  const auto loaded = load_model(a.checkpoint, a.device, a.ema);
-  const Config& config = loaded->config;
-  const std::string path = a.data.empty() ? find_data(config.data.path, a.checkpoint) : a.data;
-  const TokenDataset data(path, a.split, config.model.vocab);
-  EvalOptions options;
-  options.context = config.model.context;
-  options.min_context = a.min_context;
-  options.batch =
-      a.batch > 0 ? a.batch : std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
-  const EvalResult result = evaluate(
-      *loaded->device, *loaded->model, data, options,
-      [&](auto done, auto all) { progress.passing(str("evaluated ", done, " of ", all, " tokens")); });
-  progress.clear();
-  if (!std::isfinite(result.bits))
-    fail(str(a.checkpoint, ": the loss on ", path, " is not finite; training diverged"));
-  char bits[32];
-  std::snprintf(bits, sizeof bits, "%.9g", result.bits);
-  return str("{\"bits\": ", bits, ", \"tokens\": ", result.tokens, ", \"min_context\": ", a.min_context,
-             ", \"split\": ", json_text(a.split), ", \"ema\": ", a.ema ? "true" : "false",
-             ", \"step\": ", loaded->state.step, ", \"checkpoint\": ", json_text(a.checkpoint),
-             ", \"data\": ", json_text(path), "}");
-}
-
 void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
   const std::string prompt = a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file);
-  const auto loaded = load_model(a.checkpoint, a.device, a.ema);
+  const auto loaded = load_model(a.checkpoint, a.device, weights_from(a.weights));
   const ModelConfig& model = loaded->config.model;
   a.options.prompt = text_to_tokens(prompt, model.vocab);
   check_sample_options(a.options, model);
@@ -110,10 +73,9 @@ void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
 
 std::string run_prepare(const PrepareArguments& a) {
   if (a.command == "text") return prepare_text(a.text);
-  if (a.command == "audio") return prepare_audio(a.audio);
   if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
   if (a.command == "copy") return prepare_copy(a.copy);
-  fail("name a command: text, audio, enwik8 or copy; prepare --help lists them");
+  fail("name a command: text, enwik8 or copy; prepare --help lists them");
 }
 
 }  // namespace weft

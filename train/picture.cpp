@@ -7,12 +7,6 @@
 #include <functional>
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t kPanel = 768;  // pixels: the longest side of a panel
-constexpr std::int64_t kMargin = 24;
-constexpr Rgb kAttended{31, 90, 166}, kEmptyCell{255, 255, 255}, kQuery{200, 55, 20}, kUnseen{232, 232, 232},
-    kBackground{250, 250, 250}, kFrame{120, 120, 120}, kQueryRow{250, 225, 205};
 
 Rgb mix(const Rgb& a, const Rgb& b, double t) {
   const auto channel = [&](std::uint8_t x, std::uint8_t y) {
@@ -21,13 +15,20 @@ Rgb mix(const Rgb& a, const Rgb& b, double t) {
   return {channel(a.red, b.red), channel(a.green, b.green), channel(a.blue, b.blue)};
 }
 
-// Thin lines of a sparse pattern stay visible when many positions share a pixel.
-double tint(double share) { return share == 0 ? 0 : 0.3 + 0.7 * std::sqrt(share); }
-
 void fill(Image& image, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb& colour) {
   for (std::int64_t row = y; row < y + h; ++row)
     for (std::int64_t column = x; column < x + w; ++column) image.at(column, row) = colour;
 }
+
+namespace {
+
+constexpr std::int64_t kPanel = 768;  // pixels: the longest side of a panel
+constexpr std::int64_t kMargin = 24;
+constexpr Rgb kAttended{31, 90, 166}, kEmptyCell{255, 255, 255}, kQuery{200, 55, 20}, kUnseen{232, 232, 232},
+    kBackground{250, 250, 250}, kFrame{120, 120, 120}, kQueryRow{250, 225, 205};
+
+// Thin lines of a sparse pattern stay visible when many positions share a pixel.
+double tint(double share) { return share == 0 ? 0 : 0.3 + 0.7 * std::sqrt(share); }
 
 // Splits n positions into cells: starts of the cells (cells + 1 of them), and the cell of each position.
 struct Cells {

@@ -56,6 +56,8 @@ struct Image {
   Image(std::int64_t w, std::int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h)) {}
   Rgb& at(std::int64_t x, std::int64_t y) { return pixels[static_cast<std::size_t>(y * width + x)]; }
 };
+Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
+void fill(Image&, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb&);
 
 // Panels side by side: the receptive field of `position` in rows of `row_length` (the position dark, the keys
 // it sees blue, the others light), with `grid` the same on an image, then the connectivity matrix, the row of

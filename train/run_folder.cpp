@@ -44,9 +44,12 @@ std::string deciding_difference(const Config& there, const Config& here) {
   const auto a = config_values(there), b = config_values(here);
   for (std::size_t i = 0; i < b.size(); ++i) {
     const auto& [key, value] = b[i];
-    const bool same = key == "data.path"
-                          ? fs::path(there.data.path).filename() == fs::path(here.data.path).filename()
-                          : a[i].second == value;
+    const auto same_file = [](const std::string& x, const std::string& y) {
+      return fs::path(x).filename() == fs::path(y).filename();
+    };
+    const bool same = key == "data.path"  ? same_file(there.data.path, here.data.path)
+                      : key == "data.mix" ? same_file(there.data.mix, here.data.mix)
+                                          : a[i].second == value;
     if (!same && decides(key)) return str(key, ": ", a[i].second, " in the checkpoint, ", value, " now");
   }
   return "";

@@ -39,7 +39,8 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
-      source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr) {
+      source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
+      valid_images_(augmenter_for(config_, valid_data_)) {
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0);
@@ -165,7 +166,7 @@ void Trainer::log_step(bool evaluation) {
   if (scaler_.enabled) m.loss_scale = scaler_.scale;
   if (evaluation) evaluate_into(m);
   metrics_->append(m);
-  progress_.line(progress_line(m, config_, *device_, dtype_));
+  progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
 }
@@ -174,7 +175,8 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
   const EvalOptions options{.context = config_.model.context,
                             .batch = std::max<std::int64_t>(1, train.batch / train.accumulation),
-                            .max_tokens = train.eval_tokens};
+                            .max_tokens = train.eval_tokens,
+                            .augmenter = valid_images_ ? &*valid_images_ : nullptr};
   const auto say = [&](std::int64_t done, std::int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
   };
@@ -184,8 +186,9 @@ void Trainer::evaluate_into(StepMetrics& m) {
   if (train.ema_decay > 0)
     with_ema_weights(*device_, store_,
                      [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
-  if (state_.best_valid_bits != 0 && !(result.bits < state_.best_valid_bits)) return;
-  state_.best_valid_bits = result.bits;
+  const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
+  if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
+  state_.best_valid_bits = bits;
   folder_.save_best(*device_, store_, state_, to_yaml(config_));
 }
 
@@ -215,8 +218,10 @@ void Trainer::finish(const std::string& why) {
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
                      ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
   if (state_.best_valid_bits > 0)
-    progress_.line(
-        str("best validation: ", fixed_text(state_.best_valid_bits, 4), " bits, ", folder_.path("best.h5")));
+    progress_.line(str("best validation: ", fixed_text(state_.best_valid_bits, 4),
+                       valid_images_ ? " bits per dimension" : " bits",
+                       config_.train.ema_decay > 0 ? " (moving average of the weights)" : "", ", ",
+                       folder_.path("best.h5")));
 }
 
 void Trainer::fail_non_finite(std::int64_t step) {

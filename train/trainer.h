@@ -59,6 +59,7 @@ class Trainer {
   TokenDataset train_data_, valid_data_;
   std::optional<TokenDataset> mixed_data_;
   BatchSource source_;
+  std::optional<Augmenter> valid_images_;  // nothing: text
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "models/shape.h"
+#include "src/conditions.h"
 #include "src/memory.h"
 #include "train/inspect_counts.h"
 #include "train/progress.h"
@@ -50,6 +51,32 @@ std::vector<std::string> pattern_lines(const Config& config, const Device& devic
   return lines;
 }
 
+std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
+  if (!train.image())
+    return str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
+               " tokens to train, ", count_text(static_cast<double>(valid.size())), " to validate");
+  const ImageShape& s = train.image();
+  return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ", s.channels, ": ",
+             grouped_digits(train.images()), " to train, ", grouped_digits(valid.images()),
+             " to validate; bits are per dimension (one channel of a pixel)");
+}
+
+std::string augment_line(const Config& config) {
+  const AugmentConfig& a = config.augment;
+  const std::vector<Condition> kinds = augmentations(config), told = conditions(config);
+  std::string text;
+  for (const Condition& kind : kinds)
+    text += str(text.empty() ? "" : ", ", name_of(kind.kind), " (", kind.values, ")");
+  if (a.flip) text += text.empty() ? "flip" : ", flip";
+  if (text.empty()) return "augment     none, 1 start vector";
+  if (!config.data.mix.empty())
+    text += str("; ", fixed_text(100 * config.data.mix_rate, 1), "% from ", config.data.mix);
+  if (a.unaugmented_rate > 0)
+    text += str("; ", fixed_text(100 * a.unaugmented_rate, 1), "% left as they are");
+  return str("augment     ", text, told.empty() ? "; the model is not told, 1 start vector" : "; ",
+             told.empty() ? "" : str(condition_rows(told), " start vectors"));
+}
+
 std::string step_line(const Config& config) {
   const StepShape full = step_shape(config, config.train.steps);
   std::string text = str("step        ", full.tokens(), " tokens: ", full.accumulation, " x ",
@@ -82,21 +109,21 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
           ", ", config.model.heads, " heads, context ", config.model.context, ", ",
           count_text(static_cast<double>(store.size())), " parameters")};
   for (std::string& line : pattern_lines(config, device, dtype, model)) lines.push_back(std::move(line));
-  lines.push_back(str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
-                      " tokens to train", ", ", count_text(static_cast<double>(valid.size())),
-                      " to validate"));
+  lines.push_back(data_line(train, valid));
+  if (train.image()) lines.push_back(augment_line(config));
   lines.push_back(step_line(config));
   return lines;
 }
 
-std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype) {
+std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype,
+                          const char* unit) {
   const double rate = flops_per_token(config.model, m.context) * m.tokens_per_s;
   const double steps_left = static_cast<double>(config.train.steps - m.step);
   const double seconds_left =
       steps_left * static_cast<double>(config.train.batch * config.model.context) / m.tokens_per_s;
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
-  std::string text = str("step ", m.step, "/", config.train.steps, "  bits ", fixed_text(m.bits(), 4),
+  std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
                          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
                          " tok/s  ", fixed_text(100 * rate / device.matrix_rate(dtype), 1),
                          "% of matrix rate  context ", m.context, "  ETA ", duration_text(seconds_left));

@@ -17,10 +17,11 @@ namespace weft {
 std::string check_memory(const Config&, const Device&);
 
 // Device, model, for each layer and head the pattern, its pairs and the kernels that run it, data, tokens a
-// step: a few lines. `valid` may be null.
+// step: a few lines.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 
-std::string progress_line(const StepMetrics&, const Config&, Device&, DType);
+// `unit`: what the loss is given in, "bits" or "bits/dim".
+std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
 
 }  // namespace weft

@@ -170,7 +170,7 @@ TEST_F(BadInputTest, FullDiskWhileSaving) {
   EXPECT_CONTAINS(line, "h5");
   EXPECT_TRUE(read_file(latest) == before);
   EXPECT_FALSE(fs::exists(latest + ".tmp"));
-  EXPECT_EQ(load_model(latest, "cpu", false)->state.step, 2);
+  EXPECT_EQ(load_model(latest, "cpu", Weights::last)->state.step, 2);
 }
 
 TEST_F(BadInputTest, NonFiniteTensorIsNamed) {

@@ -117,7 +117,8 @@ TEST_F(CudaTrainer, AccumulatedGradientsAreThoseOfTheWholeBatch) {
 TEST_F(CudaTrainer, EvaluatesAndSamplesAsTheCpuDoes) {
   run("f32", {"train.steps=60"});
   const std::string checkpoint = dir / "f32/latest.h5";
-  const auto cpu = load_model(checkpoint, "cpu", false), cuda = load_model(checkpoint, "cuda", false);
+  const auto cpu = load_model(checkpoint, "cpu", Weights::last),
+             cuda = load_model(checkpoint, "cuda", Weights::last);
   const TokenDataset data(dir / "corpus.h5", "test", 32);
   const EvalOptions evaluation{.context = 64, .min_context = 48, .batch = 3};
   EXPECT_NEAR(evaluate(*cpu->device, *cpu->model, data, evaluation).bits,
@@ -127,7 +128,7 @@ TEST_F(CudaTrainer, EvaluatesAndSamplesAsTheCpuDoes) {
 TEST_F(CudaTrainer, SamplesTheSameTextInAnyBatch) {
   for (const char* precision : {"f32", "bf16", "f16"}) {
     run(precision, {str("precision=", precision), "train.steps=30"});
-    const auto loaded = load_model(dir / (str(precision) + "/latest.h5"), "cuda", false);
+    const auto loaded = load_model(dir / (str(precision) + "/latest.h5"), "cuda", Weights::last);
     SampleOptions options{.prompt = {1, 2}, .length = 50, .seed = 4, .count = 6, .batch = 1};
     const auto texts = [&] {
       std::vector<std::vector<std::int32_t>> out(6);

@@ -50,9 +50,10 @@ TEST_F(ProgramsTest, TrainIsTheLibrary) {
 }
 
 TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
-  const std::string line = output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split",
-                                               "valid", "--min-context", "60", "--batch", "3"});
-  const auto loaded = load_model(checkpoint(), "cpu", false);
+  const std::string line =
+      output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid",
+                          "--min-context", "60", "--batch", "3", "--weights", "last"});
+  const auto loaded = load_model(checkpoint(), "cpu", Weights::last);
   const TokenDataset data(dir / "corpus.h5", "valid", 32);
   const EvalResult result =
       evaluate(*loaded->device, *loaded->model, data, {.context = 64, .min_context = 60, .batch = 3});
@@ -62,7 +63,7 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   EXPECT_EQ(json_number(line, "step"), 20);
   EXPECT_CONTAINS(line, "\"split\": \"valid\"");
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
-  EXPECT_EQ(notes_, "");
+  EXPECT_CONTAINS(notes_, "bits per byte over 600 tokens, last weights of step 20\n");
 
   // The last evaluation of training was of the first 500 tokens: here, one split of a file.
   std::vector<std::int32_t> first(500);
@@ -70,10 +71,12 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   std::vector<std::uint16_t> file(first.begin(), first.end());
   file.resize(1000);
   write_tokens(dir / "first.h5", file, 32, {0.5, 0.25, 0.25});
-  for (const auto& [key, ema] : {std::pair{"valid_bits", false}, {"valid_bits_ema", true}}) {
-    std::vector<std::string> arguments{"--checkpoint", checkpoint(),     "--device", "cpu",
-                                       "--data",       dir / "first.h5", "--split",  "train"};
-    if (ema) arguments.push_back("--ema");
+  for (const auto& [key, weights] : {std::pair{"valid_bits", "--weights=last"},
+                                     {"valid_bits_ema", "--weights=ema"},
+                                     {"valid_bits_ema", "--ema"},
+                                     {"valid_bits_ema", "--batch=4"}}) {
+    const std::vector<std::string> arguments{"--checkpoint",   checkpoint(), "--device", "cpu",  "--data",
+                                             dir / "first.h5", "--split",    "train",    weights};
     EXPECT_NEAR(json_number(output("evaluate", arguments), "bits").value_or(0),
                 metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
         << key;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Made-up images and the config that learns them.
+#include "tests/train/image_training.h"
+
+#include "kernels/philox.h"
+#include "src/hdf5.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::uint8_t> tiny_split(std::int64_t images, std::uint32_t seed, const ImageShape& shape) {
+  std::vector<std::uint8_t> pixels;
+  for (std::uint32_t i = 0; i < images; ++i) {
+    const std::uint32_t level = philox4x32({i, seed, 0, 0}, 11)[0] % 4;
+    for (std::int64_t y = 0; y < shape.height; ++y)
+      for (std::int64_t x = 0; x < shape.width; ++x)
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          pixels.push_back(
+              static_cast<std::uint8_t>((y < shape.height / 2 ? 160 : 32) + 16 * level - 4 * x + c));
+  }
+  return pixels;
+}
+
+}  // namespace
+
+void write_tiny_images(const std::string& path, std::int64_t valid, ImageShape shape) {
+  Hdf5File file = Hdf5File::create(path);
+  std::uint32_t seed = 0;
+  for (const auto& [split, images] : {std::pair{"/train", std::int64_t{24}}, {"/valid", valid}, {"/test", 5}})
+    file.write(split, StoredType::u8, {images, shape.height, shape.width, shape.channels},
+               tiny_split(images, ++seed, shape).data());
+  file.commit();
+}
+
+Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides) {
+  return parse_config(str("name: tiny_images\nseed: 3\nprecision: f32\ndata:\n  path: ", folder,
+                          "/images.h5\n"
+                          "model:\n  context: 48\n  layers: 2\n  width: 32\n  heads: 2\n"
+                          "  position_axes: [4, 4, 3]\n"
+                          "  attention:\n    - {kind: strided, stride: 12}\n    - {kind: local, stride: 12}\n"
+                          "train:\n  steps: 20\n  batch: 4\n  learning_rate: 1e-2\n  warmup: 5\n"
+                          "  ema_decay: 0.9\n  log_every: 4\n  eval_every: 10\n  save_every: 0\n"),
+                      folder + "/tiny_images.yaml", overrides);
+}
+
+}  // namespace weft

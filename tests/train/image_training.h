@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Small runs on images: a file of them, a config, and what a pixel is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "tests/train/training.h"
+
+namespace weft {
+
+inline constexpr ImageShape kTinyImage{4, 4, 3};
+
+// Images with a bright upper part and a dark lower one, darker from left to right, each of its own
+// brightness: rows and columns are easy to learn and to tell from each other. 24, `valid` and 5 images in the
+// splits.
+void write_tiny_images(const std::string& path, std::int64_t valid = 7, ImageShape = kTinyImage);
+
+// Two layers (strided, local) over 48 positions, batch 4, f32, with a moving average; reads
+// <folder>/images.h5.
+Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides = {});
+
+}  // namespace weft
