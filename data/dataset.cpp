@@ -34,6 +34,22 @@ Philox4 window_bits(std::uint64_t seed, std::int64_t step, std::int64_t index) {
            ". prepare makes data files"));
 }
 
+// How many tokens an array has. What a file says of itself decides how much memory is taken, so it must be
+// possible: compression (of files from other tools) makes nothing smaller than a thousandth.
+std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
+                       const std::vector<std::int64_t>& shape) {
+  const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::int64_t size = 1;
+  for (const std::int64_t axis : shape) {
+    if (axis < 0 || axis > most / size)
+      fail(str(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
+               " bytes can hold; it is damaged: copy or make it again"));
+    size *= axis;
+  }
+  return size;
+}
+
 }  // namespace
 
 TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
@@ -46,17 +62,20 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if ((shape.size() != 1 && shape.size() != 4) || (type != StoredType::u8 && type != StoredType::u16))
     fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
              " axes, expected uint8 or uint16 tokens: one axis, or images (count, height, width, channels)"));
-  std::int64_t size = 1;
-  for (const std::int64_t axis : shape) size *= axis;
-  if (size == 0) fail(str(path, ": the split ", split, " is empty"));
+  size_ = tokens_of(file, name, shape);
+  if (size_ == 0) fail(str(path, ": the split ", split, " is empty"));
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
-  tokens_.resize(static_cast<std::size_t>(size));
-  file.read(name, StoredType::u16, shape, tokens_.data());
-  const auto wrong =
-      std::find_if(tokens_.begin(), tokens_.end(), [&](std::uint16_t t) { return t >= vocab; });
-  if (wrong != tokens_.end())
-    fail(str(path, ": token ", wrong - tokens_.begin(), " of ", split, " is ", *wrong,
-             ", outside the vocabulary of ", vocab, " (model.vocab)"));
+  if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
+  std::visit(
+      [&](auto& tokens) {
+        tokens.resize(static_cast<std::size_t>(size_));
+        file.read(name, type, shape, tokens.data());
+        const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
+        if (wrong != tokens.end())
+          fail(str(path, ": token ", wrong - tokens.begin(), " of ", split, " is ", int{*wrong},
+                   ", outside the vocabulary of ", vocab, " (model.vocab)"));
+      },
+      tokens_);
 }
 
 TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed,
@@ -65,12 +84,12 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
   data.image_ = image;
   data.path_ = "random tokens";
   data.split_ = "train";
-  data.tokens_.resize(static_cast<std::size_t>(size));
-  for (std::size_t i = 0; i < data.tokens_.size(); ++i) {
+  data.size_ = size;
+  auto& tokens = data.tokens_.emplace<std::vector<std::uint16_t>>(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Philox4 bits =
         philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);
-    data.tokens_[i] =
-        static_cast<std::uint16_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
+    tokens[i] = static_cast<std::uint16_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
   }
   return data;
 }
@@ -78,7 +97,8 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
 void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
   WEFT_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size(), "tokens ", first, " to ",
              first + static_cast<std::int64_t>(out.size()) - 1, " of ", size(), " in ", path_);
-  std::copy_n(tokens_.begin() + first, out.size(), out.begin());
+  std::visit([&](const auto& tokens) { std::copy_n(tokens.begin() + first, out.size(), out.begin()); },
+             tokens_);
 }
 
 Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -23,11 +24,12 @@ struct ImageShape {
 // One split, in memory, random access.
 class TokenDataset {
  public:
-  // Throws Error for a missing file, a foreign or truncated one, a split it lacks, or tokens >= vocab.
+  // Throws Error for a missing file, a foreign or truncated one, a split it lacks or that is empty, or
+  // tokens >= vocab.
   TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
   // Uniform random tokens, for timing.
   static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed, ImageShape = {});
-  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t size() const { return size_; }
   // Of each image; a stream has none.
   const ImageShape& image() const { return image_; }
   std::int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
@@ -40,7 +42,8 @@ class TokenDataset {
   TokenDataset() = default;
   std::string path_, split_;
   ImageShape image_;
-  std::vector<std::uint16_t> tokens_;
+  std::int64_t size_ = 0;
+  std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
 };
 
 // Windows of a stream, of `context` tokens, for update `step`, micro-batch after micro-batch: a pure function

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // prepare enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5 million.
-#include <cstdlib>
-#include <filesystem>
-#include <iostream>
 #include <string_view>
 
 #include "data/dataset.h"
+#include "data/download.h"
 #include "data/md5.h"
 #include "data/prepare.h"
 #include "data/raw_file.h"
@@ -18,42 +16,16 @@ constexpr std::size_t kLength = 100000000;
 constexpr const char* kMd5 = "a1fa5ffddb56f4953e226637dabbb36a";
 constexpr std::string_view kBeginning = "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.3/\"";
 
-std::string quoted(const std::string& s) {  // for the shell
-  std::string q = "'";
-  for (const char c : s) q += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return q + "'";
-}
-bool runs(const std::string& command) { return std::system(command.c_str()) == 0; }
-bool installed(const std::string& program) { return runs("command -v " + program + " >/dev/null 2>&1"); }
-
-// A folder beside the output for the download, removed with what is in it.
-struct Folder {
-  std::string path;
-  explicit Folder(std::string p) : path(std::move(p)) {
-    std::error_code error;
-    std::filesystem::create_directory(path, error);
-    if (error) fail(str(path, ": cannot be made: ", error.message()));
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
-
 std::vector<char> download(const PrepareEnwik8& o) {
   const std::string way_out =
       "; get " + o.url + " on another machine, unzip it, and give the file with --from enwik8";
-  const std::string loader = installed("curl") ? "curl -fsL -o " : installed("wget") ? "wget -q -O " : "";
-  if (loader.empty()) fail("neither curl nor wget is installed" + way_out);
-  if (!installed("unzip")) fail("unzip is not installed" + way_out);
-  const Folder folder(o.out + ".download");
-  const std::string zip = folder.path + "/enwik8.zip";
-  std::clog << "downloading " << o.url << " (36 MB)" << std::endl;
-  if (!runs(loader + quoted(zip) + " " + quoted(o.url)))
-    fail(str(o.url, " could not be downloaded (no network?)", way_out));
-  if (!runs("unzip -q -o " + quoted(zip) + " -d " + quoted(folder.path) + " 2>/dev/null"))
+  if (!is_installed("unzip")) fail("unzip is not installed" + way_out);
+  const DownloadFolder folder(o.out + ".download");
+  const std::string zip = folder / "enwik8.zip";
+  download_file(o.url, zip, "36 MB", way_out);
+  if (!run_command("unzip -q -o " + shell_quoted(zip) + " -d " + shell_quoted(folder / "") + " 2>/dev/null"))
     fail(str("what ", o.url, " gave is not a whole zip file", way_out));
-  return read_raw_file(folder.path + "/enwik8");
+  return read_raw_file(folder / "enwik8");
 }
 
 // Returns what to call it.

@@ -11,6 +11,9 @@ namespace weft {
 // The bytes of a file; Error when it is missing, no file, or empty.
 std::vector<char> read_raw_file(const std::string& path);
 
+// The first bytes of a file, at most 512: enough to see what it is.
+std::string file_beginning(const std::string& path);
+
 // A token for each byte.
 std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writing token files.
+// Writing token files, of streams and of images.
 #include <cmath>
 #include <numeric>
 
@@ -24,6 +24,33 @@ void check_split(const std::vector<double>& split) {
     fail(str("split ", shares, ": ", expected));
 }
 
+// A file with the attributes that all have.
+Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::string& description,
+                     const std::vector<std::string>& sources) {
+  Hdf5File file = Hdf5File::create(path);
+  file.set_attribute("format", "weft tokens");
+  file.set_attribute("version", kVersion);
+  file.set_attribute("vocab", vocab);
+  file.set_attribute("description", description);
+  file.set_attribute("sources", joined(sources));
+  return file;
+}
+
+// Writes pixels and labels; returns how many images there are.
+std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
+                         const ImageSplit& split) {
+  const auto size = static_cast<std::int64_t>(split.pixels.size()), count = size / shape.tokens();
+  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
+             shape.height, " x ", shape.width, " x ", shape.channels, " images");
+  const auto labels = static_cast<std::int64_t>(split.labels.size());
+  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
+             " labels");
+  file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
+             split.pixels.data());
+  if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
+  return count;
+}
+
 }  // namespace
 
 std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
@@ -38,12 +65,7 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
                      valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
   if (train == 0) fail(str("split: nothing is left for train of ", size, " tokens"));
 
-  Hdf5File file = Hdf5File::create(path);
-  file.set_attribute("format", "weft tokens");
-  file.set_attribute("version", kVersion);
-  file.set_attribute("vocab", vocab);
-  file.set_attribute("description", description);
-  file.set_attribute("sources", joined(sources));
+  Hdf5File file = create_file(path, vocab, description, sources);
   std::int64_t first = 0;
   std::string parts;
   const auto write = [&](const char* name, std::int64_t count) {
@@ -62,6 +84,24 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
   write("test", size - train - valid);
   file.commit();
   return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
+}
+
+std::string write_image_file(const std::string& path, const ImageShape& shape, const ImageSplit& train,
+                             const ImageSplit& valid, const ImageSplit& test, const std::string& description,
+                             const std::vector<std::string>& sources) {
+  WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.height, " x ",
+             shape.width, " x ", shape.channels);
+  if (train.pixels.empty()) fail(str(path, ": no image is left for train"));
+  Hdf5File file = create_file(path, 256, description, sources);
+  file.set_attribute("height", shape.height);
+  file.set_attribute("width", shape.width);
+  file.set_attribute("channels", shape.channels);
+  const std::int64_t trains = write_split(file, "train", shape, train),
+                     valids = write_split(file, "valid", shape, valid),
+                     tests = write_split(file, "test", shape, test);
+  file.commit();
+  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.height, " x ", shape.width,
+             " x ", shape.channels, " (train ", trains, ", valid ", valids, ", test ", tests, ")");
 }
 
 }  // namespace weft

@@ -102,41 +102,6 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
       "0.95 --count 3");
 }
 
-void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
-  app.require_subcommand(1);
-  const auto add_out = [](CLI::App* command, std::string& out) {
-    return command->add_option("--out", out, "HDF5 file to write");
-  };
-  const auto add_split = [](CLI::App* command, std::vector<double>& split) {
-    command->add_option("--split", split, "shares of train, valid and test")
-        ->delimiter(',')
-        ->capture_default_str();
-  };
-  CLI::App* text = app.add_subcommand("text", "Files as one stream of bytes, vocabulary 256");
-  text->add_option("FILE", a.text.files, "joined in this order")->required();
-  add_out(text, a.text.out)->required();
-  add_split(text, a.text.split);
-
-  CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
-  enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
-  add_out(enwik8, a.enwik8.out)->capture_default_str();
-  enwik8->add_option("--url", a.enwik8.url, "where it is downloaded from")->capture_default_str();
-  enwik8->add_flag("--allow-prefix", a.enwik8.allow_prefix, "take a shorter beginning of enwik8 too");
-
-  CLI::App* copy = app.add_subcommand("copy", "A stream that repeats itself at a distance: entropy is known");
-  copy->add_option("--distance", a.copy.distance, "positions back to what is repeated")
-      ->capture_default_str();
-  copy->add_option("--length", a.copy.length, "tokens in all")->capture_default_str();
-  copy->add_option("--vocab", a.copy.vocab, "token values")->capture_default_str();
-  copy->add_option("--resample", a.copy.resample, "probability of a new token instead of a copy")
-      ->capture_default_str();
-  copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
-  add_out(copy, a.copy.out)->required();
-  add_split(copy, a.copy.split);
-  for (CLI::App* command : {text, enwik8, copy})
-    command->callback([&a, command] { a.command = command->get_name(); });
-}
-
 void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   add_device(app, options.device);
   app.add_option("--minutes", options.minutes, "how long")->check(CLI::PositiveNumber)->capture_default_str();

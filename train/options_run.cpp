@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The work of `sample` and `prepare`.
+// The work of `sample`.
 #include <fstream>
 #include <iterator>
 #include <ostream>
@@ -69,13 +69,6 @@ void run_sample(SampleArguments a, std::ostream& text, std::ostream& notes) {
   if (!a.out.empty()) write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
   if (a.out.empty()) text << '\n' << std::flush;
   if (a.stats) notes << stats_text(stats, length - a.options.length, length) << std::endl;
-}
-
-std::string run_prepare(const PrepareArguments& a) {
-  if (a.command == "text") return prepare_text(a.text);
-  if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
-  if (a.command == "copy") return prepare_copy(a.copy);
-  fail("name a command: text, enwik8 or copy; prepare --help lists them");
 }
 
 }  // namespace weft
