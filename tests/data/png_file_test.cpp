@@ -158,8 +158,9 @@ TEST(Png, TruncatedAnywhereAndDamagedAnywhereIsOneError) {
     std::string bytes = file;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x20);
     PngImage image;
-    if (error_of([&] { image = parse_png(bytes, "a"); }).empty())
+    if (error_of([&] { image = parse_png(bytes, "a"); }).empty()) {
       EXPECT_EQ(image.pixels, pixels) << "byte " << at << ": wrong pixels went unnoticed";
+    }
   }
 }
 
