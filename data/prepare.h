@@ -37,4 +37,35 @@ std::string prepare_copy(const PrepareCopy&);
 // Bits of a token of the copy task given the token `distance` before it.
 double copy_entropy(std::int64_t vocab, double resample);
 
+// Images of 32 x 32 x 3. The whole of CIFAR-10: 2,000 images, chosen with kSplitSeed (data/image_files.h),
+// validate; of other numbers the last 512.
+struct PrepareCifar10 {
+  std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
+  std::vector<std::string> test = {};  // beside files: those of the test split
+  std::string out = "cifar10.h5";
+  std::int64_t valid = -1;  // training images that validate; -1: as above
+  std::string url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+  std::int64_t batch = 10000;  // images in an official file
+};
+std::string prepare_cifar10(const PrepareCifar10&);
+
+// Downsampled ImageNet, `side` x `side` x 3.
+struct PrepareImagenet {
+  std::int64_t side = 64;
+  std::vector<std::string> from = {}, valid_from = {};  // train; the published validation set, which tests
+  std::string out = {};
+  std::int64_t valid = -1;  // of the last training images; -1: imagenet_validation()
+};
+std::string prepare_imagenet(const PrepareImagenet&);
+// How many of the last of so many training images validate by custom; -1: there is none.
+std::int64_t imagenet_validation(std::int64_t side, std::int64_t images);
+
+// A folder of PNG files of one size, or of folders of them, whose names in order are the labels. Validation
+// and test images are chosen with kSplitSeed.
+struct PrepareImages {
+  std::string folder, out = {};
+  std::int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512
+};
+std::string prepare_images(const PrepareImages&);
+
 }  // namespace weft

@@ -52,10 +52,13 @@ void add_sample_options(CLI::App&, SampleArguments&);
 void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
 
 struct PrepareArguments {
-  std::string command;  // text, enwik8 or copy
+  std::string command;  // name of one of them
   PrepareText text;
   PrepareEnwik8 enwik8;
   PrepareCopy copy;
+  PrepareCifar10 cifar10;
+  PrepareImagenet imagenet64{.side = 64}, imagenet32{.side = 32};
+  PrepareImages images;
 };
 void add_prepare_commands(CLI::App&, PrepareArguments&);
 std::string run_prepare(const PrepareArguments&);
