@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/transforms.h"
 #include "src/conditions.h"
 
 namespace weft {
 
 // What is done to one image: a value of each kind, 0 for nothing. Applied in the order of `Augment`, after
-// the flip.
+// the flip; but RandAugment changes the pixels last, when they lie in the order in which the model sees them.
 struct AugmentChoice {
   std::array<std::int32_t, kAugments> value{};  // by Augment
   bool flip = false;
@@ -37,11 +38,12 @@ class Augmenter {
 
   // What is done to image `index` of all that training sees: a pure function of (seed, index).
   AugmentChoice draw(std::uint64_t seed, std::int64_t index) const;
-  // Where each token comes from: token t of the augmented image is token source[t] of the image (RandAugment,
-  // which is no permutation, left out). A bijection.
-  std::vector<std::int32_t> source(const AugmentChoice&) const;
+  // Where each token comes from, the flip included: token t of the augmented image is token source[t] of the
+  // image (but for RandAugment, which changes values). A bijection.
+  Order source(const AugmentChoice&) const;
   // tokens (H, W, C), in place. positions (H * W * C), or empty when the model is given none: the place whose
-  // position embedding each token has (augment.permute_positions).
+  // position embedding each token has: that of the (flipped) image where it came from with
+  // augment.permute_positions, else its own.
   void apply(const AugmentChoice&, std::span<std::int32_t> tokens, std::span<std::int32_t> positions) const;
   // The rows of the start table that the model is given for it, one for each of conditions().
   void rows(const AugmentChoice&, std::span<std::int32_t> out) const;
@@ -49,10 +51,18 @@ class Augmenter {
   bool moves_positions() const;
 
  private:
+  void check_shape() const;
+  std::int64_t draw_value(const Condition&, std::uint32_t bits) const;
+  // The orders of the kinds that are not 0, one after the other; the flip left out.
+  Order place(const AugmentChoice&) const;
+  void randaugment(const AugmentChoice&, std::span<std::int32_t> tokens) const;
+
   AugmentConfig config_;
+  std::int64_t vocab_;
   ImageShape shape_;
   std::vector<Condition> kinds_, conditions_;
-  std::vector<std::vector<std::int32_t>> random_orders_;
+  std::array<std::vector<Order>, kAugments> orders_;  // of the values of each kind; jigsaw: made when used
+  Order flip_;
 };
 
 }  // namespace weft

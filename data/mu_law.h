@@ -19,8 +19,8 @@ inline std::uint8_t mu_law_encode(double x) {
 }
 
 inline double mu_law_decode(std::uint8_t code) {
-  const double f = 2.0 * code / 255 - 1;
-  return std::copysign(std::expm1(std::abs(f) * std::log(256.0)) / 255, f);
+  const double f = (2.0 * code - 255) / 255;
+  return std::copysign((std::pow(256.0, std::abs(f)) - 1) / 255, f);
 }
 
 }  // namespace weft

@@ -16,6 +16,14 @@ struct PrepareText {
 };
 std::string prepare_text(const PrepareText&);
 
+struct PrepareAudio {
+  std::vector<std::string> files;  // joined in this order; a token is a mu-law code (data/mu_law.h)
+  std::string out = {};
+  std::int64_t rate = 12000;  // samples a second
+  std::vector<double> split = {0.9, 0.05, 0.05};
+};
+std::string prepare_audio(const PrepareAudio&);
+
 struct PrepareEnwik8 {
   std::string from = {};  // the raw file; "": it is downloaded
   std::string out = "enwik8.h5";

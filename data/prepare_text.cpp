@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // prepare text: files of any kind as one stream of bytes.
-#include <filesystem>
-
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "data/raw_file.h"
@@ -15,9 +13,7 @@ std::string prepare_text(const PrepareText& o) {
   std::vector<std::string> sources;
   std::string lines;
   for (const std::string& file : o.files) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(file, o.out, ignored))
-      fail(str(o.out, ": is both read and written; choose another --out"));
+    check_not_written(file, o.out);
     const auto piece = read_raw_file(file);
     lines += str("read ", file, ": ", piece.size(), " bytes\n");
     bytes.insert(bytes.end(), piece.begin(), piece.end());

@@ -50,6 +50,12 @@ std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes) {
   return tokens;
 }
 
+void check_not_written(const std::string& file, const std::string& out) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(file, out, ignored))
+    fail(str(out, ": is both read and written; choose another --out"));
+}
+
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 }  // namespace weft

@@ -17,6 +17,9 @@ std::string file_beginning(const std::string& path);
 // A token for each byte.
 std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);
 
+// Error when a file that is read is the one to write.
+void check_not_written(const std::string& file, const std::string& out);
+
 std::string file_name(const std::string& path);  // without its folders
 
 }  // namespace weft

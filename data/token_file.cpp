@@ -55,7 +55,8 @@ std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageSha
 
 std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
                              std::int64_t vocab, const std::vector<double>& split,
-                             const std::string& description, const std::vector<std::string>& sources) {
+                             const std::string& description, const std::vector<std::string>& sources,
+                             const std::vector<std::pair<std::string, std::int64_t>>& attributes) {
   check_split(split);
   WEFT_CHECK(vocab >= 1 && vocab <= 65536, "a token file has a vocabulary of 1 to 65536, got ", vocab);
   for (const std::uint16_t t : tokens)
@@ -82,6 +83,7 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
   write("train", train);
   write("valid", valid);
   write("test", size - train - valid);
+  for (const auto& [name, value] : attributes) file.set_attribute(name, value);
   file.commit();
   return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
 }

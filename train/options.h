@@ -54,6 +54,7 @@ void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
 struct PrepareArguments {
   std::string command;  // name of one of them
   PrepareText text;
+  PrepareAudio audio;
   PrepareEnwik8 enwik8;
   PrepareCopy copy;
   PrepareCifar10 cifar10;

@@ -24,6 +24,13 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   add_split(text, a.text.split);
   text->footer("Example:\n  prepare text a.txt b.txt --out text.h5 --split 0.9,0.05,0.05");
 
+  CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
+  audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
+  add_out(audio, a.audio.out)->required();
+  audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
+      ->capture_default_str();
+  add_split(audio, a.audio.split);
+
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
   add_out(enwik8, a.enwik8.out)->capture_default_str();
@@ -107,6 +114,7 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
 
 std::string run_prepare(const PrepareArguments& a) {
   if (a.command == "text") return prepare_text(a.text);
+  if (a.command == "audio") return prepare_audio(a.audio);
   if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
   if (a.command == "copy") return prepare_copy(a.copy);
   if (a.command == "cifar10") return prepare_cifar10(a.cifar10);

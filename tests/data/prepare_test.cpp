@@ -174,7 +174,7 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
       run_program("copy --distance 3 --length 100 --vocab 4 --seed 1 --out " + (dir / "c.h5"), dir, said), 0)
       << said;
   EXPECT_EQ(run_program("--help", dir, said), 0);
-  for (const char* command : {"text", "enwik8", "copy"}) EXPECT_CONTAINS(said, command);
+  for (const char* command : {"text", "audio", "enwik8", "copy"}) EXPECT_CONTAINS(said, command);
   const std::vector<std::string> mistakes = {"",
                                              "txet a",
                                              "text a",

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Sound files as mu-law codes. audio_file.cpp alone includes libsndfile and libsamplerate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct AudioFile {
+  std::int64_t frames = 0, channels = 0, rate = 0;  // of the file
+  std::int64_t clipped = 0;  // samples beyond full scale after averaging and resampling
+};
+
+// Whether this build has libsndfile and libsamplerate. Without them append_audio says what to install.
+bool has_audio();
+
+// Reads a file (wav, flac and whatever else libsndfile reads), averages its channels, resamples it to `rate`
+// and appends a mu-law code for each sample. Error when the file is foreign, empty, truncated, has absurd
+// rates or numbers, or makes `tokens` longer than `most`.
+AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t most,
+                       std::vector<std::uint16_t>& tokens);
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Permutations of the sub-pixels of an image, as distribution augmentation uses them (Jun et al. 2020,
+// "Distribution Augmentation for Generative Modeling"). An order names, for each token t of the result, the
+// token order[t] of the image that goes there; tokens run over rows, columns and channels, channels fastest.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace weft {
+
+using Order = std::vector<std::int32_t>;
+
+Order identity_order(std::int64_t tokens);
+// Clockwise by `quarters` * 90 degrees; an odd number of them wants a square.
+Order rotation_order(const ImageShape&, std::int64_t quarters);
+// Channel c becomes channel (012, 021, 102, 120, 201, 210)[value][c]; three channels.
+Order color_order(const ImageShape&, std::int64_t value);
+// Rows become columns; wants a square.
+Order transposition_order(const ImageShape&);
+// Left to right.
+Order flip_order(const ImageShape&);
+// Of the grid x grid tiles, in reading order, tile p is replaced by tile permutation[p]: the permutation with
+// number `value` of all in lexicographic order. Wants sides that `grid` divides.
+Order jigsaw_order(const ImageShape&, std::int64_t grid, std::int64_t value);
+// A uniformly random order: Fisher and Yates from the last place down, place i exchanged with place
+// floor((i + 1) * r / 2^32), r the first word of the Philox block of counter i.
+Order random_order(std::int64_t tokens, std::uint64_t seed);
+
+// `first`, then `second`: (first * second)[t] = first[second[t]].
+Order composed(const Order& first, const Order& second);
+Order inverse(const Order&);
+
+}  // namespace weft

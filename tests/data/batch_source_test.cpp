@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Batches of images: augmented as the model is told, mixed from two files, pure functions of their place.
+#include "data/batch_source.h"
+
+#include <gtest/gtest.h>
+
+#include "src/hdf5.h"
+#include "tests/temp_dir.h"
+
+namespace weft {
+namespace {
+
+constexpr ImageShape kShape = {4, 4, 3};
+
+Config image_config() {
+  Config config;
+  config.model.vocab = 256;
+  config.model.context = kShape.tokens();
+  config.model.position_axes = {4, 4, 3};
+  config.train.batch = 8;
+  config.seed = 3;
+  return config;
+}
+
+// Every kind that reorders.
+Config all_kinds() {
+  Config config = image_config();
+  AugmentConfig& a = config.augment;
+  a.rotation = a.color = a.transposition = a.reversal = true;
+  a.jigsaw = 2;
+  a.random_order = 5;
+  return config;
+}
+
+// Images whose sub-pixels count up from 7 i in image i of a file, modulo 128; those of the second file have
+// 128 added.
+class BatchSourceImages : public testing::Test {
+ protected:
+  BatchSourceImages() {
+    write("a.h5", 0);
+    write("b.h5", 128);
+  }
+  void write(const std::string& name, int base) {
+    std::vector<std::uint8_t> pixels;
+    for (int i = 0; i < 10; ++i) {
+      for (int t = 0; t < kShape.tokens(); ++t)
+        pixels.push_back(static_cast<std::uint8_t>(base + (i * 7 + t) % 128));
+    }
+    Hdf5File file = Hdf5File::create(dir_ / name);
+    file.write("/train", StoredType::u8, {10, 4, 4, 3}, pixels.data());
+    file.commit();
+  }
+  HostBatch read(const Config& config, std::int64_t step, std::int64_t first, std::int64_t count) const {
+    const TokenDataset a(dir_ / "a.h5", "train", 256), b(dir_ / "b.h5", "train", 256);
+    HostBatch out;
+    BatchSource(config, a, config.data.mix.empty() ? nullptr : &b)
+        .read(step, first, count, kShape.tokens(), out);
+    return out;
+  }
+  TempDir dir_;
+};
+
+std::vector<std::int32_t> part(const std::vector<std::int32_t>& all, std::int64_t i, std::int64_t size) {
+  return {all.begin() + i * size, all.begin() + (i + 1) * size};
+}
+
+TEST_F(BatchSourceImages, AreAugmentedAsTold) {
+  Config config = all_kinds();
+  const Augmenter augmenter(config, kShape);
+  const HostBatch batch = read(config, 2, 0, 8);
+  const std::int64_t n = kShape.tokens();
+  ASSERT_EQ(batch.positions.size(), batch.tokens.size());
+  ASSERT_EQ(batch.conditions.size(), 8 * 6u);
+  EXPECT_TRUE(batch.offsets.empty());
+  for (std::int64_t i = 0; i < 8; ++i) {
+    const AugmentChoice choice = augmenter.draw(config.seed, 2 * 8 + i);
+    std::vector<std::int32_t> rows(6);
+    augmenter.rows(choice, rows);
+    EXPECT_EQ(part(batch.conditions, i, 6), rows);
+    const auto tokens = part(batch.tokens, i, n), positions = part(batch.positions, i, n);
+    EXPECT_EQ(positions, augmenter.source(choice));
+    // Back in their places the tokens count up from the image's first: positions name where they belong.
+    std::vector<std::int32_t> image(static_cast<std::size_t>(n));
+    for (std::size_t t = 0; t < tokens.size(); ++t) image[static_cast<std::size_t>(positions[t])] = tokens[t];
+    for (std::size_t t = 1; t < image.size(); ++t)
+      ASSERT_EQ(image[t], (image[0] + static_cast<int>(t)) % 128);
+    EXPECT_EQ(image[0] % 7, 0);
+  }
+  const HostBatch later = read(config, 2, 5, 3);
+  EXPECT_EQ(later.tokens, std::vector<std::int32_t>(batch.tokens.begin() + 5 * n, batch.tokens.end()));
+  EXPECT_EQ(later.conditions,
+            std::vector<std::int32_t>(batch.conditions.begin() + 30, batch.conditions.end()));
+  EXPECT_NE(read(config, 3, 0, 8).conditions, batch.conditions);
+}
+
+TEST_F(BatchSourceImages, TheModelIsToldOfTheMix) {
+  Config config = image_config();
+  config.data.mix = "b.h5";
+  config.data.mix_rate = 0.25;
+  config.data.mix_items = 2;
+  int mixed = 0;
+  for (std::int64_t step = 0; step < 250; ++step) {
+    const HostBatch batch = read(config, step, 0, 8);
+    ASSERT_TRUE(batch.positions.empty()) << "mixing reorders nothing";
+    ASSERT_EQ(batch.conditions.size(), 8u);
+    for (std::size_t i = 0; i < 8; ++i) {
+      const int first = batch.tokens[i * static_cast<std::size_t>(kShape.tokens())];
+      ASSERT_EQ(batch.conditions[i], first >= 128 ? 1 : 0);
+      if (first >= 128) { ASSERT_TRUE(first == 128 || first == 135) << "only the first two images"; }
+      mixed += batch.conditions[i];
+    }
+  }
+  EXPECT_NEAR(mixed, 500, 60);
+  config.augment.conditional = false;
+  EXPECT_TRUE(read(config, 0, 0, 8).conditions.empty());
+}
+
+TEST_F(BatchSourceImages, ErrorsComeBeforeTraining) {
+  Config config = image_config();
+  config.augment.jigsaw = 3;
+  EXPECT_CONTAINS(error_of([&] { read(config, 0, 0, 1); }), "augment.jigsaw: 3 does not divide");
+}
+
+}  // namespace
+}  // namespace weft
