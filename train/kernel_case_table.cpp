@@ -107,32 +107,47 @@ Build cast(std::int64_t n, bool to_wide) {
   };
 }
 
+// What sequences come with besides tokens.
+enum class Besides : std::uint8_t { nothing, offsets, positions, conditions };
+constexpr std::int64_t kStartRows = 5, kKinds = 3;  // with conditions
+
+template <class Kernel>
+void add_besides(CaseRun& r, Kernel& k, Besides what, std::int64_t b, std::int64_t t) {
+  if (what == Besides::offsets) k.offsets = r.integers({b}, 0, 3 * t);
+  if (what == Besides::positions) k.positions = r.integers({b, t}, 0, 3 * t);
+  if (what == Besides::conditions) k.conditions = r.integers({b, kKinds}, 0, kStartRows - 1);
+}
+
+Shape start_shape(Besides what, std::int64_t c) {
+  return what == Besides::conditions ? Shape{kStartRows, c} : Shape{c};
+}
+
 // Position axes as the paper's text model has them: t / stride and t % stride.
 Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
-                        std::int64_t first, std::int64_t count, bool offsets = false) {
+                        std::int64_t first, std::int64_t count, Besides besides = Besides::nothing) {
   return [=](CaseRun& r) {
     EmbeddingForward k;
     k.y = r.output("y", {b, count, c}, r.type());
     k.tokens = r.integers({b, t}, 0, v - 1);
     k.first = first;
     k.table = r.input({v, c});
-    k.start = r.input({c});
+    k.start = r.input(start_shape(besides, c));
     if (stride > 0) {
       k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
       k.axis[1] = {r.input({stride, c}), 1};
       k.axes = 2;
     }
-    if (offsets) k.offsets = r.integers({b}, 0, 3 * static_cast<std::int32_t>(t));
+    add_besides(r, k, besides, b, t);
     r.kernel(k);
   };
 }
 
 Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
-                         bool offsets = false) {
+                         Besides besides = Besides::nothing) {
   return [=](CaseRun& r) {
     EmbeddingBackward k;
     k.dtable = r.wide_gradient("dtable", {v, c});
-    k.dstart = r.wide_gradient("dstart", {c});
+    k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
     if (stride > 0) {
       k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
       k.divisor[0] = stride;
@@ -141,7 +156,7 @@ Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::in
       k.divisor[2] = 2;
       k.axes = 3;
     }
-    if (offsets) k.offsets = r.integers({b}, 0, 3 * static_cast<std::int32_t>(t));
+    add_besides(r, k, besides, b, t);
     k.dy = r.input({b, t, c});
     k.tokens = r.integers({b, t}, 0, v - 1);
     r.kernel(k);
@@ -324,8 +339,12 @@ void add_embedding(Table& t) {
     t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);
     t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n, 1), text, ", last row");
     t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride), text);
-    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n, true), text, ", offsets");
-    t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, true), text, ", offsets");
+    for (const auto& [besides, name] : {std::pair{Besides::offsets, "offsets"},
+                                        {Besides::positions, "positions"},
+                                        {Besides::conditions, "conditions"}}) {
+      t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n, besides), text, ", ", name);
+      t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
+    }
   }
   t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
                            "B 4, T 12288, V 256, C 512, stride 128");

@@ -13,36 +13,54 @@ CpuQueue queue;
 struct Data {
   static constexpr std::int64_t b = 2, t = 5, v = 4, c = 3;
   std::vector<std::int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
-  std::vector<std::int32_t> offsets;  // of the two sequences, or empty
+  std::vector<std::int32_t> offsets, positions, conditions;  // of the two sequences, or empty
   std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
                       inner = normals(3 * c, 4);
   std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
   std::vector<double> dtable = normals(v * c, 6), dstart = normals(c, 7), douter = normals(2 * c, 8),
                       dinner = normals(3 * c, 9);
 
+  // Three conditions for each sequence, one of them twice, of a start table of five rows; none names row 3.
+  void tell() {
+    conditions = {1, 4, 2, 2, 0, 2};
+    start = normals(5 * c, 2);
+    dstart = normals(5 * c, 7);
+  }
+  // Places of tokens in any order.
+  void move() { positions = {5, 0, 2, 2, 1, 4, 3, 2, 1, 0}; }
+  std::vector<std::int64_t> start_shape() const {
+    return conditions.empty() ? std::vector<std::int64_t>{c} : std::vector<std::int64_t>{5, c};
+  }
+
   EmbeddingForward forward() {
     EmbeddingForward k;
     k.y = view_of(y, {b, t, c});
     k.tokens = view_of(tokens, {b, t});
     k.table = view_of(table, {v, c});
-    k.start = view_of(start, {c});
+    k.start = view_of(start, start_shape());
     k.axis[0] = {view_of(outer, {2, c}), 3};
     k.axis[1] = {view_of(inner, {3, c}), 1};
     k.axes = 2;
-    if (!offsets.empty()) k.offsets = view_of(offsets, {b});
+    add_besides(k);
     return k;
+  }
+  template <class Kernel>
+  void add_besides(Kernel& k) {
+    if (!offsets.empty()) k.offsets = view_of(offsets, {b});
+    if (!positions.empty()) k.positions = view_of(positions, {b, t});
+    if (!conditions.empty()) k.conditions = view_of(conditions, {b, 3});
   }
   EmbeddingBackward backward(bool accumulate) {
     EmbeddingBackward k;
     k.dtable = {view_of(dtable, {v, c}), accumulate};
-    k.dstart = {view_of(dstart, {c}), accumulate};
+    k.dstart = {view_of(dstart, start_shape()), accumulate};
     k.daxis[0] = {view_of(douter, {2, c}), accumulate};
     k.daxis[1] = {view_of(dinner, {3, c}), accumulate};
     k.divisor[0] = 3;
     k.axes = 2;
     k.dy = view_of(dy, {b, t, c});
     k.tokens = view_of(tokens, {b, t});
-    if (!offsets.empty()) k.offsets = view_of(offsets, {b});
+    add_besides(k);
     return k;
   }
 };
@@ -101,6 +119,101 @@ TEST(Embedding, BackwardWithOffsetsIsTheGradient) {
   expect_gradient(d.table, d.dtable, objective, "dtable");
   expect_gradient(d.outer, d.douter, objective, "outer positions");
   expect_gradient(d.inner, d.dinner, objective, "inner positions");
+}
+
+TEST(Embedding, PositionsMoveEachToken) {
+  Data d;
+  d.move();
+  run(queue, d.forward());
+  for (std::int64_t col = 0; col < d.c; ++col) {
+    // Row 1 of sequence 0: token 0 (which is 0) at place 5 = (1, 2).
+    EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[1 * d.c + col] + d.inner[2 * d.c + col], 1e-15);
+    // Row 2 of sequence 1: token 1 (which is 1) at place 3 = (1, 0).
+    EXPECT_NEAR(d.y[(d.t + 2) * d.c + col], d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col],
+                1e-15);
+  }
+  // Places in order are what they are without.
+  Data plain, ordered;
+  ordered.positions = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
+  run(queue, plain.forward());
+  run(queue, ordered.forward());
+  EXPECT_EQ(ordered.y, plain.y);
+  run(queue, plain.backward(false));
+  run(queue, ordered.backward(false));
+  EXPECT_EQ(ordered.douter, plain.douter);
+  EXPECT_EQ(ordered.dinner, plain.dinner);
+}
+
+TEST(Embedding, ConditionsAreSummedInTheFirstRow) {
+  Data plain, told;
+  told.tell();
+  run(queue, plain.forward());
+  run(queue, told.forward());
+  for (std::int64_t col = 0; col < told.c; ++col) {
+    const auto start = [&](std::int64_t row) {
+      return told.start[static_cast<std::size_t>(row * told.c + col)];
+    };
+    EXPECT_NEAR(told.y[col], start(1) + start(4) + start(2), 1e-15);
+    EXPECT_NEAR(told.y[told.t * told.c + col], start(2) + start(0) + start(2), 1e-15)
+        << "named twice, added twice";
+  }
+  for (const std::int64_t b : {0, 1}) {
+    const std::int64_t second = (b * told.t + 1) * told.c, end = (b + 1) * told.t * told.c;
+    EXPECT_TRUE(std::equal(told.y.begin() + second, told.y.begin() + end, plain.y.begin() + second))
+        << "the other rows of sequence " << b;
+  }
+}
+
+TEST(Embedding, BackwardWithPositionsAndConditionsIsTheGradient) {
+  Data d;
+  d.move();
+  d.tell();
+  run(queue, d.backward(false));
+  const auto objective = [&] {
+    run(queue, d.forward());
+    return inner_product(d.y, d.dy);
+  };
+  expect_gradient(d.table, d.dtable, objective, "dtable");
+  expect_gradient(d.start, d.dstart, objective, "dstart");
+  expect_gradient(d.outer, d.douter, objective, "outer positions");
+  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+}
+
+TEST(Embedding, StartRowsThatNoneNamesGetNothing) {
+  Data stored, added;
+  stored.tell();
+  added.tell();
+  const std::vector<double> before = added.dstart;
+  run(queue, stored.backward(false));
+  run(queue, added.backward(true));
+  for (std::int64_t i = 3 * stored.c; i < 4 * stored.c; ++i) {
+    EXPECT_EQ(stored.dstart[i], 0);
+    EXPECT_EQ(added.dstart[i], before[i]);
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_NEAR(added.dstart[i], before[i] + stored.dstart[i], 1e-14);
+  }
+}
+
+TEST(Embedding, RefusesWhatDoesNotFitTogether) {
+  Data d;
+  d.move();
+  d.offsets = {0, 1};
+  EXPECT_THROW(run(queue, d.forward()), Error) << "places twice over";
+  EXPECT_THROW(run(queue, d.backward(false)), Error);
+  Data told;
+  told.tell();
+  EmbeddingForward k = told.forward();
+  k.conditions = view_of(told.conditions, {3, 2});
+  EXPECT_THROW(run(queue, k), Error) << "conditions of three sequences";
+  k = told.forward();
+  k.conditions = {};
+  EXPECT_THROW(run(queue, k), Error) << "a table of start vectors, and none is named";
+  Data moved;
+  moved.move();
+  k = moved.forward();
+  k.positions = view_of(moved.positions, {5, 2});
+  EXPECT_THROW(run(queue, k), Error);
 }
 
 TEST(Embedding, BackwardIsTheGradient) {

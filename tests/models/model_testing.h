@@ -52,16 +52,16 @@ struct SmallModel {
     for (double& v : values) v = static_cast<double>(random() % static_cast<unsigned>(config.model.vocab));
     return engine.tensor({batch, length}, values, DType::i32);
   }
-  double loss(const Tensor& tokens, bool training = false) {
+  double loss(const Sequences& sequences, bool training = false) {
     Ctx ctx = engine.ctx(nullptr, training);
-    return engine.host(mean(ctx, model->token_losses(ctx, tokens)).value)[0];
+    return engine.host(mean(ctx, model->token_losses(ctx, sequences)).value)[0];
   }
   // The loss; gradients are in the store.
-  double differentiate(const Tensor& tokens, bool training = false) {
+  double differentiate(const Sequences& sequences, bool training = false) {
     Tape tape;
     Ctx ctx = engine.ctx(&tape, training);
     store.begin_step();
-    const Var objective = mean(ctx, model->token_losses(ctx, tokens));
+    const Var objective = mean(ctx, model->token_losses(ctx, sequences));
     backward(ctx, objective);
     store.finish_gradients(ctx);
     return engine.host(objective.value)[0];

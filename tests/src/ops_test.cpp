@@ -70,6 +70,13 @@ TEST(Ops, EmbeddingGradients) {
   check_gradients({{5, 3}, {3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
     return embedding(c, tokens, v[0], v[1], {{v[2], 2}, {v[3], 1}});
   });
+  // Places in any order; a start table of four rows, one named twice in a sequence and one not at all.
+  const Tensor positions = engine.tensor({2, 7}, {3, 0, 7, 7, 1, 6, 2, 0, 5, 4, 1, 1, 2, 3}, DType::i32);
+  const Tensor conditions = engine.tensor({2, 3}, {0, 3, 1, 1, 3, 1}, DType::i32);
+  check_gradients({{5, 3}, {4, 3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
+    const Sequences told(tokens, {}, positions, conditions);
+    return embedding(c, told, v[0], v[1], {{v[2], 2}, {v[3], 1}});
+  });
 }
 
 TEST(Ops, AttentionGradients) {
