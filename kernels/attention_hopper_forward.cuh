@@ -37,8 +37,10 @@ struct Softmax {
   __device__ __forceinline__ bool apply(std::uint32_t (&p)[4][4], const float (&s)[32]) {
     float here[2];
     exponentiate<T>(p, here, s);
-    const bool grew = !(here[0] <= limit(0)) || !(here[1] <= limit(1));
-    const bool moved = __any_sync(0xffffffffu, grew);
+    // A row that has seen no key yet has no reference: its first scores may be so low that their powers
+    // vanish.
+    const bool none = top[0] == -INFINITY || top[1] == -INFINITY;
+    const bool moved = __any_sync(0xffffffffu, none || !(here[0] <= kLimit) || !(here[1] <= kLimit));
     if (moved) {
       move(s);
       exponentiate<T>(p, here, s);
@@ -63,7 +65,6 @@ struct Softmax {
   }
 
  private:
-  __device__ __forceinline__ float limit(int half) const { return top[half] == -INFINITY ? 0.0f : kLimit; }
   template <class T>
   __device__ __forceinline__ void exponentiate(std::uint32_t (&p)[4][4], float (&here)[2],
                                                const float (&s)[32]) const {

@@ -109,6 +109,54 @@ TEST(CudaAttention, LargeGrowingScores) {
   }
 }
 
+// All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online softmax has
+// before it sees a key must not decide what it sees.
+template <class T>
+void expect_agreement_at_scores_of(double score) {
+  const std::int64_t n = 400, d = 64;
+  for (const auto& [edge, spec] : {std::pair{kTile, PatternSpec{"local", 96}},
+                                   {kTile, PatternSpec{"all"}},
+                                   {kSmallTile, PatternSpec{"local", 24}},
+                                   {kBest, PatternSpec{"strided", 96}}}) {
+    const auto pattern = make_pattern(spec, 2);
+    Data<T> x({1, n, 2, d, d});
+    for (std::size_t i = 0; i < x.q.size(); i += static_cast<std::size_t>(d)) {
+      x.q[i] = T(static_cast<float>(std::abs(score) / 5));
+      x.k[i] = T(score < 0 ? -40.0f : 40.0f);
+    }
+    Data<T> same = x;
+    Data<double> exact(x);
+    const HostMaps host(*pattern, 2, n, d, edge);
+    CpuQueue cpu;
+    run(cpu, same.forward(host.maps));
+    run(cpu, same.backward(host.maps));
+    run(cpu, exact.forward(host.maps));
+    run(cpu, exact.backward(host.maps));
+    const GpuMaps maps(*pattern, 2, n, d, edge);
+    for (const AttentionForm form : forms_for(dtype_of<T>, x.size, maps.maps, false)) {
+      SCOPED_TRACE(str(pattern->name(), ", ", name_of(form), ", scores of ", score));
+      x.form = form;
+      run_on_gpu(x, maps.maps);
+      const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
+                                   const auto& right) {
+        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + 2 * floor_of<T>(form)) << name;
+      };
+      expect_near("y", x.y, same.y, exact.y);
+      expect_near("dq", x.dq, same.dq, exact.dq);
+      expect_near("dk", x.dk, same.dk, exact.dk);
+      expect_near("dv", x.dv, same.dv, exact.dv);
+      EXPECT_LE(difference(x.lse, exact.lse), 1e-5);
+    }
+  }
+}
+TEST(CudaAttention, ScoresFarFromZero) {
+  for (const double score : {-100.0, 100.0}) {
+    expect_agreement_at_scores_of<float>(score);
+    expect_agreement_at_scores_of<f16>(score);
+    expect_agreement_at_scores_of<bf16>(score);
+  }
+}
+
 // Two parts, a length that fills no tile: the backward pass a thousand times.
 template <class T>
 void expect_equal_bits_of_many_runs() {
