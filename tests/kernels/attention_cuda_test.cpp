@@ -139,7 +139,7 @@ void expect_agreement_at_scores_of(double score) {
       run_on_gpu(x, maps.maps);
       const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
                                    const auto& right) {
-        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + 2 * floor_of<T>(form)) << name;
+        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + 4 * floor_of<T>(form)) << name;
       };
       expect_near("y", x.y, same.y, exact.y);
       expect_near("dq", x.dq, same.dq, exact.dq);
