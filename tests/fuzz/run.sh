@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Builds the fuzzers and runs each from its seeds. Usage: run.sh [SECONDS each, default 30] (leaves with 1 on a finding,
-# which lies in build/fuzz/found/ then)
+# Builds the fuzzers and runs each from its seeds. Usage: run.sh [SECONDS each, default 30] [TARGET...] (leaves with 1 on a
+# finding, which lies in build/fuzz/found/ then). Each fuzz_<target>.cpp is a target; its seeds are seeds/<target>/ and
+# what make_seeds.py makes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-30}
+shift || true
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz
 mkdir -p build/fuzz/found
-for target in layout config; do
+python3 tests/fuzz/make_seeds.py build/fuzz/seeds
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || for source in tests/fuzz/fuzz_*.cpp; do
+  target=$(basename "$source" .cpp)
+  targets+=("${target#fuzz_}")
+done
+for target in "${targets[@]}"; do
+  if ! [ -x "build/fuzz/bin/fuzz_$target" ]; then
+    echo "fuzz_$target: not built (its library is missing)"
+    continue
+  fi
+  seeds=()
+  for folder in "tests/fuzz/seeds/$target" "build/fuzz/seeds/$target"; do [ -d "$folder" ] && seeds+=("$folder"); done
   mkdir -p "build/fuzz/corpus_$target"
   echo "fuzz_$target, $seconds s"
   # The limit of memory is the sanitizer's, which leaves the input behind; libFuzzer's own may hang in its report.
   ASAN_OPTIONS=soft_rss_limit_mb=1024:allocator_may_return_null=0 timeout $((seconds + 120)) \
     "build/fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=0 -max_len=4096 -verbosity=0 \
-    -print_final_stats=1 -artifact_prefix=build/fuzz/found/ "build/fuzz/corpus_$target" "tests/fuzz/seeds/$target"
+    -print_final_stats=1 -artifact_prefix=build/fuzz/found/ "build/fuzz/corpus_$target" "${seeds[@]}"
 done

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Small valid files from which fuzzers start. Usage: make_seeds.py FOLDER (makes FOLDER/<target>/...)"""
+import io
+import os
+import pickle
+import struct
+import sys
+import tarfile
+import types
+import wave
+import zipfile
+
+
+def write(target, name, data):
+    folder = os.path.join(sys.argv[1], target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data)
+
+
+# ---- pickles with arrays as numpy writes them, without numpy: classes of the same names and states ----
+def module(name, **members):
+    sys.modules[name] = types.ModuleType(name)
+    for key, member in members.items():
+        setattr(sys.modules[name], key, member)
+        member.__module__, member.__qualname__ = name, key
+
+
+class dtype:
+    def __init__(self, name, *_):
+        self.name = name
+
+    def __reduce__(self):
+        return dtype, (self.name, False, True), (3, "|", None, None, None, -1, -1, 0)
+
+
+class ndarray:
+    def __init__(self, shape, data, fortran=False):
+        self.shape, self.data, self.fortran = shape, data, fortran
+
+    def __reduce__(self):
+        return _reconstruct, (ndarray, (0,), b"b"), (1, self.shape, dtype("u1"), self.fortran, self.data)
+
+
+def _reconstruct(*_):
+    return ndarray((), b"")
+
+
+def pickles():
+    module("numpy", ndarray=ndarray, dtype=dtype)
+    module("numpy.core")
+    for parent in ("numpy.core", "numpy._core"):
+        module(parent + ".multiarray", _reconstruct=_reconstruct)
+        for protocol in range(2, 6):
+            batch = {b"data": ndarray((2, 3), b"abcdef", protocol % 2 == 1), "labels": [6, 7, 1000, -1, 1 << 40],
+                     b"batch_label": b"training batch 1 of 5", "filenames": [b"a.png"], "more": (None, True, 1.5)}
+            write("pickle", f"{parent}_{protocol}", pickle.dumps(batch, protocol))
+
+
+# ---- archives ----
+def npy(shape, data):
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def archives():
+    members = [("data.npy", npy((2, 3), b"abcdef")), ("labels.npy", npy((2,), b"\0\1")), ("a/readme.txt", b"text" * 30)]
+    for name, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", method) as z:
+            for member, data in members:
+                z.writestr(member, data)
+        write("archive", name, out.getvalue())
+    for mode in ("w", "w:gz"):
+        for kind in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            out = io.BytesIO()
+            with tarfile.open(fileobj=out, mode=mode, format=kind) as t:
+                for member, data in members[:2]:
+                    info = tarfile.TarInfo(member)
+                    info.size = len(data)
+                    t.addfile(info, io.BytesIO(data))
+                link = tarfile.TarInfo("link")
+                link.type, link.linkname = tarfile.SYMTYPE, "data.npy"
+                t.addfile(link)
+            data = out.getvalue()
+            if mode == "w":  # the end is padded to 10 KiB; two blocks of zeros suffice
+                data = data.rstrip(b"\0") + bytes(512 - len(data.rstrip(b"\0")) % 512 + 1024)
+            write("archive", f"tar{kind}{mode[1:].replace(':', '_')}", data)
+
+
+# ---- sound ----
+def sounds():
+    for width in (1, 2, 3, 4):
+        for channels, rate in ((1, 12000), (2, 44100)):
+            out = io.BytesIO()
+            with wave.open(out, "wb") as w:
+                w.setnchannels(channels)
+                w.setsampwidth(width)
+                w.setframerate(rate)
+                w.writeframes(bytes(k * 37 % 256 for k in range(40 * width * channels)))
+            write("audio", f"{8 * width}_bits_{channels}", out.getvalue())
+    floats = struct.pack("<20f", *(k / 20 - 0.5 for k in range(20)))
+    write("audio", "float", b"RIFF" + struct.pack("<I", 36 + len(floats)) + b"WAVEfmt " +
+          struct.pack("<IHHIIHH", 16, 3, 1, 16000, 64000, 4, 32) + b"data" + struct.pack("<I", len(floats)) + floats)
+    write("audio", "au", b".snd" + struct.pack(">5I", 24, 40, 3, 8000, 1) + bytes(range(40)))
+
+
+if __name__ == "__main__":
+    pickles()
+    archives()
+    sounds()
