@@ -30,6 +30,7 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
       ->capture_default_str();
   add_split(audio, a.audio.split);
+  audio->footer("Example:\n  prepare audio a.flac b.wav --out audio.h5");
 
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
