@@ -293,7 +293,7 @@ TEST(Config, IsFoundByName) {
   const std::string error = error_of([] { load_config("smal.yaml"); });
   EXPECT_CONTAINS(error,
                   "no config smal.yaml; did you mean small.yaml? Looked for smal.yaml, configs/smal.yaml");
-  EXPECT_CONTAINS(error, "there are c10_10m.yaml, ");
+  EXPECT_CONTAINS(error, "there are audio_1m.yaml, ");
   EXPECT_CONTAINS(error_of([&] { load_config(dir.path()); }), "no config");
   write_file(dir / "big.yaml", std::string(2 << 20, ' '));
   EXPECT_CONTAINS(error_of([] { load_config("big.yaml"); }), "big.yaml: has 2097152 bytes");
