@@ -153,6 +153,15 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(error(good.substr(0, good.size() - 1)),
                   "is truncated: 4000 bytes of samples should follow, 3999 do");
   EXPECT_CONTAINS(error(Wav{}.bytes({})), "no frames");
+  // FORM, size, AIFF; COMM: 1 channel, 4 frames, 16 bits, 12000 as an 80-bit number; SSND: offset, block,
+  // samples
+  const std::string aiff(
+      "FORM\0\0\0\x36"
+      "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
+      "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
+      62);
+  EXPECT_EQ(read(aiff), (std::vector<std::uint16_t>{mu_law_encode(0.5), mu_law_encode(-0.5), 128, 255}));
+  EXPECT_CONTAINS(error(aiff.substr(0, 60)), "is truncated: 16 bytes of samples should follow, 14 do");
   const Wav real{32, 1, 12000, true};
   EXPECT_CONTAINS(error(real.bytes({0, NAN})), "frame 1 holds nan; expected samples from -1 to 1");
   EXPECT_CONTAINS(error(real.bytes({0, 0, INFINITY})), "frame 2 holds inf");
