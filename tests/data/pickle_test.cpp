@@ -8,35 +8,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/data/pickles.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
 
 using Kind = PickleValue::Kind;
-
-std::string little(std::uint64_t value, int bytes) {
-  std::string out;
-  for (int k = 0; k < bytes; ++k) out += static_cast<char>(value >> 8 * k & 0xff);
-  return out;
-}
-std::string op(int code, const std::string& rest = "") { return static_cast<char>(code) + rest; }
-std::string str2(const std::string& s) { return op('U', little(s.size(), 1) + s); }  // Python 2's str
-std::string protocol(int version) { return op(0x80, op(version)); }
-
-// A numpy array of bytes as Python 2 pickles it.
-std::string array2(const std::string& shape, const std::string& data, int fortran = 0x89,
-                   const std::string& type = "u1", const std::string& order = "|") {
-  const std::string none = "N", minus_one = op('J', little(0xffffffff, 4));
-  return op('c', "numpy.core.multiarray\n_reconstruct\n") + "q\5" + op('c', "numpy\nndarray\n") + "q\6" +
-         op('K', little(0, 1)) + op(0x85) + str2("b") + op(0x87) + "R" + "(" + op('K', "\1") + shape +
-         op('c', "numpy\ndtype\n") + str2(type) + op('K', little(0, 1)) + op('K', "\1") + op(0x87) + "R" +
-         "(" + op('K', "\3") + str2(order) + none + none + none + minus_one + minus_one +
-         op('K', little(0, 1)) + "t" + "b" + op(fortran) + op('T', little(data.size(), 4) + data) + "t" + "b";
-}
-std::string shape2(int rows, int columns) {
-  return op('K', little(static_cast<std::uint64_t>(rows), 1)) + op('M', little(columns, 2)) + op(0x86);
-}
 
 // A batch of two images of three bytes, in the layout of CIFAR-10's data_batch files.
 std::string batch(int fortran = 0x89) {
@@ -89,10 +67,11 @@ TEST(Pickle, PlainValues) {
   };
   integer(op('K', "\xff"), 255);
   integer(op('M', "\x01\x02"), 513);
-  integer(op('J', little(0xfffffffe, 4)), -2);
+  integer(op('J', little_endian(0xfffffffe, 4)), -2);
   integer(op(0x8a, op(0)), 0);
   integer(op(0x8a, op(2, "\xff\x80")), -32513);
-  integer(op(0x8a, op(8, little(std::uint64_t{1} << 63, 8))), std::numeric_limits<std::int64_t>::min());
+  integer(op(0x8a, op(8, little_endian(std::uint64_t{1} << 63, 8))),
+          std::numeric_limits<std::int64_t>::min());
   one(op('G', std::string("\x3f\xf8\0\0\0\0\0\0", 8)), [](const PickleValue& v) { EXPECT_EQ(v.real, 1.5); });
   one("N", [](const PickleValue& v) { EXPECT_EQ(v.kind, Kind::none); });
   one(op(0x88), [](const PickleValue& v) { EXPECT_TRUE(v.kind == Kind::boolean && v.integer == 1); });
@@ -101,7 +80,8 @@ TEST(Pickle, PlainValues) {
   one("(U\1aK\2d", [](const PickleValue& v) { EXPECT_EQ(v.find("a")->integer, 2); });
   one("}U\1aK\2sU\1aK\3s", [](const PickleValue& v) { EXPECT_EQ(v.find("a")->integer, 3); });
   one("]U\1aa", [](const PickleValue& v) { EXPECT_EQ(v.items.at(0)->text, "a"); });
-  one("c_codecs\nencode\nX" + little(3, 4) + "a\xc3\xbf" + "X" + little(6, 4) + "latin1" + op(0x86) + "R",
+  one("c_codecs\nencode\nX" + little_endian(3, 4) + "a\xc3\xbf" + "X" + little_endian(6, 4) + "latin1" +
+          op(0x86) + "R",
       [](const PickleValue& v) {
         EXPECT_EQ(v.kind, Kind::bytes);
         EXPECT_EQ(v.text, "a\xff");
@@ -115,7 +95,7 @@ TEST(Pickle, NothingIsEverRun) {
   EXPECT_EQ(error("cposix\nsystem\n" + str2("echo") + op(0x85) + "R"),
             "evil.pkl: is no pickle of plain data: it names posix.system; only numpy arrays and plain values "
             "are read, nothing is ever run (opcode at byte 2)");
-  EXPECT_CONTAINS(error("X" + little(2, 4) + "osX" + little(6, 4) + "system" + op(0x93)),
+  EXPECT_CONTAINS(error("X" + little_endian(2, 4) + "osX" + little_endian(6, 4) + "system" + op(0x93)),
                   "it names os.system");
   EXPECT_CONTAINS(error("cnumpy\nnd\x1b[array\n"), "it names numpy.nd?[array");
   EXPECT_CONTAINS(error("i__main__\nX\n"),
@@ -142,15 +122,15 @@ TEST(Pickle, MistakesAreNamed) {
   EXPECT_CONTAINS(error("t."), "a mark is missing");
   EXPECT_CONTAINS(error("N(" + op(0x85) + "."), "a value is missing on the stack");
   EXPECT_CONTAINS(error("h\1."), "memo entry 1 was never made");
-  EXPECT_CONTAINS(error("Nr" + little(0xfffffff0, 4) + "."), "memo entry 4294967280; at most");
+  EXPECT_CONTAINS(error("Nr" + little_endian(0xfffffff0, 4) + "."), "memo entry 4294967280; at most");
   EXPECT_CONTAINS(error("]q\1h\1a."), "a value inside itself");
   EXPECT_CONTAINS(error("]q\1]q\2h\1ah\1h\2a."), "a value grows after");
-  EXPECT_CONTAINS(error("X" + little(1000, 4) + "."), "1000 bytes should follow, 1 do");
+  EXPECT_CONTAINS(error("X" + little_endian(1000, 4) + "."), "1000 bytes should follow, 1 do");
   EXPECT_CONTAINS(error(op(0x8a, op(9))), "an integer of 9 bytes");
   EXPECT_CONTAINS(error(array2(shape2(2, 4), "abcdef") + "."), "should have 8 bytes and has 6");
   EXPECT_CONTAINS(error(array2(shape2(2, 3), "abcdef", 0x89, "O8") + "."), "elements that are not bool");
   EXPECT_CONTAINS(error(array2(shape2(1, 3), "abcdef", 0x89, "u2", ">") + "."), "big-endian");
-  const std::string huge = op(0x8a, op(8, little(std::uint64_t{1} << 62, 8)));
+  const std::string huge = op(0x8a, op(8, little_endian(std::uint64_t{1} << 62, 8)));
   EXPECT_CONTAINS(error(array2(huge + huge + op(0x86), "") + "."), "more than 2^63 bytes");
   std::string deep = "]";
   for (int k = 0; k < 40; ++k) deep += op(0x85);
@@ -161,8 +141,8 @@ TEST(Pickle, HostileOnesCostLittle) {
   const std::string many(5000000, 'N');
   EXPECT_CONTAINS(error_of([&] { parse_pickle(protocol(2) + many, "p"); }), "more than 2097152 values");
   // The same text encoded again and again would grow without end.
-  std::string again = "X" + little(100000, 4) + std::string(100000, 'a') + "q\1X" + little(6, 4) +
-                      "latin1q\2" + "c_codecs\nencode\nq\3";
+  std::string again = "X" + little_endian(100000, 4) + std::string(100000, 'a') + "q\1X" +
+                      little_endian(6, 4) + "latin1q\2" + "c_codecs\nencode\nq\3";
   for (int k = 0; k < 10000; ++k) again += "h\3h\1h\2" + op(0x86) + "R";
   EXPECT_CONTAINS(error_of([&] { parse_pickle(protocol(2) + again, "p"); }), "again and again");
   // Sharing makes 2^30 leaves of 30 pairs; they are never copied.
