@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// HDF5 files as a tree of named arrays and attributes. hdf5.cpp is the only file that includes <hdf5.h>.
+// HDF5 files as a tree of named arrays and attributes. hdf5.cpp alone of the programs includes <hdf5.h>.
 // Every failure is an Error that names the file, the object, what was expected and what was found; HDF5's own
 // error stack is silenced.
 #pragma once
