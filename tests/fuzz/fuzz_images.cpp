@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// libFuzzer: any bytes as raw images: CIFAR-10 records, an .npy array, a pickled batch. The first byte
+// chooses which. Only Error may come out, and every image has its pixels, and a label or none.
+#include "data/image_files.h"
+
+namespace {
+
+void read(int kind, std::string_view bytes, weft::ImageSplit& out) {
+  const std::int64_t side = kind & 4 ? 2 : 32;  // few bytes make many small images
+  if ((kind & 3) == 0) return weft::append_cifar_records(bytes, "fuzz", out);
+  if ((kind & 3) == 1) return weft::append_array_images(weft::parse_npy(bytes, "fuzz"), "fuzz", side, out);
+  weft::append_pickled_images(weft::parse_pickle(bytes, "fuzz"), "fuzz", side, 10, out);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  if (size == 0) return 0;
+  weft::ImageSplit split;
+  try {
+    read(data[0], {reinterpret_cast<const char*>(data) + 1, size - 1}, split);
+  } catch (const weft::Error&) { return 0; }
+  const std::int64_t side = (data[0] & 3) != 0 && data[0] & 4 ? 2 : 32;
+  const std::int64_t images = weft::image_count(split, weft::square_rgb(side));
+  if (images < 1 || static_cast<std::int64_t>(split.pixels.size()) != images * side * side * 3)
+    __builtin_trap();
+  if (!split.labels.empty() && static_cast<std::int64_t>(split.labels.size()) != images) __builtin_trap();
+  return 0;
+}
