@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "data/archive.h"
 #include "tests/data/raw_images.h"
 #include "tests/temp_dir.h"
 
@@ -87,6 +88,7 @@ TEST(ImageFiles, ArraysThatDoNotFit) {
 }
 
 TEST(ImageFiles, NpzHasLabels) {
+  if (!has_archives()) GTEST_SKIP() << "no libarchive";
   TempDir dir;
   const std::string labels =
       npy_header("<i8", {3}) + little_endian(1, 8) + little_endian(1000, 8) + little_endian(7, 8);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "data/archive.h"
 #include "data/image_files.h"
 #include "data/prepare.h"
 #include "src/hdf5.h"
@@ -93,11 +94,12 @@ TEST_F(PrepareCifar10Test, AllLayoutsMakeTheSameFile) {
     files.push_back(entry.path().string());
     members.emplace_back("cifar-10-batches-bin/" + entry.path().filename().string(), read_file(files.back()));
   }
-  write_file(dir_ / "c.tar.gz", stored_gzip(tar_of(members)));
-  prepare_cifar10(options({dir_ / "c.tar.gz"}));
-  expect_whole();
   std::sort(files.begin(), files.end());
   prepare_cifar10(options(files));  // by their names, test_batch.bin tests
+  expect_whole();
+  if (!has_archives()) return;
+  write_file(dir_ / "c.tar.gz", stored_gzip(tar_of(members)));
+  prepare_cifar10(options({dir_ / "c.tar.gz"}));
   expect_whole();
 }
 
@@ -166,6 +168,7 @@ TEST_F(PrepareCifar10Test, WithoutNetworkSaysTheWayOut) {
 }
 
 TEST(PrepareImagenet, ArraysInTheirOrderAndTheLastOnesValidate) {
+  if (!has_archives()) GTEST_SKIP() << "no libarchive";
   TempDir dir;
   constexpr std::int64_t size = 64 * 64 * 3;
   write_file(dir / "1.npy", npy_planes(0, 3, size));

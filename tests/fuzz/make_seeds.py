@@ -10,6 +10,7 @@ import tarfile
 import types
 import wave
 import zipfile
+import zlib
 
 
 def write(target, name, data):
@@ -106,7 +107,39 @@ def sounds():
     write("audio", "au", b".snd" + struct.pack(">5I", 24, 40, 3, 8000, 1) + bytes(range(40)))
 
 
+# ---- images ----
+def images():
+    """The first byte chooses the reader; its bit 4 images of 2 x 2 instead of 32 x 32 (fuzz_images.cpp)."""
+    write("images", "record", b"\0" + b"\7" + bytes(k * 37 % 256 for k in range(3072)))
+    for name, shape in (("pixels", (2, 2, 2, 3)), ("planes", (2, 3, 2, 2)), ("flat", (2, 12))):
+        write("images", name, b"\5" + npy(shape, bytes(range(24))))
+    for protocol in range(2, 6):
+        batch = {b"data": ndarray((2, 12), bytes(range(24)), protocol % 2 == 1), b"labels": [6, 7]}
+        write("images", f"pickle_{protocol}", b"\6" + pickle.dumps(batch, protocol))
+
+
+def png(width, height, bits, kind, rows, interlaced=0, more=()):
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, interlaced)), *more,
+              (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks)
+
+
+def pngs():
+    for bits, kind, channels in ((8, 0, 1), (16, 0, 1), (1, 0, 1), (8, 2, 3), (16, 2, 3), (8, 4, 2), (8, 6, 4), (16, 6, 4)):
+        row = (3 * channels * bits + 7) // 8
+        for filtered in range(5):
+            rows = b"".join(bytes([filtered]) + bytes(k * 29 % 256 for k in range(row)) for _ in range(3))
+            write("png", f"{bits}_{kind}_{filtered}", png(3, 3, bits, kind, rows))
+    palette = [(b"PLTE", bytes(range(12))), (b"tRNS", b"\0\x80\xff")]
+    write("png", "palette", png(4, 1, 2, 3, b"\0\x1b", more=palette))
+    write("png", "gamma", png(1, 1, 8, 2, b"\0abc", more=[(b"gAMA", struct.pack(">I", 100000))]))
+    write("png", "interlaced", png(2, 2, 8, 0, b"\0a\0b\0cd", interlaced=1))
+
+
 if __name__ == "__main__":
     pickles()
     archives()
     sounds()
+    images()
+    pngs()
