@@ -113,9 +113,7 @@ class Evaluation {
     clock.start();
     const EvalResult result =
         evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
-          const double left = clock.seconds() * static_cast<double>(all - done) / static_cast<double>(done);
-          progress_.passing(str("evaluated ", done, " of ", all, " tokens", part_text(number), ", ",
-                                duration_text(left), " left"));
+          progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
         });
     progress_.clear();
     if (!std::isfinite(result.bits))
@@ -130,9 +128,7 @@ class Evaluation {
     return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_, config.model), " over ",
                data_.image() ? str(grouped_digits(data_.images()), " images")
                              : str(grouped_digits(result.tokens), " tokens"),
-               choice == "none" ? "" : ", " + choice, ", ",
-               loaded_->ema ? "moving average of the weights" : "last weights", " of step ",
-               loaded_->state.step);
+               choice == "none" ? "" : ", " + choice, ", ", loaded_->weights_text());
   }
   std::string json(const EvalResult& result, const std::string& choice) const {
     char bits[32];

@@ -8,6 +8,10 @@ DType dtype_on(const Device& device, const Config& config) {
   return device.is_cuda() ? compute_dtype(config) : DType::f32;
 }
 
+std::string LoadedModel::weights_text() const {
+  return str(ema ? "moving average of the weights" : "last weights", " of step ", state.step);
+}
+
 Ctx LoadedModel::inference() {
   Ctx ctx;
   ctx.queue = &device->queue;

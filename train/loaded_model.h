@@ -28,7 +28,8 @@ struct LoadedModel {
   TrainState state;
   bool ema = false;  // the weights are the moving average
 
-  Ctx inference();  // on this device, without a tape
+  std::string weights_text() const;  // for people: which weights, of which step
+  Ctx inference();                   // on this device, without a tape
 };
 
 // `device`: as for make_device.

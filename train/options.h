@@ -42,14 +42,23 @@ void add_evaluate_options(CLI::App&, EvaluateArguments&);
 void run_evaluate(const EvaluateArguments&, std::ostream& out, Progress& progress);
 
 struct SampleArguments {
-  std::string checkpoint, prompt, prompt_file, out, device = "auto";
+  std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
   std::string weights;  // "ema", "last"; "": ema where it was kept
   SampleOptions options;
+  std::int64_t batch = 0;  // 0: 8 texts, or images of about 800,000 tokens
   bool stats = false;
+  // Images.
+  std::string singles, augmentation;   // a folder; "rotation=1"
+  bool upright = false;                // augmented images are shown as they were before
+  std::vector<std::string> complete;   // PNG files, or one data file
+  std::string split = "test";          // of the data file
+  std::int64_t first = 0, images = 4;  // of that split
+  std::int64_t rows = -1;              // given of each; -1: half
+  std::int64_t rate = 12000;           // of a WAV file
 };
 void add_sample_options(CLI::App&, SampleArguments&);
-// Text to `text` (or to the file that --out names), statistics to `notes`.
-void run_sample(SampleArguments, std::ostream& text, std::ostream& notes);
+// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`.
+void run_sample(SampleArguments, std::ostream& text, Progress& notes);
 
 struct PrepareArguments {
   std::string command;  // name of one of them

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/view.h"
+
 namespace weft {
 
 std::string fixed_text(double value, int digits) {
@@ -34,6 +36,16 @@ std::string duration_text(double seconds) {
     std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
   }
   return text;
+}
+
+std::string bar_text(std::int64_t done, std::int64_t all, double seconds) {
+  constexpr std::int64_t kCells = 30;
+  const double share = static_cast<double>(done) / static_cast<double>(all);
+  const auto full = static_cast<std::int64_t>(share * kCells);
+  std::string text = "[";
+  for (std::int64_t i = 0; i < kCells; ++i) text += i < full ? '#' : '.';
+  return str(text, "] ", fixed_text(100 * share, 0), "%  ", duration_text(seconds / share - seconds),
+             " left");
 }
 
 void Stopwatch::start() {

@@ -12,6 +12,8 @@ namespace weft {
 std::string count_text(double count);       // "950", "48.1k", "1.52M"
 std::string duration_text(double seconds);  // "0:07", "12:34", "1:02:03"
 std::string fixed_text(double value, int digits);
+// "[#####.....]  50%  0:07 left" after `seconds`.
+std::string bar_text(std::int64_t done, std::int64_t all, double seconds);
 
 // A clock that can be stopped: counts only the seconds between start() and stop().
 class Stopwatch {

@@ -9,6 +9,7 @@
 
 #include "kernels/philox.h"
 #include "src/memory.h"
+#include "train/device_batch.h"
 #include "train/inspect_counts.h"
 #include "train/progress.h"
 
@@ -28,24 +29,38 @@ class BatchSampler {
  public:
   BatchSampler(Device& device, Model& model, const SampleOptions& options, std::int64_t first_sample,
                std::int64_t count)
-      : device_(device), model_(model), options_(options), first_sample_(first_sample), count_(count) {
+      : device_(device),
+        model_(model),
+        options_(options),
+        first_sample_(first_sample),
+        count_(count),
+        batch_(device, "sampling") {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
     ctx_.batch_invariant = true;
-    length_ = static_cast<std::int64_t>(options.prompt.size()) + options.length;
+    length_ = options.given() + options.length;
     if (options.cached) cache_ = model.make_cache(device, count, length_);
-    tokens_ = Tensor(*device.pool, {count, length_}, DType::i32, "sampling");
-    std::vector<std::int32_t> start(static_cast<std::size_t>(count * length_), 0);
-    for (std::int64_t b = 0; b < count; ++b)
-      std::copy(options.prompt.begin(), options.prompt.end(), start.begin() + b * length_);
-    device.upload(tokens_, start.data());
+    HostBatch batch;
+    batch.tokens.resize(static_cast<std::size_t>(count * length_));
+    for (std::int64_t b = 0; b < count; ++b) {
+      const auto& prompt = options.prompts.empty()
+                               ? options.prompt
+                               : options.prompts[static_cast<std::size_t>(first_sample + b)];
+      std::copy(prompt.begin(), prompt.end(), batch.tokens.begin() + b * length_);
+      batch.positions.insert(batch.positions.end(), options.positions.begin(), options.positions.end());
+      batch.conditions.insert(batch.conditions.end(), options.conditions.begin(), options.conditions.end());
+    }
+    batch_.upload(batch, count, length_);
   }
 
-  void run(const OnToken& on_token) {
-    const auto prompt = static_cast<std::int64_t>(options_.prompt.size());
+  void run(const OnToken& on_token, const OnPositions& on_positions) {
+    const Sequences& sequences = batch_.sequences();
+    const std::int64_t prompt = options_.given();
     for (std::int64_t position = options_.cached ? 0 : prompt; position < length_; ++position) {
       const Tensor logits =
-          cache_ ? model_.decode(ctx_, *cache_, tokens_, position) : model_.logits(ctx_, tokens_);
+          cache_ ? model_.decode(ctx_, *cache_, sequences, position) : model_.logits(ctx_, sequences);
+      if (on_positions)
+        on_positions(first_sample_ * length_ + (position + 1) * count_, options_.count * length_);
       if (position < prompt) continue;
       for (std::int64_t b = 0; b < count_; ++b)
         add_token(b, position, row_of(device_, logits, cache_ ? b : b * length_ + position), on_token);
@@ -64,7 +79,7 @@ class BatchSampler {
     const std::int64_t sample = first_sample_ + b;
     const std::int32_t token =
         choose_token(logits, options_, sample_uniform(options_.seed, sample, position));
-    auto* row = static_cast<std::int32_t*>(tokens_.view().data) + b * length_;
+    auto* row = static_cast<std::int32_t*>(batch_.sequences().tokens.view().data) + b * length_;
     device_.upload_async(row + position, &token, sizeof token);
     on_token(sample, position, token);
   }
@@ -75,13 +90,21 @@ class BatchSampler {
   std::int64_t first_sample_, count_, length_ = 0;
   Ctx ctx_;
   std::unique_ptr<DecodeCache> cache_;
-  Tensor tokens_;
+  DeviceBatch batch_;
 };
 
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
-  const auto prompt = static_cast<std::int64_t>(options.prompt.size());
+  const std::int64_t prompt = options.given();
+  for (const auto& one : options.prompts)
+    WEFT_CHECK(static_cast<std::int64_t>(one.size()) == prompt, "prompts of ", prompt, " and ", one.size(),
+               " tokens: all samples are given as many");
+  WEFT_CHECK(options.prompts.empty() || static_cast<std::int64_t>(options.prompts.size()) == options.count,
+             options.prompts.size(), " prompts for ", options.count, " samples");
+  WEFT_CHECK(options.positions.empty() ||
+                 static_cast<std::int64_t>(options.positions.size()) == prompt + options.length,
+             options.positions.size(), " positions for ", prompt + options.length, " tokens");
   if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
   if (prompt + options.length > model.context)
     fail(str("the prompt of ", prompt, " tokens and ", options.length,
@@ -135,7 +158,7 @@ std::int32_t choose_token(std::span<const double> logits, const SampleOptions& o
 }
 
 SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
-                   const OnToken& on_token) {
+                   const OnToken& on_token, const OnPositions& on_positions) {
   check_sample_options(options, config);
   SampleStats stats;
   Stopwatch clock;
@@ -143,7 +166,7 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   for (std::int64_t first = 0; first < options.count; first += options.batch) {
     BatchSampler batch(device, model, options, first, std::min(options.batch, options.count - first));
     if (first == 0) batch.describe_cache(stats);  // the first batch is the largest
-    batch.run(on_token);
+    batch.run(on_token, on_positions);
   }
   stats.seconds = clock.seconds();
   stats.tokens = options.count * options.length;

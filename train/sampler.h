@@ -14,7 +14,7 @@
 namespace weft {
 
 struct SampleOptions {
-  std::vector<std::int32_t> prompt = {};  // the same for all samples
+  std::vector<std::int32_t> prompt = {};  // the same for all samples; or `prompts` below
   std::int64_t length = 0;                // tokens to add to the prompt
   double temperature = 1;                 // logits are divided by it; 0: always the most likely token
   std::int64_t top_k = 0;                 // only the k most likely tokens; 0: all
@@ -23,6 +23,15 @@ struct SampleOptions {
   std::int64_t count = 1;  // samples
   std::int64_t batch = 8;  // samples at a time
   bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
+  std::vector<std::vector<std::int32_t>> prompts = {};  // one for each sample, all of one length
+  std::vector<std::int32_t> conditions = {};  // what all samples are told: rows of the start table, one for
+                                              // each entry of conditions(config) (src/conditions.h)
+  std::vector<std::int32_t> positions = {};   // the place of each token of a text, prompt included, for texts
+                                              // in another order; empty: 0, 1, 2 ...
+
+  std::int64_t given() const {  // tokens of a prompt
+    return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
+  }
 };
 // Throws Error for values that make no sense, or a text that does not fit into the context.
 void check_sample_options(const SampleOptions&, const ModelConfig&);
@@ -34,9 +43,12 @@ struct SampleStats {
   std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
 };
 
-// Called for each token drawn: sample, position in its text (the prompt is 0 .. prompt.size() - 1), token.
+// Called for each token drawn: sample, position in its text (the prompt is 0 .. given() - 1), token.
 using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
-SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&);
+// Called now and then: positions done and to do, all batches.
+using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
+SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
+                   const OnPositions& = {});
 
 // The token at `uniform` in [0, 1) of the distribution that logits and options describe. Temperature first,
 // then top-k, then top-p; equally likely tokens rank by number.

@@ -52,7 +52,7 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "--help");
   EXPECT_CONTAINS(error_line("train", {"--config", "x", "--max-steps", "many"}), "max-steps");
   EXPECT_CONTAINS(error_line("evaluate", {}), "--checkpoint");
-  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x"}), "--length");
+  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--rows", "3"}), "--complete");
 }
 
 TEST_F(BadInputTest, HelpAndVersionAreNoErrors) {

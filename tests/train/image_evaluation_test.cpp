@@ -175,6 +175,17 @@ TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   EXPECT_NEAR(sum / static_cast<double>(nats.size()), all[8], 1e-6);
 }
 
+TEST_F(ImageRunTest, WhoIsToldOfTheRotationPredictsBetter) {
+  const std::vector<std::string> common{"augment.rotation=true", "augment.permute_positions=false",
+                                        "train.steps=150", "train.eval_every=0"};
+  std::vector<std::string> untold = common;
+  untold.push_back("augment.conditional=false");
+  run(common, "told");
+  run(untold, "untold");
+  const double told = metric(dir / "told/metrics.jsonl", "valid_bits").back();
+  EXPECT_LT(told, metric(dir / "untold/metrics.jsonl", "valid_bits").back() - 0.03) << told;
+}
+
 TEST_F(ImageRunTest, Refusals) {
   run(kTold);
   EvaluateArguments a = arguments();

@@ -3,7 +3,6 @@
 #include "tests/train/image_training.h"
 
 #include "kernels/philox.h"
-#include "src/hdf5.h"
 
 namespace weft {
 namespace {
@@ -24,12 +23,8 @@ std::vector<std::uint8_t> tiny_split(std::int64_t images, std::uint32_t seed, co
 }  // namespace
 
 void write_tiny_images(const std::string& path, std::int64_t valid, ImageShape shape) {
-  Hdf5File file = Hdf5File::create(path);
-  std::uint32_t seed = 0;
-  for (const auto& [split, images] : {std::pair{"/train", std::int64_t{24}}, {"/valid", valid}, {"/test", 5}})
-    file.write(split, StoredType::u8, {images, shape.height, shape.width, shape.channels},
-               tiny_split(images, ++seed, shape).data());
-  file.commit();
+  write_image_file(path, shape, {tiny_split(24, 1, shape), {}}, {tiny_split(valid, 2, shape), {}},
+                   {tiny_split(5, 3, shape), {}}, "made by a test");
 }
 
 Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides) {
