@@ -11,6 +11,7 @@
 #include "train/augment_choice.h"
 #include "train/evaluator.h"
 #include "train/heat_map.h"
+#include "train/inspect_report.h"
 #include "train/loaded_model.h"
 #include "train/options.h"
 
@@ -225,6 +226,39 @@ TEST_F(ImageRunTest, TextModelsRefuseImages) {
   EXPECT_CONTAINS(notes_, "bits of a position: ");
   a.data = dir / "images.h5";
   EXPECT_CONTAINS(refused(a), "this model reads 64 tokens that are no image");
+}
+
+TEST(ImageRuns, ContinueWithTheSameAugmentationOnly) {
+  const TempDir dir;
+  const auto with = [&](const std::string& set) {
+    return tiny_image_config(dir.path(), {"augment.rotation=true", "data.mix=a/mix.h5", set});
+  };
+  const Config base = with("train.steps=20");
+  for (const char* decides :
+       {"augment.color=true", "augment.rotation=false", "augment.flip=true", "augment.conditional=false",
+        "augment.unaugmented_rate=0.5", "augment.permute_positions=false", "data.mix=other.h5",
+        "data.mix_rate=0.1", "data.mix_items=3"}) {
+    const std::string set = decides;
+    EXPECT_CONTAINS(deciding_difference(base, with(set)), set.substr(0, set.find('=')));
+  }
+  EXPECT_EQ(deciding_difference(base, with("data.mix=elsewhere/mix.h5")), "");
+}
+
+TEST(ImageRuns, InspectShowsWhatTheModelIsTold) {
+  const auto report = [](const std::vector<std::string>& overrides) {
+    std::ostringstream out;
+    inspect(
+        {.config = str(WEFT_TEST_SOURCE, "/configs/c10_2m.yaml"), .overrides = overrides, .device = "cpu"},
+        out);
+    return out.str();
+  };
+  const std::string told = report({"augment.rotation=true", "augment.jigsaw=2"});
+  EXPECT_CONTAINS(told, "the start vector is the sum of one row for each kind");
+  EXPECT_CONTAINS(told, "jigsaw        24           4-27");
+  EXPECT_CONTAINS(told, "28 x 64");
+  EXPECT_CONTAINS(report({"augment.rotation=true", "augment.conditional=false"}),
+                  "not told of its augmentations");
+  EXPECT_EQ(report({}).find("conditions"), std::string::npos);
 }
 
 TEST(HeatMap, LeavesOutWhatHasNoValueAndFindsTheExtremes) {
