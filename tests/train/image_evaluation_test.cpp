@@ -9,6 +9,7 @@
 #include "src/hdf5.h"
 #include "tests/train/image_training.h"
 #include "train/augment_choice.h"
+#include "train/device_batch.h"
 #include "train/evaluator.h"
 #include "train/heat_map.h"
 #include "train/inspect_report.h"
@@ -49,6 +50,20 @@ class ImageRunTest : public testing::Test {
     std::vector<float> nats(static_cast<std::size_t>(images * 48));
     file.read(group + "/losses", StoredType::f32, {images, 4, 4, 3}, nats.data());
     return nats;
+  }
+  // Of the first token of the first validation image, from the model alone.
+  double first_nats(const std::string& choice_text) {
+    const auto loaded = load_model(dir / "run/latest.h5", "cpu");
+    const Augmenter augmenter(loaded->config, kTinyImage);
+    const AugmentChoice choice = parse_choice(choice_text, loaded->config);
+    std::vector<std::int32_t> tokens(48), places(48), rows(augmenter.conditions().size());
+    TokenDataset(dir / "images.h5", "valid", 256).read(0, tokens);
+    augmenter.apply(choice, tokens, places);
+    augmenter.rows(choice, rows);
+    DeviceBatch batch(*loaded->device, "test");
+    batch.upload({tokens, {}, places, rows}, 1, 48);
+    Ctx ctx = loaded->inference();
+    return to_host(*loaded->device, loaded->model->token_losses(ctx, batch.sequences()).value).at(0);
   }
   TempDir dir;
   std::string notes_;
@@ -174,6 +189,8 @@ TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   double sum = 0;
   for (const float n : nats) sum += n / std::numbers::ln2;
   EXPECT_NEAR(sum / static_cast<double>(nats.size()), all[8], 1e-6);
+  EXPECT_NEAR(first_nats("rotation=1,color=2"), nats[0], 1e-5);
+  EXPECT_GT(std::abs(first_nats("none") - nats[0]), 1e-4);
 }
 
 TEST_F(ImageRunTest, WhoIsToldOfTheRotationPredictsBetter) {
