@@ -183,8 +183,9 @@ template <class T>
 void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const GradView& dtable) {
   const std::int64_t cols = dy.cols(), runs = (s.list.entries + kRun - 1) / kRun;
   const auto room = static_cast<std::int64_t>((q.workspace_bytes - s.offset) / sizeof(float));
-  const std::int64_t width =
-      std::min(cols, room / std::max<std::int64_t>(1, 2 * runs) / kRowOfWarp * kRowOfWarp);
+  const std::int64_t fits = room / std::max<std::int64_t>(1, 2 * runs),
+                     unit = fits < kRowOfWarp ? kGroup : kRowOfWarp;
+  const std::int64_t width = std::min(cols, fits / unit * unit);
   WEFT_CHECK(width > 0, EmbeddingBackward::kName, ": ", q.workspace_bytes,
              " bytes of workspace are too few for ", s.list.entries, " tokens at a time");
   auto* partial = take_workspace<float>(q, s.offset, runs * 2 * width, EmbeddingBackward::kName);
