@@ -264,9 +264,11 @@ TEST(ImageRuns, ContinueWithTheSameAugmentationOnly) {
 TEST(ImageRuns, InspectShowsWhatTheModelIsTold) {
   const auto report = [](const std::vector<std::string>& overrides) {
     std::ostringstream out;
-    inspect(
-        {.config = str(WEFT_TEST_SOURCE, "/configs/c10_2m.yaml"), .overrides = overrides, .device = "cpu"},
-        out);
+    InspectOptions options;
+    options.config = str(WEFT_TEST_SOURCE, "/configs/c10_2m.yaml");
+    options.overrides = overrides;
+    options.device = "cpu";
+    inspect(options, out);
     return out.str();
   };
   const std::string told = report({"augment.rotation=true", "augment.jigsaw=2"});
