@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention on the CPU: the definition, and what small models train with. Passes run one after the
 // other; in a pass each (batch, head, tile) is one task that owns its outputs, so that the bits do not depend
-// on the number of threads. A tile's rows are gathered into contiguous blocks and every product is one
-// multiply_add(), whose inner loop runs along the last axis.
+// on the number of threads. What the tiles are made of is in attention_tiles.h.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -10,143 +9,56 @@
 #include <vector>
 
 #include "kernels/attention_check.h"
+#include "kernels/attention_tiles.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
 
-using std::int32_t;
-using std::int64_t;
-using std::uint64_t;
+using namespace attention;
 
-// The rows of x that E slots, a tile of edge E, name; zeros for empty slots.
-template <class T, int E>
-void gather(const HeadsView& x, int64_t b, int64_t h, const int32_t* slots, wide_t<T>* out /* (E, size) */) {
-  for (int r = 0; r < E; ++r, out += x.size) {
-    if (slots[r] < 0) {
-      std::fill(out, out + x.size, wide_t<T>(0));
-    } else {
-      const T* row = x.row<const T>(b, slots[r], h);
-      for (int64_t d = 0; d < x.size; ++d) out[d] = static_cast<wide_t<T>>(row[d]);
-    }
-  }
-}
-
-template <class W, int E>
-void transpose(const W* in /* (E, size) */, int64_t size, W* out /* (size, E) */) {
-  for (int64_t d = 0; d < size; ++d)
-    for (int r = 0; r < E; ++r) out[d * E + r] = in[r * size + d];
-}
-
-// Stores factor * in, or adds it to what an earlier pass left.
-template <class T, int E>
-void scatter(const HeadsView& x, int64_t b, int64_t h, const int32_t* slots, const wide_t<T>* in,
-             wide_t<T> factor, bool add) {
-  for (int r = 0; r < E; ++r, in += x.size) {
-    if (slots[r] < 0) continue;
-    T* row = x.row<T>(b, slots[r], h);
-    if (add) {
-      for (int64_t d = 0; d < x.size; ++d)
-        row[d] = static_cast<T>(static_cast<wide_t<T>>(row[d]) + in[d] * factor);
-    } else {
-      for (int64_t d = 0; d < x.size; ++d) row[d] = static_cast<T>(in[d] * factor);
-    }
-  }
-}
-
-// c (E, n) += a (E, k) b (k, n), four terms at a time; terms with a == 0 (masked pairs) are skipped by fours.
-template <class W, int E>
-void multiply_add(W* c, const W* a, const W* b, int64_t k, int64_t n) {
-  for (int r = 0; r < E; ++r, c += n, a += k) {
-    for (int64_t i = 0; i + 4 <= k; i += 4) {
-      const W a0 = a[i], a1 = a[i + 1], a2 = a[i + 2], a3 = a[i + 3];
-      if (a0 == 0 && a1 == 0 && a2 == 0 && a3 == 0) continue;
-      const W *b0 = b + i * n, *b1 = b0 + n, *b2 = b1 + n, *b3 = b2 + n;
-#pragma omp simd
-      for (int64_t j = 0; j < n; ++j) c[j] += (a0 * b0[j] + a1 * b1[j]) + (a2 * b2[j] + a3 * b3[j]);
-    }
-    for (int64_t i = k - k % 4; i < k; ++i)
-      for (int64_t j = 0; j < n; ++j) c[j] += a[i] * b[i * n + j];
-  }
-}
-
-// c (E, E) = a (E, k) times the transpose of b (E, k), which is left in `bt`.
-template <class W, int E>
-void multiply_transposed(W* c, const W* a, const W* b, W* bt, int64_t k) {
-  transpose<W, E>(b, k, bt);
-  std::fill(c, c + E * E, W(0));
-  multiply_add<W, E>(c, a, bt, k, E);
-}
-
-// The segment numbers of the positions in E slots; -1 where there is none.
-template <int E>
-struct SlotSegments {
-  int32_t number[E];
-  bool given;
-
-  SlotSegments(const TensorView& segments, int64_t b, const int32_t* slots) : given(segments.data) {
-    if (!given) return;
-    const int32_t* row = segments.as<int32_t>() + b * segments.shape[1];
-    for (int r = 0; r < E; ++r) number[r] = slots[r] < 0 ? -1 : row[slots[r]];
-  }
-};
-
-// Which pairs of a tile are attended, a word of bits for each row: its mask, and with segments no pair of
-// different or negative numbers.
-template <int E>
-struct Attended {
-  uint64_t word[E];
-
-  Attended(const uint64_t* masks, int32_t mask, const SlotSegments<E>& rows, const SlotSegments<E>& columns) {
-    for (int r = 0; r < E; ++r)
-      word[r] = mask < 0 ? ~uint64_t{0} >> (64 - E) : masks[static_cast<int64_t>(mask) * E + r];
-    if (!rows.given) return;
-    for (int r = 0; r < E; ++r)
-      for (int c = 0; c < E; ++c)
-        if (rows.number[r] < 0 || rows.number[r] != columns.number[c]) word[r] &= ~(uint64_t{1} << c);
-  }
-};
-
-template <class W, int E>
-struct Blocks {  // one thread's blocks, each (E, columns)
-  std::vector<W> memory;
-  W* next = nullptr;
-  explicit Blocks(int64_t columns) : memory(static_cast<std::size_t>(columns * E)), next(memory.data()) {}
-  W* take(int64_t columns) {
-    W* block = next;
-    next += columns * E;
-    return block;
-  }
-};
-
-// One tile of scores into probabilities relative to the running maximum; the sums so far are rescaled to it.
+// Scores of a tile into probabilities relative to the running maximum; the sums so far are rescaled to it.
 template <class W, int E>
 struct OnlineSoftmax {
+  static constexpr W kNone = -std::numeric_limits<W>::infinity();
   W maximum[E], sum[E];
 
   OnlineSoftmax() {
-    std::fill(maximum, maximum + E, -std::numeric_limits<W>::infinity());
+    std::fill(maximum, maximum + E, kNone);
     std::fill(sum, sum + E, W(0));
   }
   // Goes on from a finished row: y is its sum relative to e^lse, and its weights add up to 1.
-  void resume(int r, W lse) {
-    maximum[r] = lse;
-    sum[r] = std::isinf(lse) ? W(0) : W(1);
+  void resume(int row, W lse) {
+    maximum[row] = lse;
+    sum[row] = std::isinf(lse) ? W(0) : W(1);
   }
-  void row(int r, W* s /* (E): scores in, probabilities out */, uint64_t attended, W scale, W* y,
-           int64_t dv) {
-    constexpr W kNone = -std::numeric_limits<W>::infinity();
-    for (int k = 0; k < E; ++k) s[k] = attended >> k & 1 ? s[k] * scale : kNone;
-    const W top = std::max(maximum[r], max_of<W>(E, [=](int64_t k) { return s[k]; }));
-    if (top > maximum[r]) {
-      const W shrink = std::exp(maximum[r] - top);
-      sum[r] *= shrink;
-      for (int64_t d = 0; d < dv; ++d) y[d] *= shrink;
-      maximum[r] = top;
+  // s (keys, E): scores in, probabilities out. y (dv, E)
+  void tile(W* s, const Partners<E>& keys, W scale, W* y, int64_t dv) {
+    W top[E], shift[E];
+    std::copy(maximum, maximum + E, top);
+    for (int k = 0; k < keys.count; ++k) {
+      W* row = s + k * E;
+      for (int l = 0; l < E; ++l) row[l] = keys.word[k] >> l & 1 ? row[l] * scale : kNone;
+      for (int l = 0; l < E; ++l) top[l] = row[l] > top[l] ? row[l] : top[l];
     }
-    const W shift = top == kNone ? W(0) : top;  // no key so far: e^-inf = 0
-    for (int k = 0; k < E; ++k) s[k] = exp_of(s[k] - shift);
-    sum[r] += sum_of<W>(E, [=](int64_t k) { return s[k]; });
+    for (int l = 0; l < E; ++l) shift[l] = top[l] == kNone ? W(0) : top[l];  // no key so far: e^-inf = 0
+    rescale(top, shift, y, dv);
+    for (int k = 0; k < keys.count; ++k) {
+      W* row = s + k * E;
+      for (int l = 0; l < E; ++l) row[l] = exp_of(row[l] - shift[l]);
+      for (int l = 0; l < E; ++l) sum[l] += row[l];
+    }
+  }
+
+ private:
+  void rescale(const W* top, const W* shift, W* y, int64_t dv) {
+    if (std::equal(top, top + E, maximum)) return;
+    W shrink[E];
+    for (int l = 0; l < E; ++l) shrink[l] = exp_of(maximum[l] - shift[l]);
+    for (int l = 0; l < E; ++l) sum[l] *= shrink[l];
+    for (int64_t d = 0; d < dv; ++d)
+      for (int l = 0; l < E; ++l) y[d * E + l] *= shrink[l];
+    std::copy(top, top + E, maximum);
   }
 };
 
@@ -156,34 +68,32 @@ void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int6
   if (map.accumulate && map.row_start[tile] == map.row_start[tile + 1]) return;
   const int64_t dqk = f.q.size, dv = f.v.size;
   const int32_t* queries = map.query_order + static_cast<int64_t>(tile) * E;
-  const SlotSegments<E> query_segments(f.segments.queries, b, queries);
-  Blocks<W, E> blocks(3 * dqk + 2 * dv + E);
-  W *q = blocks.take(dqk), *k = blocks.take(dqk), *kt = blocks.take(dqk), *v = blocks.take(dv);
-  W *p = blocks.take(E), *y = blocks.take(dv);
+  const SlotSegments<E> segments(f.segments.queries, f.segments.keys, b, queries);
+  Blocks<W, E> blocks(2 * dqk + 2 * dv + E);
+  W *q = blocks.take(dqk), *k = blocks.take(dqk), *v = blocks.take(dv), *p = blocks.take(E);
+  W* y = blocks.take_zeros(dv);
   W* lse = f.lse.as<W>() + (b * f.q.heads + h) * f.q.time;
   OnlineSoftmax<W, E> softmax;
   if (map.accumulate) {
-    gather<T, E>(f.y, b, h, queries, y);
-    for (int r = 0; r < E; ++r)
-      if (queries[r] >= 0) softmax.resume(r, lse[queries[r]]);
+    gather_owned<T, E>(f.y, b, h, queries, y);
+    for (int l = 0; l < E; ++l)
+      if (queries[l] >= 0) softmax.resume(l, lse[queries[l]]);
   }
-  gather<T, E>(f.q, b, h, queries, q);
+  gather_owned<T, E>(f.q, b, h, queries, q);
   for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e) {
-    const int32_t* keys = map.key_order + static_cast<int64_t>(map.row_tile[e]) * E;
-    const Attended<E> attended(map.masks, map.row_mask[e], query_segments, {f.segments.keys, b, keys});
-    gather<T, E>(f.k, b, h, keys, k);
-    gather<T, E>(f.v, b, h, keys, v);
-    multiply_transposed<W, E>(p, q, k, kt, dqk);
-    for (int r = 0; r < E; ++r)
-      softmax.row(r, p + r * E, attended.word[r], static_cast<W>(f.scale), y + r * dv, dv);
-    multiply_add<W, E>(y, p, v, E, dv);
+    const int32_t* slots = map.key_order + static_cast<int64_t>(map.row_tile[e]) * E;
+    const Partners<E> keys(map.masks_transposed, map.row_mask[e], slots, segments);
+    gather<T>(f.k, b, h, keys, k);
+    gather<T>(f.v, b, h, keys, v);
+    multiply_scores<W, E>(p, k, q, keys.count, dqk);
+    softmax.tile(p, keys, static_cast<W>(f.scale), y, dv);
+    add_weighted<W, E>(y, v, p, keys.count, dv);
   }
-  for (int r = 0; r < E; ++r) {
-    const W sum = softmax.sum[r];  // 0: the row attends to nothing
-    for (int64_t d = 0; d < dv; ++d) y[r * dv + d] = sum == 0 ? W(0) : y[r * dv + d] / sum;
-    if (queries[r] >= 0) lse[queries[r]] = softmax.maximum[r] + std::log(sum);
-  }
-  scatter<T, E>(f.y, b, h, queries, y, W(1), false);
+  for (int64_t d = 0; d < dv; ++d)  // sum 0: the row attends to nothing
+    for (int l = 0; l < E; ++l) y[d * E + l] = softmax.sum[l] == 0 ? W(0) : y[d * E + l] / softmax.sum[l];
+  for (int l = 0; l < E; ++l)
+    if (queries[l] >= 0) lse[queries[l]] = softmax.maximum[l] + std::log(softmax.sum[l]);
+  scatter_owned<T, E>(f.y, b, h, queries, y, W(1), false);
 }
 
 // delta_i = dy_i . y_i of every row of one (batch, head).
@@ -203,7 +113,7 @@ void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
 template <class W, int E>
 void gather_scalars(const TensorView& x, int64_t row, const int32_t* slots, W* out) {
   const W* in = x.as<W>() + row * x.shape[2];
-  for (int r = 0; r < E; ++r) out[r] = slots[r] < 0 ? W(0) : in[slots[r]];
+  for (int l = 0; l < E; ++l) out[l] = slots[l] < 0 ? W(0) : in[slots[l]];
 }
 
 // Walks a row of tiles: dq_i = scale * sum_j ds_ij k_j.
@@ -214,74 +124,66 @@ void backward_row(const AttentionBackward& g, const TileMap& map, int64_t b, int
   const int64_t dqk = g.q.size, dv = g.v.size;
   const W scale = static_cast<W>(g.scale);
   const int32_t* queries = map.query_order + static_cast<int64_t>(tile) * E;
-  const SlotSegments<E> query_segments(g.segments.queries, b, queries);
-  Blocks<W, E> blocks(4 * dqk + 3 * dv + 2 * E);
-  W *q = blocks.take(dqk), *k = blocks.take(dqk), *kt = blocks.take(dqk), *dq = blocks.take(dqk);
-  W *dy = blocks.take(dv), *v = blocks.take(dv), *vt = blocks.take(dv);
-  W *s = blocks.take(E), *ds = blocks.take(E), lse[E], delta[E];
-  gather<T, E>(g.q, b, h, queries, q);
-  gather<T, E>(g.dy, b, h, queries, dy);
+  const SlotSegments<E> segments(g.segments.queries, g.segments.keys, b, queries);
+  Blocks<W, E> blocks(3 * dqk + 2 * dv + 2 * E);
+  W *q = blocks.take(dqk), *k = blocks.take(dqk), *dq = blocks.take_zeros(dqk);
+  W *dy = blocks.take(dv), *v = blocks.take(dv), *s = blocks.take(E), *ds = blocks.take(E), lse[E], delta[E];
+  gather_owned<T, E>(g.q, b, h, queries, q);
+  gather_owned<T, E>(g.dy, b, h, queries, dy);
   gather_scalars<W, E>(g.lse, b * g.q.heads + h, queries, lse);
   gather_scalars<W, E>(g.delta, b * g.q.heads + h, queries, delta);
   for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e) {
-    const int32_t* keys = map.key_order + static_cast<int64_t>(map.row_tile[e]) * E;
-    const Attended<E> attended(map.masks, map.row_mask[e], query_segments, {g.segments.keys, b, keys});
-    gather<T, E>(g.k, b, h, keys, k);
-    gather<T, E>(g.v, b, h, keys, v);
-    multiply_transposed<W, E>(s, q, k, kt, dqk);
-    multiply_transposed<W, E>(ds, dy, v, vt, dv);
-    for (int r = 0; r < E; ++r) {
-      W *s_row = s + r * E, *ds_row = ds + r * E;
-      for (int c = 0; c < E; ++c) {
-        const W p = exp_of(scale * s_row[c] - lse[r]);
-        ds_row[c] = attended.word[r] >> c & 1 ? p * (ds_row[c] - delta[r]) : W(0);
-      }
+    const int32_t* slots = map.key_order + static_cast<int64_t>(map.row_tile[e]) * E;
+    const Partners<E> keys(map.masks_transposed, map.row_mask[e], slots, segments);
+    gather<T>(g.k, b, h, keys, k);
+    gather<T>(g.v, b, h, keys, v);
+    multiply_scores<W, E>(s, k, q, keys.count, dqk);
+    multiply_scores<W, E>(ds, v, dy, keys.count, dv);
+    for (int c = 0; c < keys.count; ++c) {
+      W *s_row = s + c * E, *ds_row = ds + c * E;
+      for (int l = 0; l < E; ++l) s_row[l] = exp_of(scale * s_row[l] - lse[l]);
+      for (int l = 0; l < E; ++l)
+        ds_row[l] = keys.word[c] >> l & 1 ? s_row[l] * (ds_row[l] - delta[l]) : W(0);
     }
-    multiply_add<W, E>(dq, ds, k, E, dqk);
+    add_weighted<W, E>(dq, k, ds, keys.count, dqk);
   }
-  scatter<T, E>(g.dq, b, h, queries, dq, scale, map.accumulate);
+  scatter_owned<T, E>(g.dq, b, h, queries, dq, scale, map.accumulate);
 }
 
-// Walks a column of tiles, all of it transposed (rows are keys): dv_j = sum_i p_ij dy_i,
-// dk_j = scale * sum_i ds_ij q_i.
+// Walks a column of tiles: dv_j = sum_i p_ij dy_i, dk_j = scale * sum_i ds_ij q_i.
 template <class T, int E>
 void backward_column(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
   using W = wide_t<T>;
   if (map.accumulate && map.col_start[tile] == map.col_start[tile + 1]) return;
-  const int64_t dqk = g.q.size, dv = g.v.size;
-  const W scale = static_cast<W>(g.scale);
+  const int64_t dqk = g.q.size, dv = g.v.size, row = (b * g.q.heads + h) * g.q.time;
+  const W scale = static_cast<W>(g.scale), *lse = g.lse.as<W>() + row, *delta = g.delta.as<W>() + row;
   const int32_t* keys = map.key_order + static_cast<int64_t>(tile) * E;
-  const SlotSegments<E> key_segments(g.segments.keys, b, keys);
-  Blocks<W, E> blocks(4 * dqk + 4 * dv + 2 * E);
-  W *k = blocks.take(dqk), *q = blocks.take(dqk), *qt = blocks.take(dqk), *dk = blocks.take(dqk);
-  W *v = blocks.take(dv), *dy = blocks.take(dv), *dyt = blocks.take(dv), *dv_sum = blocks.take(dv);
-  W *p = blocks.take(E), *ds = blocks.take(E), lse[E], delta[E];
-  gather<T, E>(g.k, b, h, keys, k);
-  gather<T, E>(g.v, b, h, keys, v);
+  const SlotSegments<E> segments(g.segments.keys, g.segments.queries, b, keys);
+  Blocks<W, E> blocks(3 * dqk + 3 * dv + 2 * E);
+  W *k = blocks.take(dqk), *q = blocks.take(dqk), *dk = blocks.take_zeros(dqk), *v = blocks.take(dv);
+  W *dy = blocks.take(dv), *dv_sum = blocks.take_zeros(dv), *p = blocks.take(E), *ds = blocks.take(E);
+  gather_owned<T, E>(g.k, b, h, keys, k);
+  gather_owned<T, E>(g.v, b, h, keys, v);
   for (int32_t e = map.col_start[tile]; e < map.col_start[tile + 1]; ++e) {
-    const int32_t* queries = map.query_order + static_cast<int64_t>(map.col_tile[e]) * E;
-    const Attended<E> attended(map.masks_transposed, map.col_mask[e], key_segments,
-                               {g.segments.queries, b, queries});
-    gather<T, E>(g.q, b, h, queries, q);
-    gather<T, E>(g.dy, b, h, queries, dy);
-    gather_scalars<W, E>(g.lse, b * g.q.heads + h, queries, lse);
-    gather_scalars<W, E>(g.delta, b * g.q.heads + h, queries, delta);
-    multiply_transposed<W, E>(p, k, q, qt, dqk);
-    multiply_transposed<W, E>(ds, v, dy, dyt, dv);
-    for (int r = 0; r < E; ++r) {
+    const int32_t* slots = map.query_order + static_cast<int64_t>(map.col_tile[e]) * E;
+    const Partners<E> queries(map.masks, map.col_mask[e], slots, segments);
+    gather<T>(g.q, b, h, queries, q);
+    gather<T>(g.dy, b, h, queries, dy);
+    multiply_scores<W, E>(p, q, k, queries.count, dqk);
+    multiply_scores<W, E>(ds, dy, v, queries.count, dv);
+    for (int r = 0; r < queries.count; ++r) {
       W *p_row = p + r * E, *ds_row = ds + r * E;
-      for (int c = 0; c < E; ++c) {
-        const bool on = attended.word[r] >> c & 1;
-        const W probability = exp_of(scale * p_row[c] - lse[c]);
-        p_row[c] = on ? probability : W(0);
-        ds_row[c] = on ? probability * (ds_row[c] - delta[c]) : W(0);
-      }
+      const W row_lse = lse[queries.position[r]], row_delta = delta[queries.position[r]];
+      for (int l = 0; l < E; ++l) p_row[l] = exp_of(scale * p_row[l] - row_lse);
+      for (int l = 0; l < E; ++l) p_row[l] = queries.word[r] >> l & 1 ? p_row[l] : W(0);
+      for (int l = 0; l < E; ++l)
+        ds_row[l] = queries.word[r] >> l & 1 ? p_row[l] * (ds_row[l] - row_delta) : W(0);
     }
-    multiply_add<W, E>(dv_sum, p, dy, E, dv);
-    multiply_add<W, E>(dk, ds, q, E, dqk);
+    add_weighted<W, E>(dv_sum, dy, p, queries.count, dv);
+    add_weighted<W, E>(dk, q, ds, queries.count, dqk);
   }
-  scatter<T, E>(g.dk, b, h, keys, dk, scale, map.accumulate);
-  scatter<T, E>(g.dv, b, h, keys, dv_sum, W(1), map.accumulate);
+  scatter_owned<T, E>(g.dk, b, h, keys, dk, scale, map.accumulate);
+  scatter_owned<T, E>(g.dv, b, h, keys, dv_sum, W(1), map.accumulate);
 }
 
 template <class T>

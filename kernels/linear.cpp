@@ -17,28 +17,42 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns of db that one thread sums at a time
-// Rows of one call of sgemm: large enough for its blocks, enough calls for a few threads.
-constexpr std::int64_t kRows = 64, kPieces = 16;
+// A product is cut along its longer axis into pieces, a call of sgemm each. Every call packs the whole other
+// factor, which costs as much as some thirty rows of the product: pieces of kLongPiece, or more where that
+// still gives kPieces of them, but down to kShortPiece rather than fewer than kFewPieces.
+constexpr std::int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
 
 blasint narrow(std::int64_t n) {
   WEFT_CHECK(n <= INT32_MAX, "linear: an axis of ", n, " is longer than the BLAS library takes");
   return static_cast<blasint>(n);
 }
 
-// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces of rows
-// go to the threads that all kernels share: threads of OpenBLAS's own would wait spinning, in the way of the
-// next kernel.
+// The length of a piece of an axis; it does not depend on the number of threads, so that the bits do not.
+std::int64_t piece_of(std::int64_t axis) {
+  const auto share = [axis](std::int64_t pieces) { return (axis + pieces - 1) / pieces; };
+  return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
+}
+
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces go to the
+// threads that all kernels share: threads of OpenBLAS's own would wait spinning, in the way of the next
+// kernel.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
   [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
   const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
-  const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner);
-  const std::int64_t piece = narrow(std::max(kRows, (rows + kPieces - 1) / kPieces));
-#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t row = 0; row < rows; row += piece) {
-    const auto m = static_cast<blasint>(std::min(piece, rows - row));
-    cblas_sgemm(CblasRowMajor, op_a, op_b, m, n, k, 1.0f, a + (op_a == CblasNoTrans ? row * lda : row), lda,
-                b, ldb, beta, c + row * cols, n);
+  const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner), m = narrow(rows);
+  const bool by_rows = rows >= cols;
+  const std::int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
+#pragma omp parallel for schedule(dynamic) if (rows * cols > kParallelElements)
+  for (std::int64_t first = 0; first < axis; first += piece) {
+    const auto count = static_cast<blasint>(std::min(piece, axis - first));
+    if (by_rows) {
+      cblas_sgemm(CblasRowMajor, op_a, op_b, count, n, k, 1.0f,
+                  a + (op_a == CblasNoTrans ? first * lda : first), lda, b, ldb, beta, c + first * cols, n);
+    } else {
+      cblas_sgemm(CblasRowMajor, op_a, op_b, m, count, k, 1.0f, a, lda,
+                  b + (op_b == CblasNoTrans ? first : first * ldb), ldb, beta, c + first, n);
+    }
   }
 }
 

@@ -64,10 +64,11 @@ void dropout(const Dropout& k) {
   const W scale = static_cast<W>(65536.0 / (65536.0 - threshold));
   const std::uint64_t seed = threshold ? k.step->seed : 0, draw = threshold ? k.step->draw : 0;
   for_pieces(k.h.size(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t group = begin; group < end; group += 8) {
-      Philox4 bits{};
-      if (threshold)
-        bits = philox4x32(dropout_counter(static_cast<std::uint64_t>(group / 8), site, draw), seed);
+    for (std::int64_t i = begin; threshold == 0 && i < end; ++i)
+      store(y, i, (x ? static_cast<W>(x[i]) : 0) + static_cast<W>(h[i]), accumulate);
+    for (std::int64_t group = begin; threshold > 0 && group < end; group += 8) {
+      const Philox4 bits =
+          philox4x32(dropout_counter(static_cast<std::uint64_t>(group / 8), site, draw), seed);
       const int count = static_cast<int>(std::min<std::int64_t>(8, end - group));
       for (int j = 0; j < count; ++j) {
         const std::uint32_t half_word = (bits[j / 2] >> (16 * (j % 2))) & 0xffffu;
