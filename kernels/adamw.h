@@ -24,6 +24,7 @@ struct AdamWUpdate {
   const StepScalars* step = nullptr;
   const StepResults* results = nullptr;
   std::vector<TensorView> outputs() const { return {master, m, v, ema, compute}; }
+  std::vector<TensorView> inputs() const { return {master, m, v, ema, gradients}; }
 };
 void check(const AdamWUpdate&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const AdamWUpdate&);

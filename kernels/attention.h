@@ -22,6 +22,7 @@ struct HeadsView {
   std::int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
 
   explicit operator bool() const { return data != nullptr; }
+  double bytes() const { return static_cast<double>(batch * time * heads * size * size_of(dtype)); }
   template <class T>
   T* row(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
@@ -103,6 +104,11 @@ struct AttentionForward {
   double scale = 1;  // 1 / sqrt(Dqk)
   Segments segments{};
   AttentionForm form = AttentionForm::automatic;
+  // The pairs that are attended are known to the pattern alone: flops stay 0.
+  LaunchCost cost() const {
+    return {
+        .bytes = y.bytes() + q.bytes() + k.bytes() + v.bytes() + bytes_of({lse}), .flops = 0, .shape = ""};
+  }
 };
 void run(CpuQueue&, const AttentionForward&);
 void run(CudaQueue&, const AttentionForward&);
@@ -122,6 +128,12 @@ struct AttentionBackward {
   double scale = 1;
   Segments segments{};
   AttentionForm form = AttentionForm::automatic;
+  LaunchCost cost() const {
+    return {
+        .bytes = dy.bytes() + y.bytes() + 2 * (q.bytes() + k.bytes() + v.bytes()) + bytes_of({lse, delta}),
+        .flops = 0,
+        .shape = ""};
+  }
 };
 void run(CpuQueue&, const AttentionBackward&);
 void run(CudaQueue&, const AttentionBackward&);

@@ -13,6 +13,7 @@ struct CrossEntropyForward {
   TensorView logits;   // (N, V)  T
   TensorView targets;  // (N)     i32 in [0, V); a negative target is ignored: loss 0, gradient 0
   std::vector<TensorView> outputs() const { return {loss, lse}; }
+  std::vector<TensorView> inputs() const { return {logits, targets}; }
 };
 void check(const CrossEntropyForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyForward&);
@@ -26,6 +27,7 @@ struct CrossEntropyBackward {
   TensorView logits;      // (N, V)  T
   TensorView targets;     // (N)     i32
   std::vector<TensorView> outputs() const { return {dlogits.view}; }
+  std::vector<TensorView> inputs() const { return {dloss, lse, logits, targets}; }
 };
 void check(const CrossEntropyBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const CrossEntropyBackward&);

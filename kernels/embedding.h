@@ -33,6 +33,9 @@ struct EmbeddingForward {
   TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
   std::vector<TensorView> outputs() const { return {y}; }
+  LaunchCost cost() const {
+    return {.bytes = 2 * bytes_of({y}) + bytes_of({tokens}), .flops = 0, .shape = ""};
+  }
 };
 void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingForward&);
@@ -55,6 +58,7 @@ struct EmbeddingBackward {
   std::vector<TensorView> outputs() const {
     return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
   }
+  std::vector<TensorView> inputs() const { return {dy, tokens}; }
 };
 void check(const EmbeddingBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const EmbeddingBackward&);

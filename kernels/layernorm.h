@@ -15,6 +15,7 @@ struct LayerNormForward {
   TensorView w, b;        // (C)     wide(T)
   double eps = 1e-5;
   std::vector<TensorView> outputs() const { return {y, mean, rstd}; }
+  std::vector<TensorView> inputs() const { return {x, w, b}; }
 };
 void check(const LayerNormForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormForward&);
@@ -31,6 +32,7 @@ struct LayerNormBackward {
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
+  std::vector<TensorView> inputs() const { return {dy, x, mean, rstd, w}; }
 };
 void check(const LayerNormBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LayerNormBackward&);

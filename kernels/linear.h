@@ -8,6 +8,14 @@
 
 namespace weft {
 
+// Of one product of x (N, K) and w (M, K).
+inline double linear_flops(const TensorView& x, const TensorView& w) {
+  return 2 * static_cast<double>(x.size()) * static_cast<double>(w.rows());
+}
+inline std::string linear_shape(const TensorView& x, const TensorView& w) {
+  return str("N ", x.rows(), ", K ", x.cols(), ", M ", w.rows());
+}
+
 struct LinearForward {
   static constexpr const char* kName = "linear_forward";
   TensorView y;  // (N, M)  T; any leading axes
@@ -18,6 +26,9 @@ struct LinearForward {
   // needs to give the same text on any batch size. BLAS libraries do not promise that.
   bool batch_invariant = false;
   std::vector<TensorView> outputs() const { return {y}; }
+  LaunchCost cost() const {
+    return {.bytes = bytes_of({y, x, w, b}), .flops = linear_flops(x, w), .shape = linear_shape(x, w)};
+  }
 };
 void check(const LinearForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearForward&);
@@ -33,6 +44,11 @@ struct LinearBackward {
   TensorView x;   // (N, K)  T
   TensorView w;   // (M, K)  T
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
+  LaunchCost cost() const {
+    return {.bytes = bytes_of({dx.view, dw.view, db.view, dy, x, w}),
+            .flops = ((dx ? 1 : 0) + (dw ? 1 : 0)) * linear_flops(x, w),
+            .shape = linear_shape(x, w)};
+  }
 };
 void check(const LinearBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearBackward&);

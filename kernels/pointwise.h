@@ -14,6 +14,7 @@ struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
   TensorView y, x;  // any shape, T
   std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
 };
 void check(const GeluForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluForward&);
@@ -24,6 +25,7 @@ struct GeluBackward {
   GradView dx;       // T
   TensorView dy, x;  // T
   std::vector<TensorView> outputs() const { return {dx.view}; }
+  std::vector<TensorView> inputs() const { return {x, dy}; }
 };
 void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
@@ -40,6 +42,7 @@ struct Dropout {
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
   std::vector<TensorView> outputs() const { return {y.view}; }
+  std::vector<TensorView> inputs() const { return {x, h}; }
 };
 void check(const Dropout&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Dropout&);
@@ -51,6 +54,7 @@ struct Add {
   GradView out;  // T
   TensorView x;  // T
   std::vector<TensorView> outputs() const { return {out.view}; }
+  std::vector<TensorView> inputs() const { return {x}; }
 };
 void check(const Add&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Add&);
@@ -62,6 +66,7 @@ struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;
   std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
 };
 void check(const Cast&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Cast&);

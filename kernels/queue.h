@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/launch_profile.h"
 #include "kernels/view.h"
 
 struct CUstream_st;  // cudaStream_t and cublasLtHandle_t, without pulling CUDA headers into host code
@@ -15,7 +16,9 @@ struct cublasLtContext;
 
 namespace weft {
 
-struct CpuQueue {};
+struct CpuQueue {
+  LaunchProfile* profile = nullptr;  // notes each launch, where there is one
+};
 
 struct CudaQueue {
   CUstream_st* stream = nullptr;
@@ -24,6 +27,7 @@ struct CudaQueue {
   // may use all of it. At least kWorkspaceBytes.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
+  LaunchProfile* profile = nullptr;
 };
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 
@@ -52,7 +56,9 @@ void launch(Queue& queue, const Kernel& kernel) {
   std::visit(
       [&](auto& q) {
         begin(q);
+        if (q.profile) q.profile->begin();
         run(q, kernel);
+        if (q.profile) q.profile->end(Kernel::kName, cost_of(kernel));
         finish(q, Kernel::kName);
         if constexpr (requires { kernel.outputs(); }) {
           if (debug_level() >= 3) check_finite(q, Kernel::kName, kernel.outputs());

@@ -14,6 +14,7 @@ struct MeanForward {
   TensorView x;  // any shape, wide type
   StepResults* results = nullptr;
   std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
 };
 void check(const MeanForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanForward&);
@@ -26,6 +27,7 @@ struct MeanBackward {
   TensorView dy;  // (1) or absent
   const StepScalars* step = nullptr;
   std::vector<TensorView> outputs() const { return {dx.view}; }
+  std::vector<TensorView> inputs() const { return {dy}; }
 };
 void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
@@ -40,6 +42,8 @@ struct ClipCoefficient {
   TensorView gradients;  // flat, wide type
   const StepScalars* step = nullptr;
   double clip = 1.0;  // 0: no clipping
+  std::vector<TensorView> inputs() const { return {gradients}; }
+  std::vector<TensorView> outputs() const { return {}; }
 };
 void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ClipCoefficient&);

@@ -95,13 +95,10 @@ std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool
 
 }  // namespace
 
-double flops_per_token(const ModelConfig& m, std::int64_t context) {
+double attention_flops_per_token(const ModelConfig& m, std::int64_t context) {
   const AttentionShape shape = attention_shape(m);
-  const auto width = static_cast<double>(m.width);
-  const double matrices =
-      width * static_cast<double>(shape.columns() + shape.heads * shape.v_size + 2 * mlp_width(m));
   std::map<const AttentionPattern*, double> pairs;
-  double multiply_adds = static_cast<double>(m.layers) * matrices + width * static_cast<double>(m.vocab);
+  double multiply_adds = 0;
   for (const auto& pattern : layer_patterns(m)) {
     const auto [entry, is_new] = pairs.try_emplace(pattern.get(), 0.0);
     if (is_new) entry->second = pairs_of_layer(*pattern, static_cast<int>(m.heads), context);
@@ -109,6 +106,16 @@ double flops_per_token(const ModelConfig& m, std::int64_t context) {
         entry->second * static_cast<double>(shape.qk_size + shape.v_size) / static_cast<double>(context);
   }
   return 3 * 2 * multiply_adds;
+}
+
+double flops_per_token(const ModelConfig& m, std::int64_t context) {
+  const AttentionShape shape = attention_shape(m);
+  const auto width = static_cast<double>(m.width);
+  const double matrices =
+      width * static_cast<double>(shape.columns() + shape.heads * shape.v_size + 2 * mlp_width(m));
+  const double multiply_adds =
+      static_cast<double>(m.layers) * matrices + width * static_cast<double>(m.vocab);
+  return 3 * 2 * multiply_adds + attention_flops_per_token(m, context);
 }
 
 MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int64_t context, bool training) {

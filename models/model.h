@@ -63,6 +63,8 @@ std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 // Floating-point operations a token of one forward and backward pass, counted from the pairs that are needed
 // (2 a multiply-add; backward twice the forward; recompute not counted).
 double flops_per_token(const ModelConfig&, std::int64_t context);
+// The part of it that attention is, between the projections.
+double attention_flops_per_token(const ModelConfig&, std::int64_t context);
 
 // Bytes that training needs on the device, by kind, before anything is allocated.
 struct MemoryPlan {

@@ -72,8 +72,10 @@ struct ModelConfig {
 };
 
 struct TrainConfig {
-  std::int64_t steps = 3000;      // updates
-  std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  std::int64_t steps = 3000;  // updates
+  std::int64_t batch = 4;     // sequences of full context in one update; tokens a step = batch * context
+  std::int64_t batch_tokens =
+      0;  // instead of batch: tokens a step. A config that was read has 0: batch says it
   std::int64_t accumulation = 1;  // micro-batches in one update; divides batch
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate

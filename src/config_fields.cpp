@@ -87,6 +87,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
 void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.steps", &c.steps, "updates", at_least(1)});
   visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
+  visit({"train.batch_tokens", &c.batch_tokens,
+         "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
   visit({"train.accumulation", &c.accumulation, "micro-batches in one update; divides batch",
          between(1, 1 << 20)});
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});

@@ -137,6 +137,9 @@ class Reader {
     try {
       places_[key] = file_;
       read_field(*field, one_document(text.substr(equals + 1), file_));
+      // Two ways to say one thing: what is set here takes the place of what stood in the file.
+      if (key == "train.batch") *std::get<std::int64_t*>(find("train.batch_tokens")->value) = 0;
+      if (key == "train.batch_tokens") places_.erase("train.batch");
     } catch (const YAML::Exception& e) { fail(str(file_, ": the value is not valid YAML: ", e.msg)); }
   }
 
@@ -289,6 +292,23 @@ class Reader {
   int nesting_ = 0, patterns_ = 0;  // of the pattern at hand; read so far
 };
 
+// Says train.batch_tokens in sequences: from here on train.batch counts.
+void resolve_batch(Config& config, Places& places) {
+  const std::int64_t context = config.model.context, tokens = config.train.batch_tokens;
+  if (tokens == 0) return;
+  const std::string place = places.at("train.batch_tokens");
+  if (places.contains("train.batch"))
+    fail(str(place, ": train.batch_tokens and train.batch (", places.at("train.batch"),
+             ") say the same thing; keep one of them"));
+  const std::int64_t below = tokens / context * context;
+  if (below != tokens)
+    fail(str(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context, "; ",
+             below > 0 ? str(below, " or ") : "", below + context, " works"));
+  config.train.batch = tokens / context;
+  config.train.batch_tokens = 0;
+  places["train.batch"] = place;
+}
+
 [[noreturn]] void not_yaml(const std::string& where, const YAML::Exception& e) {
   fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));
 }
@@ -305,6 +325,7 @@ Config parse_config(const std::string& yaml, const std::string& where,
     reader.read_file(one_document(yaml, where));
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   for (const std::string& text : overrides) reader.read_override(text);
+  resolve_batch(config, places);
   check_config(config, places, use);
   return config;
 }

@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <vector>
 
 #include "kernels/linear.h"
+#include "kernels/pointwise.h"
 #ifdef WEFT_CUDA
 #include "src/cuda/device.h"
 #endif
@@ -110,6 +112,22 @@ void fill_with_noise(Device& device, const Tensor& tensor) {
   device.upload(tensor, bits.data());
 }
 
+// Of one of `calls` calls of `work` in a row.
+double median_seconds(Device& device, int calls, const std::function<void()>& work) {
+  constexpr int kRepeats = 7, kUncounted = 2;  // the first ones load libraries and raise clocks
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats + kUncounted; ++i) {
+    device.synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    for (int call = 0; call < calls; ++call) work();
+    device.synchronize();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (i >= kUncounted) seconds.push_back(elapsed.count() / calls);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
+  return seconds[kRepeats / 2];
+}
+
 }  // namespace
 
 double Device::matrix_rate(DType compute) {
@@ -118,23 +136,23 @@ double Device::matrix_rate(DType compute) {
   WEFT_CHECK(compute == DType::f32 || compute == DType::f16 || compute == DType::bf16,
              "matrix_rate: expected f32, f16 or bf16, got ", name_of(compute));
   const std::int64_t n = is_cuda() ? 4096 : 1024;
-  const int repeats = 7, calls = is_cuda() ? 10 : 1;
   const Tensor x(*pool, {n, n}, compute, "matrix rate"), w(*pool, {n, n}, compute, "matrix rate"),
       y(*pool, {n, n}, compute, "matrix rate");
   fill_with_noise(*this, x);
   fill_with_noise(*this, w);
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats + 2; ++i) {
-    synchronize();
-    const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}});
-    synchronize();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (i >= 2) seconds.push_back(elapsed.count() / calls);  // the first ones load libraries and raise clocks
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
-                seconds[repeats / 2];
+  const double seconds = median_seconds(
+      *this, is_cuda() ? 10 : 1, [&] { launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}}); });
+  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds;
+}
+
+double Device::copy_rate() {
+  if (copy_rate_ > 0) return copy_rate_;
+  const std::int64_t n = std::int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
+  const Tensor from(*pool, {n}, DType::f32, "copy rate"), to(*pool, {n}, DType::f32, "copy rate");
+  zero(from);
+  const double seconds =
+      median_seconds(*this, is_cuda() ? 10 : 1, [&] { launch(queue, Add{.out = {to}, .x = from}); });
+  return copy_rate_ = 2.0 * static_cast<double>(from.view().bytes()) / seconds;
 }
 
 std::unique_ptr<Device> make_device(const std::string& name) {

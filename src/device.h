@@ -27,6 +27,8 @@ class Device {
   bool is_cuda() const { return name.starts_with("cuda"); }
   // Matrix rate that a large product of this type reaches here, in FLOP/s: measured once, on first use.
   double matrix_rate(DType compute);
+  // Bytes a second, read and written ones together, that copying a large tensor reaches: measured once.
+  double copy_rate();
 
   std::string name;            // "cpu", "cuda:0"
   int compute_capability = 0;  // of a GPU: 80, 90 ...
@@ -34,7 +36,7 @@ class Device {
   std::shared_ptr<MemoryPool> pool;
 
  private:
-  double matrix_rate_[6] = {};
+  double matrix_rate_[6] = {}, copy_rate_ = 0;
 };
 
 // "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what to do:

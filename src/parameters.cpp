@@ -3,6 +3,7 @@
 #include "src/parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -18,24 +19,34 @@ constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of d
 
 std::int64_t aligned(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-// Element `e` of parameter `number`: one of four normals of a Philox block, by Box and Muller (1958), in
-// double, so that it depends on neither device nor precision.
-double normal_at(std::uint64_t seed, std::uint32_t number, std::int64_t e) {
-  const auto block = static_cast<std::uint64_t>(e / 4);
+// Elements 4 block .. 4 block + 3 of parameter `number`: the four normals of a Philox block, by Box and
+// Muller (1958), in double, so that they depend on neither device nor precision.
+std::array<double, 4> normals_of(std::uint64_t seed, std::uint32_t number, std::int64_t block) {
+  const auto b = static_cast<std::uint64_t>(block);
   const Philox4 bits = philox4x32(
-      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), number, kInitDraw}, seed);
-  const auto pair = static_cast<std::size_t>(e % 4 / 2 * 2);
-  const double u = (bits[pair] + 0.5) * 0x1p-32,
-               angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
-  const double radius = std::sqrt(-2 * std::log(u));
-  return radius * (e % 2 == 0 ? std::cos(angle) : std::sin(angle));
+      {static_cast<std::uint32_t>(b), static_cast<std::uint32_t>(b >> 32), number, kInitDraw}, seed);
+  std::array<double, 4> normals;
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double u = (bits[pair] + 0.5) * 0x1p-32,
+                 angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    normals[pair] = radius * std::cos(angle);
+    normals[pair + 1] = radius * std::sin(angle);
+  }
+  return normals;
 }
 
 template <class T>
 void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
+  if (p.init.std == 0) {
+    std::fill(out, out + p.size, static_cast<T>(p.init.value));
+    return;
+  }
 #pragma omp parallel for schedule(static) if (p.size > 10000)
-  for (std::int64_t e = 0; e < p.size; ++e) {
-    out[e] = static_cast<T>(p.init.std > 0 ? p.init.std * normal_at(seed, number, e) : p.init.value);
+  for (std::int64_t first = 0; first < p.size; first += 4) {
+    const std::array<double, 4> normals = normals_of(seed, number, first / 4);
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(4, p.size - first));
+    for (std::size_t i = 0; i < count; ++i) out[first + i] = static_cast<T>(p.init.std * normals[i]);
   }
 }
 

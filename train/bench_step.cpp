@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <ostream>
 
 #include "train/loaded_model.h"
+#include "train/step_breakdown.h"
 #include "train/trainer_report.h"
 #include "train/trainer_step.h"
 
@@ -66,21 +68,28 @@ void bench_step(const BenchStepOptions& options, std::ostream& out) {
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
-  TrainStep step(*device, *model, store, config);
-  const Timing timing = time_steps(step, *device, config, source, options.steps, since_start);
+  auto step = std::make_unique<TrainStep>(*device, *model, store, config);
+  const Timing timing = time_steps(*step, *device, config, source, options.steps, since_start);
 
   const StepShape shape = step_shape(config, 0);
   const std::size_t peak = device->pool->peak();
   const double tokens_per_s = static_cast<double>(shape.tokens()) / timing.median() * 1e3;
   const double flops = tokens_per_s * flops_per_token(config.model, shape.context);
   const double share = flops / device->matrix_rate(dtype);
+  std::optional<StepBreakdown> breakdown;
+  if (options.breakdown) {
+    step.reset();  // its graphs hold memory that the eager step needs
+    device->pool->trim();
+    breakdown = measure_breakdown(*device, *model, store, config, source);
+  }
   if (options.json) {
     out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
         << name_of(dtype) << "\", \"context\": " << shape.context << ", \"tokens\": " << shape.tokens()
         << ", \"ms\": " << timing.median() << ", \"ms_min\": " << timing.milliseconds.front()
         << ", \"ms_max\": " << timing.milliseconds.back() << ", \"tok_s\": " << tokens_per_s
         << ", \"tflop_per_s\": " << flops * 1e-12 << ", \"matrix_share\": " << share
-        << ", \"peak_bytes\": " << peak << ", \"first_step_s\": " << timing.first_s << "}" << std::endl;
+        << ", \"peak_bytes\": " << peak << ", \"first_step_s\": " << timing.first_s
+        << (breakdown ? ", " + breakdown_json(*breakdown, timing.median()) : "") << "}" << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
@@ -91,6 +100,7 @@ void bench_step(const BenchStepOptions& options, std::ostream& out) {
       << " TFLOP/s, " << share * 100 << "% of the matrix rate measured here\n"
       << "memory      peak " << bytes_text(peak) << "\n"
       << "first step  " << timing.first_s << " s after the start" << std::endl;
+  if (breakdown) print_breakdown(*breakdown, timing.median(), out);
 }
 
 }  // namespace weft

@@ -51,6 +51,10 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       ->expected(0, 1);
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
   add_device(app, a.options.device);
+  app.add_option(
+      "--batch", a.options.batch,
+      "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
+      "the device has memory for");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
@@ -61,6 +65,7 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "Examples:\n"
       "  train --config tiny.yaml\n"
       "  train --config enwik8_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
+      "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
       "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
 }
@@ -232,6 +237,8 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   step->add_option("--device", s.device, "cpu, cuda, cuda:N or auto");
   step->add_option("--steps", s.steps, "steps that are timed (default 20)");
   step->add_flag("--json", s.json, "one JSON object");
+  step->add_flag("--breakdown,!--no-breakdown", s.breakdown,
+                 "time, rates and the least time possible, kernel by kernel (default)");
   step->callback([&arguments] { arguments.command = "step"; });
 }
 

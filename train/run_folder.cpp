@@ -30,6 +30,10 @@ bool decides(const std::string& key) {
   return free.count(key) == 0;
 }
 
+std::string folder_of(const Config& config, const std::string& out) {
+  return out.empty() ? (fs::path("runs") / config.name).string() : out;
+}
+
 std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
   const std::string name = file.filename().string();
   if (name.size() != 16 || !name.starts_with("step_") || !name.ends_with(".h5")) return -1;
@@ -55,8 +59,17 @@ std::string deciding_difference(const Config& there, const Config& here) {
   return "";
 }
 
+std::string RunFolder::checkpoint_to_resume(const Config& config, const std::string& out,
+                                            const std::optional<std::string>& resume) {
+  if (!resume) return "";
+  const std::string path =
+      resume->empty() ? (fs::path(folder_of(config, out)) / "latest.h5").string() : *resume;
+  if (!fs::exists(path)) fail(str("nothing to resume: ", path, " does not exist"));
+  return path;
+}
+
 RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume)
-    : folder_(out.empty() ? (fs::path("runs") / config.name).string() : out) {
+    : folder_(folder_of(config, out)) {
   const std::string latest = path("latest.h5");
   if (fs::exists(folder_) && !fs::is_directory(folder_))
     fail(str(folder_, " is not a folder: choose another with --out"));
@@ -66,8 +79,7 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
                " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
     return;
   }
-  resumed_from_ = resume->empty() ? latest : *resume;
-  if (!fs::exists(resumed_from_)) fail(str("nothing to resume: ", resumed_from_, " does not exist"));
+  resumed_from_ = checkpoint_to_resume(config, out, resume);
   if (fs::exists(latest) && !fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
     fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
              ": choose another folder with --out"));

@@ -22,6 +22,10 @@ class RunFolder {
   // `config`.
   RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume);
 
+  // The checkpoint that such a run goes on from; "": a new run. Throws Error when it does not exist.
+  static std::string checkpoint_to_resume(const Config& config, const std::string& out,
+                                          const std::optional<std::string>& resume);
+
   // Makes the folder and writes config.yaml.
   void create(const Config& config) const;
 

@@ -7,6 +7,7 @@
 
 #include "train/evaluator.h"
 #include "train/loaded_model.h"
+#include "train/micro_batch.h"
 #include "train/stop_signal.h"
 #include "train/trainer_report.h"
 
@@ -22,6 +23,18 @@ Config with_found_data(Config config) {
   return config;
 }
 
+// With what --batch asks for in train.accumulation, and in `text` what to say of it.
+Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, std::string& text) {
+  if (options.batch.empty()) return config;
+  const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
+  const MicroBatch chosen = options.batch == "auto" && !from.empty()
+                                ? micro_batch_of(from)
+                                : choose_micro_batch(config, options.batch, device);
+  config.train.accumulation = chosen.accumulation;
+  text = chosen.text;
+  return config;
+}
+
 std::optional<TokenDataset> mixed_data(const Config& config) {
   if (config.data.mix.empty()) return std::nullopt;
   return TokenDataset(config.data.mix, "train", config.model.vocab);
@@ -30,11 +43,11 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress)
-    : config_(with_found_data(config)),
+    : device_(make_device(options.device)),
+      config_(with_micro_batch(with_found_data(config), options, *device_, batch_text_)),
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume),
-      device_(make_device(options.device)),
       dtype_(dtype_on(*device_, config_)),
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),
@@ -68,6 +81,7 @@ void Trainer::prepare() {
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
     progress_.line(line);
+  if (!batch_text_.empty()) progress_.line("batch       " + batch_text_);
   progress_.line("memory      " + memory_text_);
   progress_.line(
       "run         " + folder_.path("") +
@@ -210,8 +224,8 @@ void Trainer::finish(const std::string& why) {
   if (!why.empty()) {
     progress_.line(
         str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
-    progress_.line(
-        str("go on with: train --config ", config_.source, " --out ", folder_.path(""), " --resume"));
+    progress_.line(str("go on with: train --config ", folder_.path("config.yaml"), " --out ",
+                       folder_.path(""), " --resume"));
     return;
   }
   const std::int64_t steps_here = state_.step - first_step_;

@@ -25,6 +25,7 @@ struct TrainOptions {
   std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
+  std::string batch = "";      // train/micro_batch.h; "": train.accumulation as it is
   std::int64_t max_steps = 0;  // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;      // stop and save after this long; 0: no limit
 };
@@ -50,11 +51,12 @@ class Trainer {
   std::string reason_to_stop(const char* signal) const;
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
+  std::unique_ptr<Device> device_;
+  std::string batch_text_;  // what --batch chose
   Config config_;
   TrainOptions options_;
   Progress& progress_;
   RunFolder folder_;
-  std::unique_ptr<Device> device_;
   DType dtype_;
   TokenDataset train_data_, valid_data_;
   std::optional<TokenDataset> mixed_data_;

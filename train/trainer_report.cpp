@@ -14,13 +14,6 @@
 namespace weft {
 namespace {
 
-MemoryPlan plan(const Config& config, const Device& device) {
-  Config here = config;
-  if (!device.is_cuda()) here.precision = "f32";
-  const StepShape full = step_shape(config, config.train.steps);
-  return plan_memory(here, full.micro_batch, full.context, true);
-}
-
 std::string plan_text(const MemoryPlan& plan) {
   return str(bytes_text(plan.total()), " (weights ", bytes_text(plan.weights), ", gradients ",
              bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
@@ -88,12 +81,20 @@ std::string step_line(const Config& config) {
 
 }  // namespace
 
+MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
+  Config here = config;
+  if (!device.is_cuda()) here.precision = "f32";
+  const StepShape full = step_shape(config, config.train.steps);
+  return plan_memory(here, full.micro_batch, full.context, training);
+}
+
 std::string check_memory(const Config& config, const Device& device) {
-  const MemoryPlan needed = plan(config, device);
+  const MemoryPlan needed = planned_memory(config, device, true);
   const std::size_t free = device.memory_free();
   if (needed.total() <= free) return str("planned ", plan_text(needed), ", free ", bytes_text(free));
   fail(str("training does not fit: planned ", plan_text(needed), ", but ", device.name, " has ",
-           bytes_text(free), " free: raise train.accumulation (", config.train.accumulation,
+           bytes_text(free), " free: --batch auto finds what does; or raise train.accumulation (",
+           config.train.accumulation,
            " now), lower train.batch, set train.recompute: block, or shorten model.context"));
 }
 

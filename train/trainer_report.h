@@ -12,6 +12,9 @@
 
 namespace weft {
 
+// What one micro-batch of full context needs on this device, to train or to evaluate.
+MemoryPlan planned_memory(const Config&, const Device&, bool training);
+
 // Planned bytes and free memory of the device, as text. Throws Error when the one does not fit into the
 // other: planned bytes, and what to lower.
 std::string check_memory(const Config&, const Device&);

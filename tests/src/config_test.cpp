@@ -194,6 +194,32 @@ TEST(Config, ErrorsOfValues) {
   EXPECT_CONTAINS(parse_error("name: a/b\n"), "a.yaml:1: name: expected the name of a folder");
 }
 
+TEST(Config, TokensOfAnUpdateInPlaceOfSequences) {
+  const std::string yaml = "model: {context: 128, position_axes: [128]}\ntrain:\n";
+  const auto batch = [&](const std::string& train, const std::vector<std::string>& overrides = {}) {
+    const Config config = parse_config(yaml + train, "a.yaml", overrides);
+    EXPECT_EQ(config.train.batch_tokens, 0);  // said by train.batch from here on
+    return config.train.batch;
+  };
+  EXPECT_EQ(batch("  batch_tokens: 1024\n"), 8);
+  EXPECT_EQ(batch("  batch: 3\n  batch_tokens: 0\n"), 3);
+  // What is set on the command line takes the place of what stands in the file.
+  EXPECT_EQ(batch("  batch: 3\n", {"train.batch_tokens=256"}), 2);
+  EXPECT_EQ(batch("  batch_tokens: 1024\n", {"train.batch=5"}), 5);
+  EXPECT_EQ(batch("  batch_tokens: 1024\n", {"model.context=64"}), 16);
+  EXPECT_EQ(
+      parse_config(to_yaml(parse_config(yaml + "  batch_tokens: 1024\n", "a.yaml")), "b.yaml").train.batch,
+      8);
+  EXPECT_EQ(parse_error(yaml + "  batch_tokens: 1000\n"),
+            "a.yaml:3: train.batch_tokens 1000 is not a multiple of model.context 128; 896 or 1024 works");
+  EXPECT_EQ(parse_error(yaml + "  batch_tokens: 5\n"),
+            "a.yaml:3: train.batch_tokens 5 is not a multiple of model.context 128; 128 works");
+  EXPECT_EQ(parse_error(yaml + "  batch_tokens: 1024\n  batch: 8\n"),
+            "a.yaml:3: train.batch_tokens and train.batch (a.yaml:4) say the same thing; keep one of them");
+  EXPECT_CONTAINS(parse_error(yaml + "  batch_tokens: 1024\n  accumulation: 3\n"),
+                  "does not divide train.batch 8");
+}
+
 TEST(Config, ErrorsOfValuesThatDoNotFitTogether) {
   EXPECT_EQ(parse_error("model:\n  width: 500\n"),
             "a.yaml:2: model.width / model.heads = 500 / 8 = 62.5: a head needs a multiple of 8 from 8 to "

@@ -104,6 +104,14 @@ TEST(Device, MatrixRateIsMeasuredOnce) {
 }
 
 #ifdef WEFT_CUDA
+TEST(Device, CopyRateIsMeasuredOnce) {
+  const auto device = make_device("cpu");
+  const double rate = device->copy_rate();
+  EXPECT_GT(rate, 1e8);
+  EXPECT_EQ(device->copy_rate(), rate);
+  EXPECT_EQ(device->pool->in_use(), 0u);
+}
+
 TEST(CudaDevice, CopiesAndDescribesItself) {
   const auto device = make_device("cuda");
   EXPECT_EQ(device->name, "cuda:0");

@@ -2,6 +2,8 @@
 // Layout, initial values, gradients' bookkeeping, precision.
 #include "src/parameters.h"
 
+#include <omp.h>
+
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
@@ -64,6 +66,30 @@ TEST(Parameters, InitialValuesAreTheSameInEveryPrecision) {
   Three three(other);
   other.allocate(*device, DType::f64, 43, false, false);
   EXPECT_NE(to_host(*device, other.master()), masters[1]);
+}
+
+// The numbers that runs have always started from, whatever the number of threads.
+TEST(Parameters, InitialValuesStayWhatTheyAre) {
+  const auto device = make_device("cpu");
+  const int threads = omp_get_max_threads();
+  std::vector<double> values[2];
+  for (const int count : {1, 3}) {
+    omp_set_num_threads(count);
+    ParameterStore store;
+    store.add("first", {3}, Init::normal(1));
+    store.add("second", {20001}, Init::normal(0.5));
+    store.allocate(*device, DType::f64, 1234, false, false);
+    values[count == 3] = to_host(*device, store.master());
+  }
+  omp_set_num_threads(threads);
+  EXPECT_EQ(values[0], values[1]);
+  const std::vector<double>& v = values[0];
+  const std::size_t second = 8;
+  const double expected[] = {-0.5200225281738502, -1.3162197942686635,  0.49472631763176939,
+                             0.10618949536150889, -0.37153302050990566, -0.24384094697859307,
+                             0.23450231928846885};
+  const std::size_t at[] = {0, 1, 2, second, second + 3, second + 10001, second + 20000};
+  for (std::size_t i = 0; i < std::size(at); ++i) EXPECT_DOUBLE_EQ(v[at[i]], expected[i]) << at[i];
 }
 
 TEST(Parameters, NormalsHaveTheirMoments) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "kernels/linear.h"
+#include "kernels/pointwise.h"
 #include "kernels/view.h"
 #include "src/attention_maps.h"
 #include "tests/train/training.h"
@@ -12,6 +14,8 @@
 #include "train/bench_attention.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
+#include "train/metrics.h"
+#include "train/step_breakdown.h"
 
 namespace weft {
 namespace {
@@ -129,6 +133,48 @@ TEST(Bench, SpotCheckFindsWrongRows) {
   }
 }
 
+TEST(Bench, GroupsLaunchesByKernelAndShape) {
+  const LaunchCost small{.bytes = 10, .flops = 4, .shape = "N 1"},
+      large{.bytes = 100, .flops = 40, .shape = "N 9"};
+  const auto groups = group_launches({{"linear_forward", small, 1},
+                                      {"add", {.bytes = 5, .flops = 0, .shape = ""}, 2},
+                                      {"linear_forward", large, 7},
+                                      {"linear_forward", small, 3}});
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].shape, "N 9");
+  EXPECT_EQ(groups[1].shape, "N 1");
+  EXPECT_EQ(groups[1].launches, 2);
+  EXPECT_EQ(groups[1].milliseconds, 4);
+  EXPECT_EQ(groups[1].bytes, 20);
+  EXPECT_EQ(groups[1].flops, 8);
+  EXPECT_EQ(groups[2].kernel, "add");
+}
+
+// Bytes and operations of a step as counted by hand.
+TEST(Bench, CountsWhatLaunchesMoveAndCompute) {
+  const auto device = make_device("cpu");
+  const Tensor x(*device->pool, {3, 5}, DType::f32), w(*device->pool, {7, 5}, DType::f32),
+      y(*device->pool, {3, 7}, DType::f32);
+  device->zero(x), device->zero(w);
+  CpuQueue queue;
+  const auto profile = make_launch_profile(queue);
+  queue.profile = profile.get();
+  Queue profiled = queue;
+  launch(profiled, LinearForward{.y = y, .x = x, .w = w, .b = {}});
+  launch(profiled, LinearBackward{.dx = {x}, .dw = {}, .db = {}, .dy = y, .x = x, .w = w});
+  launch(profiled, Add{.out = {x}, .x = x});
+  const std::vector<LaunchRecord> records = profile->take();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].kernel, std::string("linear_forward"));
+  EXPECT_EQ(records[0].cost.shape, "N 3, K 5, M 7");
+  EXPECT_EQ(records[0].cost.flops, 2 * 3 * 5 * 7);
+  EXPECT_EQ(records[0].cost.bytes, 4 * (15 + 35 + 21));
+  EXPECT_EQ(records[1].cost.flops, 2 * 3 * 5 * 7);
+  EXPECT_EQ(records[1].cost.bytes, 4 * (15 + 35 + 21 + 15));
+  EXPECT_EQ(records[2].cost.bytes, 4 * 30);
+  EXPECT_TRUE(profile->take().empty());
+}
+
 TEST(Bench, TimesWholeSteps) {
   const TempDir dir;
   write_file(dir / "small.yaml", small_yaml(dir.path()));
@@ -138,6 +184,14 @@ TEST(Bench, TimesWholeSteps) {
   for (const char* key : {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"",
                           "\"tok_s\": ", "\"peak_bytes\": ", "\"first_step_s\": "})
     EXPECT_CONTAINS(json.str(), key);
+  for (const char* key :
+       {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",
+        "\"kernel\": \"linear_forward\", \"shape\": \"N 256, K 32, M 96\", \"launches\": 2,",
+        "\"gap_ms\": ", "\"floor_ms\": ", "\"copy_tb_per_s\": "})
+    EXPECT_CONTAINS(json.str(), key);
+  // Kernels and gaps are the step.
+  EXPECT_NEAR(*json_number(json.str(), "kernel_ms") + *json_number(json.str(), "gap_ms"),
+              *json_number(json.str(), "ms"), 1e-3 * *json_number(json.str(), "ms"));
   bench_step({.config = dir / "small.yaml", .overrides = {"train.batch=2"}, .device = "cpu", .steps = 1},
              text);
   EXPECT_CONTAINS(text.str(), "128 tokens of context 64");
