@@ -6,7 +6,8 @@
     tiny_peer.py --against build/cpu/bin/bench --rounds 5          both, in alternation: all rates and their ratio
 
 PyTorch gets the better of two attentions: an additive mask over all pairs, or the keys of a block and of the summaries
-gathered by hand. Same batch, context, f32, dropout 0, clipping at norm 1, fused AdamW.
+gathered by hand. Same batch, context, f32, dropout 0, clipping at norm 1, fused AdamW. OPENBLAS_CORETYPE, where it
+is set, holds for our side alone: unset it.
 """
 import argparse
 import json
@@ -112,7 +113,8 @@ def train(mode, kind, steps, threads):
 
 
 def ours(bench, steps):
-    out = subprocess.run([bench, "step", "--config", "tiny.yaml", "--device", "cpu", "--steps", str(steps), "--json"],
+    out = subprocess.run([bench, "step", "--config", "tiny.yaml", "--device", "cpu", "--steps", str(steps),
+                          "--no-breakdown", "--json"],
                          check=True, capture_output=True, text=True).stdout
     row = json.loads(out)
     return {"tok_s": row["tok_s"], "tok_s_best": row["tokens"] / row["ms_min"] * 1e3}
