@@ -346,8 +346,6 @@ void add_embedding(Table& t) {
       t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
     }
   }
-  t.add<EmbeddingBackward>(embedding_backward(1, 1 << 20, 4096, 24, 1024),
-                           "B 1, T 2^20, V 4096, C 24, stride 1024");
   t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
                            "B 4, T 12288, V 256, C 512, stride 128");
   t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128),

@@ -2,6 +2,7 @@
 // Embeddings: the shift by one, positions in mixed radix, gradients.
 #include "kernels/embedding.h"
 
+#include "src/device.h"
 #include "tests/testing.h"
 
 namespace weft {
@@ -239,6 +240,36 @@ TEST(Embedding, BackwardAddsWhenAsked) {
   for (std::size_t i = 0; i < before.size(); ++i)
     EXPECT_NEAR(added.dtable[i], before[i] + stored.dtable[i], 1e-14);
 }
+
+#ifdef WEFT_CUDA
+// So many tokens that the sums of a row do not fit into the workspace at once.
+TEST(CudaEmbedding, GradientsOfAMillionTokens) {
+  const std::int64_t t = 1 << 20, v = 4096, c = 24;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(t));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(i) * 2654435761u >> 20);
+  std::vector<float> dy(static_cast<std::size_t>(t * c)), want(static_cast<std::size_t>(v * c));
+  for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<float>(i % 977) / 977 - 0.5f;
+  const auto gradient = [&](const TensorView& dtable, const TensorView& dy_view,
+                            const TensorView& token_view) {
+    EmbeddingBackward k;
+    k.dtable = {dtable, false};
+    k.dy = dy_view;
+    k.tokens = token_view;
+    return k;
+  };
+  run(queue, gradient(view_of(want, {v, c}), view_of(dy, {1, t, c}), view_of(tokens, {1, t})));
+  const auto device = make_device("cuda");
+  const Tensor on_device(*device->pool, {1, t, c}, DType::f32, "test"),
+      tokens_on_device(*device->pool, {1, t}, DType::i32, "test"),
+      got(*device->pool, {v, c}, DType::f32, "test");
+  device->upload(on_device, dy.data());
+  device->upload(tokens_on_device, tokens.data());
+  launch(device->queue, gradient(got, on_device, tokens_on_device));
+  const std::vector<double> values = to_host(*device, got);
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(values[i], want[i], 1e-4) << i;
+}
+#endif
 
 TEST(Embedding, RowsPastTheEndAreAnError) {
   Data d;
