@@ -46,6 +46,7 @@ void forward(const EmbeddingForward& k) {
   using W = wide_t<T>;
   const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
                      cols = k.y.cols();
+  const std::int64_t first = k.first_at ? *k.first_at : k.first;
   const auto* tokens = k.tokens.as<std::int32_t>();
   const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
                          static_cast<const std::int32_t*>(k.positions.data), time};
@@ -55,7 +56,7 @@ void forward(const EmbeddingForward& k) {
   T* y = k.y.as<T>();
 #pragma omp parallel for schedule(static) if (k.y.size() > kParallelElements)
   for (std::int64_t row = 0; row < batch * count; ++row) {
-    const std::int64_t b = row / count, t = k.first + row % count;
+    const std::int64_t b = row / count, t = first + row % count;
     T* out = y + row * cols;
     if (t == 0) {
       start_row(k, b, out);

@@ -28,6 +28,7 @@ struct Forward {
   std::int64_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
   int axes;
   std::int64_t rows, time, first, count, cols;
+  const std::int32_t* first_at;
   bool packed;
 };
 
@@ -35,7 +36,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const std::int64_t batch = row / a.count, t = a.first + row % a.count;
+  const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row % a.count;
   const std::int32_t* told =
       a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
   // What is summed: a token and its place on each axis, or the start vectors that the conditions name.
@@ -263,6 +264,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
     a.rows = k.y.shape[0] * a.count;
     a.time = k.tokens.shape[1];
     a.first = k.first;
+    a.first_at = k.first_at;
     a.cols = k.y.cols();
     a.packed = aligned_rows(k.y) && aligned16(k.table) && aligned16(k.start);
     for (int axis = 0; axis < k.axes; ++axis) {

@@ -32,6 +32,9 @@ struct EmbeddingForward {
   TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
   TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
+  // Sampling: the row to begin with, in the queue's memory, instead of `first`; whoever writes it there
+  // answers for *first_at + count <= T + 1. Null: first.
+  const std::int32_t* first_at = nullptr;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {
     return {.bytes = 2 * bytes_of({y}) + bytes_of({tokens}), .flops = 0, .shape = ""};

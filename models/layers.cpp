@@ -42,11 +42,19 @@ Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t wid
   }
 }
 
-Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& sequences, std::int64_t first,
-                       std::int64_t count) const {
+std::vector<PositionTable> Embedding::tables(const ParameterStore& store) const {
   std::vector<PositionTable> tables;
   for (std::size_t a = 0; a < positions.size(); ++a) tables.push_back({store.var(positions[a]), divisors[a]});
-  return embedding(ctx, sequences, store.var(table), store.var(start), tables, first, count);
+  return tables;
+}
+
+Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& sequences) const {
+  return embedding(ctx, sequences, store.var(table), store.var(start), tables(store));
+}
+
+Var Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
+                      const std::int32_t* position) const {
+  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position);
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,

@@ -35,9 +35,12 @@ struct Embedding {
   Embedding(ParameterStore&, std::int64_t vocab, std::int64_t width,
             const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows, double token_std,
             double position_std);
-  // All rows, or `count` rows from `first` when count > 0.
-  Var forward(Ctx&, const ParameterStore&, const Sequences&, std::int64_t first = 0,
-              std::int64_t count = 0) const;
+  Var forward(Ctx&, const ParameterStore&, const Sequences&) const;
+  // The row whose number is at *position in the queue's memory: (B, 1, C).
+  Var decode(Ctx&, const ParameterStore&, const Sequences&, const std::int32_t* position) const;
+
+ private:
+  std::vector<PositionTable> tables(const ParameterStore&) const;
 };
 
 // Keys (B, R, Dqk) and values (B, R, Dv) of one layer: the rows of all heads, see CacheLayout.

@@ -27,7 +27,10 @@ struct CacheUse {
 // Keys and values of the positions seen so far, for sampling. Made by Model::make_cache.
 struct DecodeCache {
   virtual ~DecodeCache() = default;
-  virtual std::size_t bytes() const = 0;  // of everything it holds
+  // Sends what the next decode_step() needs to know of a position to the device, without waiting.
+  virtual void seek(std::int64_t position) = 0;
+  virtual const std::int32_t* position() const = 0;  // the one sought last, in the queue's memory
+  virtual std::size_t bytes() const = 0;             // of everything it holds
   virtual std::vector<CacheUse> use() const = 0;
 };
 
@@ -41,12 +44,16 @@ class Model {
   // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Sequences&) = 0;
 
-  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at
-  // `position`, given that tokens 0 .. position - 1 of `tokens` (B, length) are set and that positions were
-  // asked for in order. Equal to row `position` of logits(); each sequence's bits do not depend on B when
-  // ctx.batch_invariant.
+  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at the
+  // position sought last, given that the tokens (B, length) before it are set and that positions were asked
+  // for in order. Equal to that row of logits(). Each sequence's bits do not depend on B. The launches are
+  // the same at every position, so that they can be replayed as a graph.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
-  virtual Tensor decode(Ctx&, DecodeCache&, const Sequences&, std::int64_t position) = 0;
+  virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
+  Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, std::int64_t position) {
+    cache.seek(position);
+    return decode_step(ctx, cache, s);
+  }
 
   // The pattern of each layer, for pictures and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "models/cache_layout.h"
+#include "models/decoding.h"
 #include "models/shape.h"
 
 namespace weft {
@@ -102,113 +102,28 @@ Var SparseTransformer::token_losses(Ctx& ctx, const Sequences& s) {
 
 Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(ctx, hidden(ctx, s)).value; }
 
-// ---- decoding
-// --------------------------------------------------------------------------------------------------------
-
-struct SparseTransformer::Cache : DecodeCache {
-  std::vector<KeyValueCache> layers;
-  std::vector<CacheLayout> layouts;  // one for each distinct pattern
-  std::vector<std::size_t> layout_of_layer;
-  Tensor fixed;  // i32: what each layout needs at any position
-  Tensor step;   // i32: what each layout needs at the position at hand; written anew for each
-  std::int64_t batch = 0, length = 0;
-
-  std::size_t bytes() const override {
-    std::int64_t sum = fixed.view().bytes() + step.view().bytes();
-    for (const KeyValueCache& layer : layers) sum += layer.keys.view().bytes() + layer.values.view().bytes();
-    return static_cast<std::size_t>(sum);
-  }
-
-  std::vector<CacheUse> use() const override {
-    std::vector<CacheUse> uses;
-    for (const CacheLayout& layout : layouts) {
-      CacheUse& use = uses.emplace_back();
-      use.pattern = layout.pattern();
-      use.dense_rows = length;
-      for (int head = 0; head < layout.heads(); ++head) use.rows.push_back(layout.rows(head));
-    }
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      CacheUse& use = uses[layout_of_layer[i]];
-      use.layers.push_back(static_cast<std::int64_t>(i));
-      const TensorView &k = layers[i].keys.view(), &v = layers[i].values.view();
-      use.bytes += static_cast<std::size_t>(k.bytes() + v.bytes());
-      const std::int64_t dense = batch * layouts[layout_of_layer[i]].heads() * length * (k.cols() + v.cols());
-      use.dense_bytes += static_cast<std::size_t>(dense * size_of(k.dtype));
-    }
-    return uses;
-  }
-};
-
 std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::int64_t batch,
                                                            std::int64_t length) {
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context, ", got ",
              batch, " and ", length);
-  auto cache = std::make_unique<Cache>();
-  cache->batch = batch;
-  cache->length = length;
-  const AttentionShape shape = attention_shape(config_);
-  const DType dtype = store_.compute_dtype();
-  std::int64_t step_words = 0;
-  std::vector<std::int32_t> fixed;
-  cache->layers.resize(patterns_.size());
-  cache->layout_of_layer.resize(patterns_.size());
-  for (const LayerGroup& group : layer_groups(patterns_)) {
-    const CacheLayout& layout =
-        cache->layouts.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
-    layout.append_fixed(fixed);
-    step_words += layout.step_words();
-    for (const std::int64_t member : group.members) {
-      const auto layer = static_cast<std::size_t>(member);
-      cache->layout_of_layer[layer] = cache->layouts.size() - 1;
-      cache->layers[layer] = {
-          Tensor(*device.pool, {batch, layout.rows(), shape.qk_size}, dtype, "decode cache"),
-          Tensor(*device.pool, {batch, layout.rows(), shape.v_size}, dtype, "decode cache")};
-    }
-  }
-  cache->fixed = Tensor(*device.pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
-  cache->step = Tensor(*device.pool, {step_words}, DType::i32, "decode cache");
-  device.upload(cache->fixed, fixed.data());
-  return cache;
+  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), store_.compute_dtype(),
+                                       batch, length);
 }
 
-std::vector<DecodeKeys> SparseTransformer::upload_keys(Cache& cache, std::int64_t position) const {
-  std::vector<std::int32_t> words;
-  std::vector<DecodeKeys> keys;
-  const std::int32_t* fixed = cache.fixed.view().as<std::int32_t>();
-  for (const CacheLayout& layout : cache.layouts) {
-    const std::int32_t* step = cache.step.view().as<std::int32_t>() + words.size();
-    layout.append_step(position, words);
-    const std::int32_t* row = step + layout.groups() + 1;
-    keys.push_back({.keys = row + layout.heads(),
-                    .key_start = step,
-                    .row = row,
-                    .group_of_head = fixed,
-                    .first_row = fixed + layout.heads()});
-    fixed += layout.fixed_words();
-  }
-  device_.upload_async(cache.step.view().data, words.data(), words.size() * sizeof(std::int32_t));
-  return keys;
-}
-
-Tensor SparseTransformer::decode(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s,
-                                 std::int64_t position) {
-  auto& cache = dynamic_cast<Cache&>(decode_cache);
+Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s) {
+  auto& cache = dynamic_cast<LayerCaches&>(decode_cache);
   WEFT_CHECK(!ctx.tape && !ctx.training, "decode is for sampling: no tape, no dropout");
   check_sequences(s);
-  WEFT_CHECK((s.tokens.shape() == Shape{cache.batch, cache.length}), "decode: tokens must be (", cache.batch,
-             ", ", cache.length, ") of i32, like the cache, got ", shape_text(s.tokens));
-  WEFT_CHECK(position >= 0 && position < cache.length, "decode: position ", position, " of a cache of ",
-             cache.length);
-  const std::vector<DecodeKeys> keys = upload_keys(cache, position);
-  Var x = embedding_.forward(ctx, store_, s, position, 1);
+  WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
+             cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
+  Var x = embedding_.decode(ctx, store_, s, cache.position());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
-    const Var a =
-        blocks_[i].attention.decode(ctx, store_, normed, cache.layers[i], keys[cache.layout_of_layer[i]]);
+    const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layer(i), cache.keys(i));
     x = attend_and_mix(ctx, blocks_[i], x, a);
   }
-  return output(ctx, x).value.reshaped({cache.batch, config_.vocab});
+  return output(ctx, x).value.reshaped({cache.batch(), config_.vocab});
 }
 
 std::unique_ptr<Model> make_sparse_transformer(const Config& config, ParameterStore& store, Device& device) {

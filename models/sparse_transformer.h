@@ -28,19 +28,16 @@ class SparseTransformer : public Model {
   Var token_losses(Ctx&, const Sequences&) override;
   Tensor logits(Ctx&, const Sequences&) override;
   std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
-  Tensor decode(Ctx&, DecodeCache&, const Sequences&, std::int64_t position) override;
+  Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  struct Cache;
-
   // (B, T, C): what the output layer reads
   Var hidden(Ctx&, const Sequences&);
   Var run_block(Ctx&, std::size_t layer, const Var& x, const AttentionMaps&) const;
   Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
   Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
-  std::vector<DecodeKeys> upload_keys(Cache&, std::int64_t position) const;  // one for each layout
 
   ModelConfig config_;
   std::vector<Condition> conditions_;

@@ -30,10 +30,12 @@ struct Sequences {
 };
 
 // (B, T) tokens -> (B, T, C), shifted by one: row 0 is `start` (C), or with conditions the sum of the rows of
-// `start` (R, C) that they name; row t is token t - 1. Rows first .. first + count - 1 only, when count > 0
-// (sampling; not differentiable then).
+// `start` (R, C) that they name; row t is token t - 1.
 Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
-              const std::vector<PositionTable>& axes, std::int64_t first = 0, std::int64_t count = 0);
+              const std::vector<PositionTable>& axes);
+// The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
+Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
+                  const std::vector<PositionTable>& axes, const std::int32_t* row);
 
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b,
               double eps = 1e-5);  // (..., C); w, b (C) wide(T)

@@ -40,6 +40,7 @@ struct Ctx {
   std::uint32_t site = 0;        // number of the next dropout call: copying it is saving the random state
   bool training = false;         // dropout acts
   bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size
+  std::int64_t launches = 0;     // kernels started through this context
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
     return Tensor(*pool, shape, dtype, name);
@@ -53,6 +54,7 @@ struct Ctx {
   void pass_gradient(const Var& v, const Tensor& dy);
   template <class Kernel>
   void launch(const Kernel& kernel) {
+    ++launches;
     weft::launch(*queue, kernel);
   }
 };

@@ -4,107 +4,183 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <sstream>
 
-#include "kernels/philox.h"
+#include "src/graph.h"
 #include "src/memory.h"
-#include "train/device_batch.h"
 #include "train/inspect_counts.h"
 #include "train/progress.h"
 
 namespace weft {
 namespace {
 
-// Sets Philox apart from the counters of dropout and initial values under the same seed.
-constexpr std::uint32_t kSampleStream = 0x53414d50;  // "SAMP"
+// How long what was drawn may lie on the device before somebody sees it, about.
+constexpr double kLateSeconds = 0.04;
 
-std::vector<double> row_of(Device& device, const Tensor& block, std::int64_t row) {
-  const std::int64_t columns = block.view().cols();
-  return to_host(device, block.slice(row * columns, {columns}));
+[[noreturn]] void fail_on_logits() {
+  fail("the model's logits are not finite: its weights are damaged or training diverged");
 }
 
-// One batch of samples from first_sample on, in lock step.
+// Batches of samples, one after the other, in lock step. All have the same number of rows, so that the cache
+// and the graph serve them all; rows beyond the last sample are computed and dropped.
 class BatchSampler {
  public:
-  BatchSampler(Device& device, Model& model, const SampleOptions& options, std::int64_t first_sample,
-               std::int64_t count)
-      : device_(device),
-        model_(model),
-        options_(options),
-        first_sample_(first_sample),
-        count_(count),
-        batch_(device, "sampling") {
+  BatchSampler(Device& device, Model& model, const SampleOptions& options, SampleStats& stats)
+      : device_(device), model_(model), options_(options), stats_(stats), graph_(device, options.graph) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
     ctx_.batch_invariant = true;
+    batches_ = (options.count + options.batch - 1) / options.batch;
+    rows_ = (options.count + batches_ - 1) / batches_;
     length_ = options.given() + options.length;
-    if (options.cached) cache_ = model.make_cache(device, count, length_);
-    HostBatch batch;
-    batch.tokens.resize(static_cast<std::size_t>(count * length_));
-    for (std::int64_t b = 0; b < count; ++b) {
-      const auto& prompt = options.prompts.empty()
-                               ? options.prompt
-                               : options.prompts[static_cast<std::size_t>(first_sample + b)];
-      std::copy(prompt.begin(), prompt.end(), batch.tokens.begin() + b * length_);
-      batch.positions.insert(batch.positions.end(), options.positions.begin(), options.positions.end());
-      batch.conditions.insert(batch.conditions.end(), options.conditions.begin(), options.conditions.end());
-    }
-    batch_.upload(batch, count, length_);
-  }
-
-  void run(const OnToken& on_token, const OnPositions& on_positions) {
-    const Sequences& sequences = batch_.sequences();
-    const std::int64_t prompt = options_.given();
-    for (std::int64_t position = options_.cached ? 0 : prompt; position < length_; ++position) {
-      const Tensor logits =
-          cache_ ? model_.decode(ctx_, *cache_, sequences, position) : model_.logits(ctx_, sequences);
-      if (on_positions)
-        on_positions(first_sample_ * length_ + (position + 1) * count_, options_.count * length_);
-      if (position < prompt) continue;
-      for (std::int64_t b = 0; b < count_; ++b)
-        add_token(b, position, row_of(device_, logits, cache_ ? b : b * length_ + position), on_token);
-    }
-  }
-
-  void describe_cache(SampleStats& stats) const {
-    if (!cache_) return;
+    const auto kinds = static_cast<std::int64_t>(options.conditions.size());
+    sequences_.tokens = integers({rows_, length_});
+    drawn_ = integers({length_, rows_});
+    first_sample_ = integers({1});
+    if (!options.positions.empty()) sequences_.positions = repeated(options.positions, {rows_, length_});
+    if (kinds > 0) sequences_.conditions = repeated(options.conditions, {rows_, kinds});
+    if (!options.cached) return;
+    cache_ = model.make_cache(device, rows_, length_);
     stats.cache_bytes = cache_->bytes();
     stats.cache = cache_->use();
   }
 
+  void run(const OnToken& on_token, const OnPositions& on_positions) {
+    for (std::int64_t batch = 0; batch < batches_; ++batch) {
+      begin(batch * rows_);
+      cache_ ? run_cached(on_token, on_positions) : run_plain(on_token);
+    }
+  }
+
  private:
-  void add_token(std::int64_t b, std::int64_t position, const std::vector<double>& logits,
-                 const OnToken& on_token) {
-    const std::int64_t sample = first_sample_ + b;
-    const std::int32_t token =
-        choose_token(logits, options_, sample_uniform(options_.seed, sample, position));
-    auto* row = static_cast<std::int32_t*>(batch_.sequences().tokens.view().data) + b * length_;
-    device_.upload_async(row + position, &token, sizeof token);
-    on_token(sample, position, token);
+  Tensor integers(const Shape& shape) { return Tensor(*device_.pool, shape, DType::i32, "sampling"); }
+  Tensor repeated(const std::vector<std::int32_t>& row, const Shape& shape) {
+    std::vector<std::int32_t> all;
+    for (std::int64_t b = 0; b < rows_; ++b) all.insert(all.end(), row.begin(), row.end());
+    const Tensor t = integers(shape);
+    device_.upload(t, all.data());
+    return t;
+  }
+
+  // Prompts of the samples from `first` on.
+  void begin(std::int64_t first) {
+    first_ = first;
+    std::vector<std::int32_t> start(static_cast<std::size_t>(rows_ * length_), 0);
+    for (std::int64_t b = 0; b < rows_; ++b) {
+      const auto sample = static_cast<std::size_t>(std::min(first + b, options_.count - 1));
+      const auto& prompt = options_.prompts.empty() ? options_.prompt : options_.prompts[sample];
+      std::copy(prompt.begin(), prompt.end(), start.begin() + b * length_);
+    }
+    device_.upload(sequences_.tokens, start.data());
+    const auto number = static_cast<std::int32_t>(first);
+    device_.upload(first_sample_, &number);
+  }
+
+  // What the GPU does at a position; nothing in it depends on the position but through memory.
+  void step() {
+    const Tensor logits = model_.decode_step(ctx_, *cache_, sequences_);
+    ctx_.launch(ChooseToken{.tokens = sequences_.tokens,
+                            .drawn = drawn_,
+                            .logits = logits,
+                            .position = cache_->position(),
+                            .first_sample = first_sample_.view().as<std::int32_t>(),
+                            .given = options_.given(),
+                            .choice = options_.choice(),
+                            .seed = options_.seed});
+  }
+
+  // Reads after blocks of positions: as many as take about kLateSeconds.
+  void run_cached(const OnToken& on_token, const OnPositions& on_positions) {
+    std::int64_t read = 0, block = 1;
+    Stopwatch clock;
+    clock.start();
+    for (std::int64_t position = 0; position < length_; ++position) {
+      cache_->seek(position);
+      graph_.run([this] { step(); });
+      if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
+      if (position + 1 - read < block && position + 1 < length_) continue;
+      deliver(read, position + 1, on_token);
+      if (on_positions) on_positions(stats_.positions, batches_ * length_);
+      const double seconds = clock.seconds();
+      if (seconds < kLateSeconds / 2) block *= 2;
+      if (seconds > kLateSeconds) block = std::max<std::int64_t>(1, block / 2);
+      read = position + 1;
+      clock.start();
+    }
+  }
+
+  // Waits for the positions first .. last - 1 and hands out what was drawn there.
+  void deliver(std::int64_t first, std::int64_t last, const OnToken& on_token) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>((last - first) * rows_));
+    device_.download(tokens.data(), drawn_.slice(first * rows_, {last - first, rows_}));
+    for (std::int64_t position = std::max(first, options_.given()); position < last; ++position)
+      for (std::int64_t b = 0; b < rows_; ++b) {
+        const std::int32_t token = tokens[static_cast<std::size_t>((position - first) * rows_ + b)];
+        if (token < 0) fail_on_logits();
+        if (first_ + b < options_.count) on_token(first_ + b, position, token);
+      }
+  }
+
+  // The reference: whole forward passes, tokens chosen on the host.
+  void run_plain(const OnToken& on_token) {
+    for (std::int64_t position = options_.given(); position < length_; ++position) {
+      const Tensor logits = model_.logits(ctx_, sequences_);
+      const std::int64_t vocab = logits.view().cols();
+      for (std::int64_t b = 0; b < rows_ && first_ + b < options_.count; ++b) {
+        const std::int64_t row = b * length_ + position;
+        const std::int32_t token =
+            choose_token(to_host(device_, logits.slice(row * vocab, {vocab})), options_.choice(),
+                         sample_uniform(options_.seed, first_ + b, position));
+        if (token < 0) fail_on_logits();
+        device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + row, &token, sizeof token);
+        on_token(first_ + b, position, token);
+      }
+      ++stats_.positions;
+    }
   }
 
   Device& device_;
   Model& model_;
   const SampleOptions& options_;
-  std::int64_t first_sample_, count_, length_ = 0;
+  SampleStats& stats_;
+  GraphedStep graph_;
   Ctx ctx_;
+  std::int64_t batches_ = 0, rows_ = 0, length_ = 0, first_ = 0;
+  Sequences sequences_{Tensor{}};
+  Tensor drawn_, first_sample_;
   std::unique_ptr<DecodeCache> cache_;
-  DeviceBatch batch_;
 };
+
+void check_prompts(const SampleOptions& options, std::int64_t vocab) {
+  if (!options.prompts.empty() && !options.prompt.empty())
+    fail("either one prompt for all samples or one for each, not both");
+  if (!options.prompts.empty() && static_cast<std::int64_t>(options.prompts.size()) != options.count)
+    fail(str(options.prompts.size(), " prompts for ", options.count, " samples"));
+  std::vector<std::vector<std::int32_t>> all = options.prompts;
+  all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
+  for (const std::vector<std::int32_t>& prompt : all) {
+    if (static_cast<std::int64_t>(prompt.size()) != options.given())
+      fail(str("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens"));
+    for (const std::int32_t token : prompt)
+      if (token < 0 || token >= vocab)
+        fail(str("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1));
+  }
+}
+
+void check_positions(const SampleOptions& options, std::int64_t context) {
+  if (options.positions.empty()) return;
+  const std::int64_t length = options.given() + options.length;
+  if (static_cast<std::int64_t>(options.positions.size()) != length)
+    fail(str(options.positions.size(), " places for texts of ", length, " tokens, prompt included"));
+  for (const std::int32_t place : options.positions)
+    if (place < 0 || place >= context)
+      fail(str("a token's place is ", place, ", the model knows 0 to ", context - 1));
+}
 
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
   const std::int64_t prompt = options.given();
-  for (const auto& one : options.prompts)
-    WEFT_CHECK(static_cast<std::int64_t>(one.size()) == prompt, "prompts of ", prompt, " and ", one.size(),
-               " tokens: all samples are given as many");
-  WEFT_CHECK(options.prompts.empty() || static_cast<std::int64_t>(options.prompts.size()) == options.count,
-             options.prompts.size(), " prompts for ", options.count, " samples");
-  WEFT_CHECK(options.positions.empty() ||
-                 static_cast<std::int64_t>(options.positions.size()) == prompt + options.length,
-             options.positions.size(), " positions for ", prompt + options.length, " tokens");
   if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
   if (prompt + options.length > model.context)
     fail(str("the prompt of ", prompt, " tokens and ", options.length,
@@ -115,46 +191,10 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
   if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
   if (!(options.top_p > 0 && options.top_p <= 1))
     fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
-  if (options.count < 1 || options.batch < 1)
+  if (options.count < 1 || options.batch < 1 || options.count > kMaxPositions)
     fail(str("count and batch must be at least 1, got ", options.count, " and ", options.batch));
-}
-
-double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position) {
-  const auto s = static_cast<std::uint64_t>(sample);
-  const Philox4 bits = philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(s),
-                                   static_cast<std::uint32_t>(s >> 32), kSampleStream},
-                                  seed);
-  const std::uint64_t wide = (std::uint64_t{bits[0]} << 32 | bits[1]) >> 11;
-  return static_cast<double>(wide) * 0x1p-53;
-}
-
-std::int32_t choose_token(std::span<const double> logits, const SampleOptions& options, double uniform) {
-  for (const double logit : logits)
-    if (!std::isfinite(logit))
-      fail("the model's logits are not finite: its weights are damaged or training diverged");
-  std::vector<std::int32_t> ranked(logits.size());
-  std::iota(ranked.begin(), ranked.end(), 0);
-  const auto logit = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
-  std::sort(ranked.begin(), ranked.end(), [&](std::int32_t a, std::int32_t b) {
-    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-  });
-  if (options.temperature == 0) return ranked[0];
-  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(ranked.size()))
-    ranked.resize(static_cast<std::size_t>(options.top_k));
-  std::vector<double> weight;
-  for (const std::int32_t token : ranked)
-    weight.push_back(std::exp((logit(token) - logit(ranked[0])) / options.temperature));
-  const double kept = options.top_p * std::accumulate(weight.begin(), weight.end(), 0.0);
-  double total = 0;
-  std::size_t count = 0;
-  do total += weight[count++];
-  while (count < weight.size() && total < kept);
-  double below = 0;
-  for (std::size_t i = 0; i + 1 < count; ++i) {
-    below += weight[i];
-    if (uniform * total < below) return ranked[i];
-  }
-  return ranked[count - 1];
+  check_prompts(options, model.vocab);
+  check_positions(options, model.context);
 }
 
 SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
@@ -163,11 +203,7 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   SampleStats stats;
   Stopwatch clock;
   clock.start();
-  for (std::int64_t first = 0; first < options.count; first += options.batch) {
-    BatchSampler batch(device, model, options, first, std::min(options.batch, options.count - first));
-    if (first == 0) batch.describe_cache(stats);  // the first batch is the largest
-    batch.run(on_token, on_positions);
-  }
+  BatchSampler(device, model, options, stats).run(on_token, on_positions);
   stats.seconds = clock.seconds();
   stats.tokens = options.count * options.length;
   return stats;
@@ -194,10 +230,14 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t firs
 }
 
 std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_t last) {
-  std::string text =
-      str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
-          " s: ", fixed_text(static_cast<double>(stats.tokens) / std::max(stats.seconds, 1e-9), 1),
-          " tokens/s\n");
+  const double seconds = std::max(stats.seconds, 1e-9);
+  std::string text = str(
+      stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
+      " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
+      fixed_text(1e3 * stats.seconds / static_cast<double>(std::max<std::int64_t>(1, stats.positions)), 3),
+      " ms a position");
+  if (stats.launches > 0) text += str(", ", stats.launches, " kernels each");
+  text += '\n';
   if (stats.cache.empty()) return text;
   std::vector<std::vector<std::string>> rows = {
       {"layers", "pattern", "keys read", "of dense", "cache rows", "of dense", "cache", "of dense"}};

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/choose_token.h"
 #include "models/model.h"
 
 namespace weft {
@@ -21,41 +21,40 @@ struct SampleOptions {
   double top_p = 1;                       // only the most likely tokens that together reach this probability
   std::uint64_t seed = 0;
   std::int64_t count = 1;  // samples
-  std::int64_t batch = 8;  // samples at a time
+  std::int64_t batch = 8;  // samples at a time, at most
   bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
   std::vector<std::vector<std::int32_t>> prompts = {};  // one for each sample, all of one length
   std::vector<std::int32_t> conditions = {};  // what all samples are told: rows of the start table, one for
                                               // each entry of conditions(config) (src/conditions.h)
   std::vector<std::int32_t> positions = {};   // the place of each token of a text, prompt included, for texts
                                               // in another order; empty: 0, 1, 2 ...
+  bool graph = true;                          // on a GPU: launches of a position are replayed as one
 
   std::int64_t given() const {  // tokens of a prompt
     return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
   }
+  Choice choice() const { return {temperature, top_k, top_p}; }
 };
 // Throws Error for values that make no sense, or a text that does not fit into the context.
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
   std::int64_t tokens = 0;      // drawn, all samples
+  std::int64_t positions = 0;   // that the model went through, prompts included, all batches
+  std::int64_t launches = 0;    // kernels of one position; 0 without a cache
   double seconds = 0;           // prompts included
   std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
   std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
 };
 
-// Called for each token drawn: sample, position in its text (the prompt is 0 .. given() - 1), token.
+// Called for each token drawn: sample, position in its text (the prompt is 0 .. given() - 1), token; position
+// after position, and at each sample after sample. Tokens come some positions late, where these take a few
+// milliseconds at most.
 using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
 // Called now and then: positions done and to do, all batches.
 using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
-
-// The token at `uniform` in [0, 1) of the distribution that logits and options describe. Temperature first,
-// then top-k, then top-p; equally likely tokens rank by number.
-std::int32_t choose_token(std::span<const double> logits, const SampleOptions&, double uniform);
-
-// 53 bits of Philox with key `seed` and a counter of sample and position, as a number in [0, 1).
-double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position);
 
 // Keys that one head reads for a token on average over heads and positions first .. last - 1, and the number
 // it would read with dense attention.

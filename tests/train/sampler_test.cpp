@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sampling: the choice of a token, independence of the batch, cached against plain.
+// Sampling: independence of the batch, cached against plain, prompts, places and what samples are told.
 #include "train/sampler.h"
 
 #include <gtest/gtest.h>
@@ -11,86 +11,52 @@
 namespace weft {
 namespace {
 
-// How often each token is chosen over an even grid of `uniform`: its probability, to 1 / n.
-std::vector<double> shares(const std::vector<double>& logits, const SampleOptions& options) {
-  constexpr int n = 100000;
-  std::vector<double> share(logits.size(), 0);
-  for (int i = 0; i < n; ++i)
-    share[static_cast<std::size_t>(choose_token(logits, options, (i + 0.5) / n))] += 1.0 / n;
-  return share;
-}
-
-void expect_shares(const std::vector<double>& got, const std::vector<double>& expected) {
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 3e-5) << "token " << i;
-}
-
-const std::vector<double> kLogits{std::log(0.1), std::log(0.4), std::log(0.2), std::log(0.3)};
-
-TEST(ChooseToken, FollowsTheDistribution) { expect_shares(shares(kLogits, {}), {0.1, 0.4, 0.2, 0.3}); }
-
-TEST(ChooseToken, TemperatureSharpens) {
-  const double sum = 0.01 + 0.16 + 0.04 + 0.09;
-  expect_shares(shares(kLogits, {.temperature = 0.5}), {0.01 / sum, 0.16 / sum, 0.04 / sum, 0.09 / sum});
-  expect_shares(shares(kLogits, {.temperature = 0}), {0, 1, 0, 0});
-  EXPECT_EQ(choose_token(std::vector<double>{1, 3, 3}, {.temperature = 0}, 0.9), 1);  // the first of equals
-}
-
-TEST(ChooseToken, TopKKeepsTheMostLikely) {
-  expect_shares(shares(kLogits, {.top_k = 2}), {0, 4.0 / 7, 0, 3.0 / 7});
-  expect_shares(shares(kLogits, {.top_k = 1}), {0, 1, 0, 0});
-  expect_shares(shares(kLogits, {.top_k = 9}), {0.1, 0.4, 0.2, 0.3});
-}
-
-TEST(ChooseToken, TopPKeepsTheFewestThatReachIt) {
-  expect_shares(shares(kLogits, {.top_p = 0.65}), {0, 4.0 / 7, 0, 3.0 / 7});
-  expect_shares(shares(kLogits, {.top_p = 0.75}), {0, 4.0 / 9, 2.0 / 9, 3.0 / 9});
-  expect_shares(shares(kLogits, {.top_p = 0.01}), {0, 1, 0, 0});
-  // Of the two that top-k leaves, the first alone has 4 / 7.
-  expect_shares(shares(kLogits, {.top_k = 2, .top_p = 0.5}), {0, 1, 0, 0});
-}
-
-TEST(ChooseToken, RefusesLogitsThatAreNotFinite) {
-  EXPECT_CONTAINS(error_of([] { choose_token(std::vector<double>{0, NAN}, {}, 0.5); }), "not finite");
-}
-
-TEST(SampleUniform, DependsOnEachOfItsArguments) {
-  const double u = sample_uniform(1, 2, 3);
-  EXPECT_GE(u, 0);
-  EXPECT_LT(u, 1);
-  EXPECT_EQ(u, sample_uniform(1, 2, 3));
-  EXPECT_NE(u, sample_uniform(2, 2, 3));
-  EXPECT_NE(u, sample_uniform(1, 3, 3));
-  EXPECT_NE(u, sample_uniform(1, 2, 4));
-}
-
 class SamplerTest : public testing::Test {
  protected:
-  SamplerTest() : device_(make_device("cpu")) {
+  explicit SamplerTest(const std::string& device = "cpu") : device_(make_device(device)) {
     config_ = small_config(dir_.path(), {"model.tied_output=true", "model.init.token_std=0.2"});
-    model_ = make_model(config_, store_, *device_);
-    store_.allocate(*device_, DType::f32, 1, false, false);
+    build();
+  }
+  void build() {
+    store_ = std::make_unique<ParameterStore>();
+    model_ = make_model(config_, *store_, *device_);
+    store_->allocate(*device_, DType::f32, 1, false, false);
   }
   std::vector<std::vector<std::int32_t>> texts(const SampleOptions& options) {
     std::vector<std::vector<std::int32_t>> out(static_cast<std::size_t>(options.count));
-    sample(*device_, *model_, config_.model, options,
-           [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
-             auto& text = out[static_cast<std::size_t>(sample)];
-             EXPECT_EQ(position, static_cast<std::int64_t>(options.prompt.size() + text.size()));
-             text.push_back(token);
-           });
+    std::int64_t done = 0;
+    stats_ = sample(
+        *device_, *model_, config_.model, options,
+        [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+          auto& text = out[static_cast<std::size_t>(sample)];
+          EXPECT_EQ(position, options.given() + static_cast<std::int64_t>(text.size()));
+          text.push_back(token);
+        },
+        [&](std::int64_t positions, std::int64_t all) {
+          EXPECT_GT(positions, done);
+          EXPECT_LE(positions, all);
+          done = positions;
+        });
+    EXPECT_EQ(done, options.cached ? stats_.positions : 0);
     return out;
   }
   std::string refused(const SampleOptions& options) {
     return error_of([&] { check_sample_options(options, config_.model); });
   }
+  void check_batches();
+  void check_cached();
+  void check_orders();
+  void check_conditions();
+
   TempDir dir_;
   Config config_;
   std::unique_ptr<Device> device_;
-  ParameterStore store_;
+  std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<Model> model_;
+  SampleStats stats_;
 };
 
-TEST_F(SamplerTest, SameSeedSameTextInAnyBatch) {
+void SamplerTest::check_batches() {
   SampleOptions options{.prompt = {3, 1, 4}, .length = 40, .seed = 7, .count = 5, .batch = 1};
   const auto alone = texts(options);
   EXPECT_EQ(alone[0].size(), 40u);
@@ -103,15 +69,74 @@ TEST_F(SamplerTest, SameSeedSameTextInAnyBatch) {
   EXPECT_NE(texts(options), alone);
 }
 
-TEST_F(SamplerTest, CachedIsPlain) {
+TEST_F(SamplerTest, SameSeedSameTextInAnyBatch) { check_batches(); }
+
+void SamplerTest::check_cached() {
   for (const double temperature : {0.0, 1.0}) {
     SampleOptions options{
         .prompt = {5}, .length = 63, .temperature = temperature, .seed = 2, .count = 3, .batch = 2};
     const auto cached = texts(options);
+    EXPECT_GT(stats_.launches, 0);
+    EXPECT_EQ(stats_.positions, 2 * 64);
+    options.graph = false;
+    EXPECT_EQ(texts(options), cached) << "without a graph, temperature " << temperature;
     options.cached = false;
     EXPECT_EQ(texts(options), cached) << "temperature " << temperature;
   }
   EXPECT_EQ(texts({.length = 64, .count = 1})[0].size(), 64u);  // no prompt, the whole context
+}
+
+TEST_F(SamplerTest, CachedIsPlain) { check_cached(); }
+
+// Texts with prompts of their own: each as it is drawn alone, given its number.
+void SamplerTest::check_orders() {
+  SampleOptions options{.length = 30, .top_k = 5, .top_p = 0.9, .seed = 3, .count = 3, .batch = 2};
+  options.prompts = {{1, 2, 3}, {4, 5, 6}, {1, 2, 3}};
+  const auto all = texts(options);
+  EXPECT_NE(all[0], all[2]);
+  options.cached = false;
+  EXPECT_EQ(texts(options), all);
+  options.cached = true;
+  options.prompts[1] = options.prompts[0];
+  const auto other = texts(options);
+  EXPECT_EQ(other[0], all[0]);
+  EXPECT_NE(other[1], all[1]);
+  EXPECT_EQ(other[2], all[2]);
+  options.prompts.clear();
+  options.prompt = {1, 2, 3};
+  EXPECT_EQ(texts(options), other);
+
+  for (std::int32_t i = 0; i < 33; ++i) options.positions.push_back((i * 7 + 2) % 33);
+  const auto shuffled = texts(options);
+  EXPECT_NE(shuffled, other);
+  options.cached = false;
+  EXPECT_EQ(texts(options), shuffled);
+}
+
+TEST_F(SamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
+
+// What the samples are told decides what is drawn, with a cache and without.
+void SamplerTest::check_conditions() {
+  config_.augment.rotation = config_.augment.color = true;
+  build();
+  SampleOptions options{.length = 20, .seed = 3, .count = 3, .conditions = {0, 4}};
+  const auto plain = texts(options);
+  options.conditions = {2, 4};
+  const auto rotated = texts(options);
+  EXPECT_NE(rotated, plain);
+  options.cached = false;
+  EXPECT_EQ(texts(options), rotated);
+  options.conditions.clear();
+  EXPECT_CONTAINS(error_of([&] { texts(options); }), "told 2 things");
+}
+
+TEST_F(SamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
+
+TEST_F(SamplerTest, NamesLogitsThatAreNotFinite) {
+  const std::vector<float> broken(static_cast<std::size_t>(store_->master().size()), NAN);
+  device_->upload(store_->master(), broken.data());
+  for (const bool cached : {true, false})
+    EXPECT_CONTAINS(error_of([&] { texts({.length = 5, .cached = cached}); }), "not finite");
 }
 
 TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
@@ -124,6 +149,12 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.length = 5, .top_p = 0}), "top-p");
   EXPECT_CONTAINS(refused({.length = 5, .top_p = 1.5}), "top-p");
   EXPECT_CONTAINS(refused({.length = 5, .count = 0}), "count");
+  EXPECT_CONTAINS(refused({.prompt = {1, 99}, .length = 5}), "a token is 99");
+  EXPECT_CONTAINS(refused({.prompt = {1}, .length = 5, .prompts = {{1}}}), "not both");
+  EXPECT_CONTAINS(refused({.length = 5, .count = 3, .prompts = {{1}}}), "1 prompts for 3");
+  EXPECT_CONTAINS(refused({.length = 5, .count = 2, .prompts = {{1}, {1, 2}}}), "of one length");
+  EXPECT_CONTAINS(refused({.prompt = {1}, .length = 2, .positions = {0, 1}}), "2 places for texts of 3");
+  EXPECT_CONTAINS(refused({.length = 2, .positions = {0, 64}}), "place is 64");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("abc", 99); }), "token 2 is 99");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("12 x", 300); }), "numbers");
   EXPECT_EQ(text_to_tokens("7 299", 300), (std::vector<std::int32_t>{7, 299}));
@@ -144,6 +175,8 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
   EXPECT_EQ(stats.cache[0].rows, std::vector<std::int64_t>(stats.cache[0].rows.size(), 8));
   const std::string text = stats_text(stats, 2, 32);
   EXPECT_CONTAINS(text, "90 tokens in ");
+  EXPECT_CONTAINS(text, " ms a position, ");
+  EXPECT_CONTAINS(text, str(stats.launches, " kernels each\n"));
   // 2 texts, rows of 32 f32 numbers of key and value over the heads
   EXPECT_CONTAINS(
       text,
@@ -153,6 +186,17 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
       "\n  1       strided(stride 8)        2.6      17.5          25        32  12.50 KiB  16.00 KiB\n");
   EXPECT_CONTAINS(text, "with dense attention 32.00 KiB");
 }
+
+#ifdef WEFT_CUDA
+class CudaSamplerTest : public SamplerTest {
+ protected:
+  CudaSamplerTest() : SamplerTest("cuda") {}
+};
+TEST_F(CudaSamplerTest, SameSeedSameTextInAnyBatch) { check_batches(); }
+TEST_F(CudaSamplerTest, GraphIsEagerIsPlain) { check_cached(); }
+TEST_F(CudaSamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
+TEST_F(CudaSamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
+#endif
 
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// Memory of the caches, and the words of a position on their way to the device.
+#include "models/decoding.h"
+
+#include "models/shape.h"
+
+namespace weft {
+
+LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
+                         const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length)
+    : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
+  for (const LayerGroup& group : layer_groups(of_layer)) {
+    layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
+    for (const std::int64_t layer : group.members)
+      layout_of_layer_[static_cast<std::size_t>(layer)] = layouts_.size() - 1;
+  }
+  allocate(shape, dtype);
+}
+
+void LayerCaches::allocate(const AttentionShape& shape, DType dtype) {
+  std::int64_t step_words = 1;
+  std::vector<std::int32_t> fixed;
+  for (const CacheLayout& layout : layouts_) {
+    layout.append_fixed(fixed);
+    step_words += layout.step_words();
+  }
+  MemoryPool& pool = *device_.pool;
+  fixed_ = Tensor(pool, {static_cast<std::int64_t>(fixed.size())}, DType::i32, "decode cache");
+  step_ = Tensor(pool, {step_words}, DType::i32, "decode cache");
+  device_.upload(fixed_, fixed.data());
+  const std::int32_t *always = fixed_.view().as<std::int32_t>(), *step = position() + 1;
+  for (const CacheLayout& layout : layouts_) {
+    const std::int32_t* row = step + layout.groups() + 1;
+    keys_.push_back({.keys = row + layout.heads(),
+                     .key_start = step,
+                     .row = row,
+                     .group_of_head = always,
+                     .first_row = always + layout.heads()});
+    always += layout.fixed_words();
+    step += layout.step_words();
+  }
+  for (const std::size_t layout : layout_of_layer_) {
+    const std::int64_t rows = layouts_[layout].rows();
+    layers_.push_back({Tensor(pool, {batch_, rows, shape.qk_size}, dtype, "decode cache"),
+                       Tensor(pool, {batch_, rows, shape.v_size}, dtype, "decode cache")});
+  }
+}
+
+void LayerCaches::seek(std::int64_t position) {
+  WEFT_CHECK(position >= 0 && position < length_, "decode: position ", position, " of a cache of ", length_);
+  words_.assign(1, static_cast<std::int32_t>(position));
+  std::size_t used = 0, next = 1;  // a layout's words begin where they begin at every position
+  for (const CacheLayout& layout : layouts_) {
+    words_.resize(next);
+    layout.append_step(position, words_);
+    used = words_.size();
+    next += static_cast<std::size_t>(layout.step_words());
+  }
+  device_.upload_async(step_.view().data, words_.data(), used * sizeof(std::int32_t));
+}
+
+std::size_t LayerCaches::bytes() const {
+  std::int64_t sum = fixed_.view().bytes() + step_.view().bytes();
+  for (const KeyValueCache& layer : layers_) sum += layer.keys.view().bytes() + layer.values.view().bytes();
+  return static_cast<std::size_t>(sum);
+}
+
+std::vector<CacheUse> LayerCaches::use() const {
+  std::vector<CacheUse> uses;
+  for (const CacheLayout& layout : layouts_) {
+    CacheUse& use = uses.emplace_back();
+    use.pattern = layout.pattern();
+    use.dense_rows = length_;
+    for (int head = 0; head < layout.heads(); ++head) use.rows.push_back(layout.rows(head));
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    CacheUse& use = uses[layout_of_layer_[i]];
+    use.layers.push_back(static_cast<std::int64_t>(i));
+    const TensorView &k = layers_[i].keys.view(), &v = layers_[i].values.view();
+    use.bytes += static_cast<std::size_t>(k.bytes() + v.bytes());
+    const std::int64_t dense =
+        batch_ * layouts_[layout_of_layer_[i]].heads() * length_ * (k.cols() + v.cols());
+    use.dense_bytes += static_cast<std::size_t>(dense * size_of(k.dtype));
+  }
+  return uses;
+}
+
+}  // namespace weft
