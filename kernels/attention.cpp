@@ -187,6 +187,13 @@ void backward_column(const AttentionBackward& g, const TileMap& map, int64_t b, 
 }
 
 template <class T>
+void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
+  if (!d.own_row || d.own_row[h] < 0) return;
+  std::copy_n(d.new_k.row<const T>(b, 0, h), d.new_k.size, d.k.row<T>(b, d.own_row[h], h));
+  std::copy_n(d.new_v.row<const T>(b, 0, h), d.new_v.size, d.v.row<T>(b, d.own_row[h], h));
+}
+
+template <class T>
 void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
   const int32_t group = d.group_of_head[h];
@@ -275,7 +282,10 @@ void run(CpuQueue&, const AttentionDecode& d) {
   dispatch_float(d.q.dtype, [&]<class T>() {
 #pragma omp parallel for collapse(2) if (elements_of(d.k) > kParallelElements)
     for (int64_t b = 0; b < d.q.batch; ++b)
-      for (int64_t h = 0; h < d.q.heads; ++h) decode_row<T>(d, b, h);
+      for (int64_t h = 0; h < d.q.heads; ++h) {
+        put_own_row<T>(d, b, h);
+        decode_row<T>(d, b, h);
+      }
   });
 }
 

@@ -150,6 +150,8 @@ void run(CudaQueue& queue, const AttentionDecode& d) {
   check_rows("k", d.k);
   check_rows("v", d.v);
   check_rows("y", d.y);
+  if (d.new_k) check_rows("new_k", d.new_k);
+  if (d.new_v) check_rows("new_v", d.new_v);
   attention::decode(queue, d);
 }
 

@@ -40,6 +40,12 @@ inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::i
   return {first, x.dtype, x.shape[0], x.shape[1], heads, size, sequence, row, size};
 }
 
+// A cache (B, R, D) as heads: each head may own any of its rows.
+inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
+  WEFT_CHECK(x.rank == 3, "rows_of: (B, rows, D), got ", shape_text(x));
+  return {x.data, x.dtype, x.shape[0], x.shape[1], heads, x.shape[2], x.shape[1] * x.shape[2], x.shape[2], 0};
+}
+
 // The set of attended pairs as square tiles of slots. Queries and keys are put into slots in two orders of
 // their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the
 // queue's memory. Tile tables are stored in both directions.
@@ -151,6 +157,14 @@ struct AttentionDecode {
   double scale = 1;
   // (H): added to the rows of a head's list, for heads that share a list and keep their rows apart; null: 0.
   const std::int32_t* first_row = nullptr;
+  // The key and value of the position at hand: put into row own_row[h] of the cache (-1: kept nowhere) before
+  // anything is read there. Rows of different heads must not be the same memory. Absent: nothing is written.
+  HeadsView new_k{};                      // (B, 1, H, Dqk)  T
+  HeadsView new_v{};                      // (B, 1, H, Dv)   T
+  const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
+  // No list is longer; 0: not known. What is read of the cache and of the lists is fetched early on CUDA: it
+  // must not be written by the kernel just ahead.
+  std::int64_t longest = 0;
 };
 void run(CpuQueue&, const AttentionDecode&);
 void run(CudaQueue&, const AttentionDecode&);

@@ -92,6 +92,11 @@ void check(const AttentionDecode& d) {
   one.heads_view("y", d.y, d.v.size);
   cache.heads_view("k", d.k, d.q.size);
   cache.heads_view("v", d.v, d.v.size);
+  WEFT_CHECK(static_cast<bool>(d.new_k) == static_cast<bool>(d.new_v) &&
+                 static_cast<bool>(d.new_k) == static_cast<bool>(d.own_row),
+             "attention: new_k, new_v and own_row come together");
+  if (d.new_k) one.heads_view("new_k", d.new_k, d.q.size);
+  if (d.new_v) one.heads_view("new_v", d.new_v, d.v.size);
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 

@@ -10,11 +10,13 @@
 
 #include "kernels/columns.cuh"
 #include "kernels/cuda.cuh"
+#include "kernels/decode_linear.h"
 #include "kernels/linear.h"
-#include "kernels/linear_rows.cuh"
 
 namespace weft {
 namespace {
+
+constexpr int kThreads = 256;
 
 #define WEFT_CUBLAS_CHECK(statement)                                                                         \
   do {                                                                                                       \
@@ -179,6 +181,21 @@ void require(bool done, const char* what, const Product& p) {
              name_of(p.in), " with sums in a fixed order");
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    bias_rows(T* y, const T* b, std::int64_t size, std::int64_t cols) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < size) y[i] = from_float<T>(to_float(y[i]) + to_float(b[i % cols]));
+}
+
+// y += b, row by row: for shapes that the library's own bias epilogue does not take.
+void add_bias(CudaQueue& q, const TensorView& y, const TensorView& b) {
+  dispatch_cuda(y.dtype, [&]<class T>() {
+    bias_rows<<<blocks_for(y.size(), kThreads), kThreads, 0, q.stream>>>(y.as<T>(), b.as<T>(), y.size(),
+                                                                         y.cols());
+  });
+}
+
 // db's terms: the rows of dy.
 template <class T>
 struct RowTerms {
@@ -195,7 +212,7 @@ struct RowTerms {
 void run(CudaQueue& q, const LinearForward& k) {
   check(k);
   if (k.y.size() == 0) return;
-  if (k.batch_invariant) return linear_rows(q, k);
+  if (k.batch_invariant) return run(q, DecodeLinear{.y = k.y, .x = k.x, .w = k.w, .b = k.b});
   Product p;
   p.a = k.w.data;
   p.transpose_a = true;

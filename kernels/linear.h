@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Affine map of the last axis: y = x w^T + b. Sums are taken in wide(T) (f32 for f16 and bf16; f32 is true
 // f32, never tf32). Forms: OpenBLAS (CPU, f32), cuBLASLt (CUDA), plain loops (CPU, any type: the definition),
-// a hand-written tiled kernel (CUDA, `batch_invariant`).
+// DecodeLinear (CUDA, `batch_invariant`).
 #pragma once
 
 #include "kernels/queue.h"

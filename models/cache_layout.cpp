@@ -2,7 +2,26 @@
 // Rows are packed: a head takes as many as its group needs, and no more.
 #include "models/cache_layout.h"
 
+#include <algorithm>
+
 namespace weft {
+namespace {
+
+// Of a causal pattern, whose runs end at the query.
+std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_t length) {
+  std::int64_t longest = 0;
+  std::vector<KeyRun> runs;
+  for (std::int64_t i = 0; i < length; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    std::int64_t keys = 0;
+    for (const KeyRun& run : runs) keys += run.size();
+    longest = std::max(longest, keys);
+  }
+  return longest;
+}
+
+}  // namespace
 
 CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length)
     : pattern_(std::move(pattern)) {
@@ -12,6 +31,7 @@ CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int he
   for (const int head : head_of_group_) {
     WEFT_CHECK(head >= 0, pattern_->name(), ": a group of heads has no head");
     of_group_.push_back(cache_rows(*pattern_, head, length));
+    longest_ = std::max(longest_, longest_list(*pattern_, head, length));
   }
   for (int head = 0; head < heads; ++head) {
     first_row_.push_back(static_cast<std::int32_t>(rows_));
@@ -26,12 +46,7 @@ void CacheLayout::append_fixed(std::vector<std::int32_t>& words) const {
   words.insert(words.end(), first_row_.begin(), first_row_.end());
 }
 
-// What is read is held, so that a list is no longer than the rows of its group.
-std::int64_t CacheLayout::step_words() const {
-  std::int64_t words = groups() + 1 + heads();
-  for (const CacheRows& rows : of_group_) words += rows.rows;
-  return words;
-}
+std::int64_t CacheLayout::step_words() const { return groups() + 1 + heads() + groups() * longest_; }
 
 void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& words) const {
   const auto row_in = [](const CacheRows& rows, std::int64_t t) {

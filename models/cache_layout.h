@@ -25,6 +25,7 @@ class CacheLayout {
   // What does: key_start (groups + 1), row (H), and the listed rows, at most step_words() in all.
   std::int64_t step_words() const;
   void append_step(std::int64_t position, std::vector<std::int32_t>& words) const;
+  std::int64_t longest() const { return longest_; }  // keys that a head reads at a position, at most
   std::int64_t groups() const { return static_cast<std::int64_t>(of_group_.size()); }
   std::int64_t heads() const { return static_cast<std::int64_t>(group_of_head_.size()); }
 
@@ -38,7 +39,7 @@ class CacheLayout {
   std::vector<CacheRows> of_group_;
   std::vector<std::int32_t> group_of_head_,
       first_row_;  // the rows of a head are first_row, first_row + 1 ...
-  std::int64_t rows_ = 0;
+  std::int64_t rows_ = 0, longest_ = 0;
 };
 
 }  // namespace weft

@@ -35,7 +35,8 @@ void LayerCaches::allocate(const AttentionShape& shape, DType dtype) {
                      .key_start = step,
                      .row = row,
                      .group_of_head = always,
-                     .first_row = always + layout.heads()});
+                     .first_row = always + layout.heads(),
+                     .longest = layout.longest()});
     always += layout.fixed_words();
     step += layout.step_words();
   }

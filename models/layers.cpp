@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/cache_write.h"
+#include "kernels/decode_linear.h"
 
 namespace weft {
 
@@ -17,6 +17,27 @@ Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, 
 
 Var Linear::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return linear(ctx, x, store.var(weight), bias.index >= 0 ? store.var(bias) : Var{});
+}
+
+Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, const Tensor& weight,
+                     const Tensor& bias, const Around& around) {
+  WEFT_CHECK(!ctx.tape, "decode_linear is for sampling, without a tape");
+  Shape shape = x.shape();
+  shape.back() = weight.view().rows();
+  const Tensor y = ctx.empty(shape, x.dtype());
+  DecodeLinear k{.y = y, .x = x, .w = weight, .b = bias, .gelu = around.gelu, .residual = around.residual};
+  if (around.norm) {
+    k.norm_w = store.var(around.norm->weight).value;
+    k.norm_b = store.var(around.norm->bias).value;
+    k.eps = around.norm->eps;
+  }
+  ctx.launch(k);
+  return y;
+}
+
+Tensor Linear::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const Around& around) const {
+  return decode_linear(ctx, store, x, store.var(weight).value,
+                       bias.index >= 0 ? store.var(bias).value : Tensor{}, around);
 }
 
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
@@ -52,9 +73,9 @@ Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& s
   return embedding(ctx, sequences, store.var(table), store.var(start), tables(store));
 }
 
-Var Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
-                      const std::int32_t* position) const {
-  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position);
+Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
+                         const std::int32_t* position) const {
+  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position).value;
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
@@ -72,27 +93,25 @@ Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, cons
   return recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
 }
 
-Var Attention::decode(Ctx& ctx, const ParameterStore& store, const Var& x, KeyValueCache& cache,
-                      const DecodeKeys& keys) const {
+Tensor Attention::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm,
+                         KeyValueCache& cache, const DecodeKeys& keys) const {
   const std::int64_t batch = x.shape()[0], heads = shape.heads, qk = heads * shape.qk_size;
-  const Tensor packed = qkv.forward(ctx, store, x).value;
-  const HeadsView k_cache = rows_of(cache.keys, heads), v_cache = rows_of(cache.values, heads);
-  ctx.launch(CacheWrite{.k_cache = k_cache,
-                        .v_cache = v_cache,
-                        .k = heads_of(packed, qk, heads, shape.qk_size),
-                        .v = heads_of(packed, 2 * qk, heads, shape.v_size),
-                        .row = keys.row});
+  const Tensor packed = qkv.decode(ctx, store, x, {.norm = &norm});
   const Tensor y = ctx.empty({batch, 1, heads * shape.v_size}, x.dtype());
   ctx.launch(AttentionDecode{.y = heads_of(y, 0, heads, shape.v_size),
                              .q = heads_of(packed, 0, heads, shape.qk_size),
-                             .k = k_cache,
-                             .v = v_cache,
+                             .k = rows_of(cache.keys, heads),
+                             .v = rows_of(cache.values, heads),
                              .keys = keys.keys,
                              .key_start = keys.key_start,
                              .group_of_head = keys.group_of_head,
                              .scale = shape.scale(),
-                             .first_row = keys.first_row});
-  return proj.forward(ctx, store, Var{y, nullptr});
+                             .first_row = keys.first_row,
+                             .new_k = heads_of(packed, qk, heads, shape.qk_size),
+                             .new_v = heads_of(packed, 2 * qk, heads, shape.v_size),
+                             .own_row = keys.row,
+                             .longest = keys.longest});
+  return proj.decode(ctx, store, y, {.residual = x});
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
@@ -101,6 +120,10 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
 
 Var Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return down.forward(ctx, store, gelu(ctx, up.forward(ctx, store, x)));
+}
+
+Tensor Mlp::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm) const {
+  return down.decode(ctx, store, up.decode(ctx, store, x, {.norm = &norm, .gelu = true}), {.residual = x});
 }
 
 }  // namespace weft

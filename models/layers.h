@@ -13,12 +13,26 @@
 
 namespace weft {
 
+struct LayerNorm;
+
+// What decoding does in the same launch as an affine map: kernels/decode_linear.h.
+struct Around {
+  const LayerNorm* norm = nullptr;  // of x, before
+  bool gelu = false;                // after
+  Tensor residual = {};             // added at last; empty: nothing
+};
+
 struct Linear {
   Param weight, bias;  // (out, in), (out)
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
          bool with_bias = true);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+  // Without gradients; the bits of a row of x do not depend on the others.
+  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const Around& around = {}) const;
 };
+// The same with another parameter as weight, without a bias.
+Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const Tensor& weight,
+                     const Tensor& bias = {}, const Around& around = {});
 
 struct LayerNorm {
   Param weight, bias;  // (C)
@@ -37,7 +51,7 @@ struct Embedding {
             double position_std);
   Var forward(Ctx&, const ParameterStore&, const Sequences&) const;
   // The row whose number is at *position in the queue's memory: (B, 1, C).
-  Var decode(Ctx&, const ParameterStore&, const Sequences&, const std::int32_t* position) const;
+  Tensor decode(Ctx&, const ParameterStore&, const Sequences&, const std::int32_t* position) const;
 
  private:
   std::vector<PositionTable> tables(const ParameterStore&) const;
@@ -47,12 +61,12 @@ struct Embedding {
 struct KeyValueCache {
   Tensor keys, values;
 };
-// What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode and
-// CacheWrite.
+// What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode.
 struct DecodeKeys {
   const std::int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
   const std::int32_t* row = nullptr;                                  // (H) where the new key is put
   const std::int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
+  std::int64_t longest = 0;                                           // keys that a head reads at most
 };
 
 struct Attention {
@@ -62,8 +76,10 @@ struct Attention {
             double proj_std);
   // recomputed: of all that attention makes, only q, k and v are kept for the backward pass.
   Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
-  // x (B, 1, C), one position: puts its key and value into the cache and attends to `keys` there.
-  Var decode(Ctx&, const ParameterStore&, const Var& x, KeyValueCache&, const DecodeKeys& keys) const;
+  // x (B, 1, C), one position: normalises it, puts its key and value into the cache and attends to `keys`
+  // there; returns x and what the projection makes of that, added.
+  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&, KeyValueCache&,
+                const DecodeKeys& keys) const;
 };
 
 struct Mlp {
@@ -71,6 +87,8 @@ struct Mlp {
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
       double down_std);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+  // x and the MLP of its norm, added.
+  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&) const;
 };
 
 }  // namespace weft

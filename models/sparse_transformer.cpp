@@ -117,13 +117,15 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   check_sequences(s);
   WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
              cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
-  Var x = embedding_.decode(ctx, store_, s, cache.position());
+  Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const Var normed = blocks_[i].attention_norm.forward(ctx, store_, x);
-    const Var a = blocks_[i].attention.decode(ctx, store_, normed, cache.layer(i), cache.keys(i));
-    x = attend_and_mix(ctx, blocks_[i], x, a);
+    const ResidualBlock& block = blocks_[i];
+    x = block.attention.decode(ctx, store_, x, block.attention_norm, cache.layer(i), cache.keys(i));
+    x = block.mlp.decode(ctx, store_, x, block.mlp_norm);
   }
-  return output(ctx, x).value.reshaped({cache.batch(), config_.vocab});
+  const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
+  return decode_linear(ctx, store_, x, weight, {}, {.norm = final_norm_.get()})
+      .reshaped({cache.batch(), config_.vocab});
 }
 
 std::unique_ptr<Model> make_sparse_transformer(const Config& config, ParameterStore& store, Device& device) {

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "kernels/cache_write.h"
 #include "src/attention_maps.h"
 
 namespace weft {
@@ -82,8 +81,9 @@ TensorView numbers(CaseRun& r, const std::vector<double>& values) {
 }
 
 // The query of the last position against the keys of its pattern. The rows of each head lie apart from those
-// of the others, as in a cache of layers whose heads keep different positions.
-std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
+// of the others, as in a cache of layers whose heads keep different positions. `own`: the key and value of
+// the position are put there first, those of the first head nowhere.
+std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s, bool own) {
   return [=](CaseRun& r) {
     const auto heads = static_cast<int>(s.h);
     const auto pattern = make_pattern(spec, heads);
@@ -103,9 +103,22 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
     for (int h = 0; h < heads; ++h) first.push_back(static_cast<double>(h * s.t));
     AttentionDecode k;
     k.y = heads_of(r.output("y", {s.b, 1, s.h * s.v}, r.type()), 0, s.h, s.v);
-    k.q = heads_of(r.input({s.b, 1, s.packed()}), 0, s.h, s.qk);
-    k.k = rows_of(r.input({s.b, s.h * s.t, s.qk}), s.h);
-    k.v = rows_of(r.input({s.b, s.h * s.t, s.v}), s.h);
+    const TensorView qkv = r.input({s.b, 1, s.packed()});
+    k.q = heads_of(qkv, 0, s.h, s.qk);
+    const auto cache = [&](const char* name, std::int64_t size) {
+      const Shape shape = {s.b, s.h * s.t, size};
+      return rows_of(own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape), s.h);
+    };
+    k.k = cache("k", s.qk);
+    k.v = cache("v", s.v);
+    if (own) {
+      std::vector<double> rows;
+      for (int h = 0; h < heads; ++h) rows.push_back(h == 0 ? -1 : static_cast<double>((h + 1) * s.t - 1));
+      k.new_k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
+      k.new_v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
+      k.own_row = on_device(rows);
+      k.longest = static_cast<std::int64_t>(keys.size());
+    }
     k.first_row = on_device(first);
     k.keys = on_device({keys.begin(), keys.end()});
     k.key_start = on_device(start);
@@ -118,24 +131,6 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s) {
   };
 }
 
-// The last position of a text of s.t into a cache of s.t rows a head. The first head keeps nothing.
-std::function<void(CaseRun&)> write(const Sizes& s) {
-  return [=](CaseRun& r) {
-    const TensorView qkv = r.input({s.b, 1, s.packed()});
-    std::vector<double> rows;
-    for (std::int64_t h = 0; h < s.h; ++h)
-      rows.push_back(h == 0 ? -1 : static_cast<double>(h * s.t + h % s.t));
-    CacheWrite k;
-    k.k_cache = rows_of(r.updated("k_cache", {s.b, s.h * s.t, s.qk}, r.type(), 1, 0), s.h);
-    k.v_cache = rows_of(r.updated("v_cache", {s.b, s.h * s.t, s.v}, r.type(), 1, 0), s.h);
-    k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
-    k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
-    k.row = numbers(r, rows).as<std::int32_t>();
-    r.set_bytes(static_cast<double>(2 * s.b * (s.h - 1) * (s.qk + s.v) * size_of(r.type())));
-    r.kernel(k);
-  };
-}
-
 }  // namespace
 
 void add_attention_cases(std::vector<KernelCase>& cases) {
@@ -143,12 +138,10 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
     const std::string text = text_of(spec, s);
     cases.push_back({AttentionForward::kName, text, realistic, forward(spec, s)});
     cases.push_back({AttentionBackward::kName, text, realistic, backward(spec, s)});
-    cases.push_back({AttentionDecode::kName, text, realistic, decode(spec, s)});
+    for (const bool own : {false, true})
+      cases.push_back(
+          {AttentionDecode::kName, text + (own ? ", written first" : ""), realistic, decode(spec, s, own)});
   };
-  for (const Sizes& s : {Sizes{1, 1, 2, 16, 16}, {3, 7, 5, 40, 24}})
-    cases.push_back({CacheWrite::kName, text_of(s), false, write(s)});
-  const Sizes step = {4, 12288, 8, 64, 64};
-  cases.push_back({CacheWrite::kName, text_of(step), true, write(step)});
   for (const std::int64_t t : {1, 33, 65, 200}) {
     const std::int64_t stride = std::min<std::int64_t>(16, t);
     for (const PatternSpec& spec : {PatternSpec{"all", stride, 1, 1}, PatternSpec{"local", stride, 1, 1},
@@ -162,6 +155,9 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   add({"local", 70, 8, 1}, {1, 300, 1, 128, 128}, false);
   for (const char* kind : {"all", "local", "strided", "fixed"})
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
+  const PatternSpec images = {"local", 96, 1, 1};
+  const Sizes step = {256, 3072, 2, 64, 128};
+  cases.push_back({AttentionDecode::kName, text_of(images, step), true, decode(images, step, true)});
 }
 
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "kernels/adamw.h"
-#include "kernels/choose_token.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/layernorm.h"
@@ -13,6 +12,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/reduce.h"
 #include "train/kernel_case_attention.h"
+#include "train/kernel_case_sampling.h"
 #include "train/kernel_cases.h"
 
 namespace weft {
@@ -189,25 +189,6 @@ Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
   };
 }
 
-// Position 1 of texts of three; sample numbers from 3 on. `rounded`: few different logits, so that many are
-// equal.
-Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool rounded) {
-  return [=](CaseRun& r) {
-    const auto number = [&](double value) { return r.input_of({1}, DType::i32, {value}).as<std::int32_t>(); };
-    ChooseToken k;
-    k.tokens = r.output("tokens", {b, 3}, DType::i32);
-    k.drawn = r.output("drawn", {3, b}, DType::i32);
-    std::vector<double> few(static_cast<std::size_t>(b * v));
-    for (std::size_t i = 0; i < few.size(); ++i) few[i] = static_cast<double>(i * 37 % 11) * 0.5 - 2;
-    k.logits = rounded ? r.input_of({b, v}, r.type(), few) : r.input({b, v}, 2);
-    k.position = number(1);
-    k.first_sample = number(3);
-    k.choice = choice;
-    k.seed = 0x123456789abcdef0u;
-    r.kernel(k);
-  };
-}
-
 Build mean_forward(std::int64_t n) {
   return [=](CaseRun& r) {
     r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
@@ -376,19 +357,6 @@ void add_embedding(Table& t) {
                             "B 4, T 12288, V 256, C 512, stride 128");
 }
 
-void add_sampling(Table& t) {
-  const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
-  for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 65536}) {
-    for (const Choice& c : choices)
-      for (const bool rounded : {false, true})
-        t.add<ChooseToken>(choose_token(v > 1000 ? 2 : 17, v, c, rounded), "V ", v, ", temperature ",
-                           c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p,
-                           rounded ? ", equal logits" : "");
-  }
-  t.time<ChooseToken>(choose_token(256, 256, {}, false), "B 256, V 256");
-  t.time<ChooseToken>(choose_token(256, 256, {0.9, 50, 0.95}, false), "B 256, V 256, top-k 50, top-p 0.95");
-}
-
 }  // namespace
 
 const std::vector<KernelCase>& kernel_cases() {
@@ -398,7 +366,7 @@ const std::vector<KernelCase>& kernel_cases() {
     add_linear(t);
     add_elementwise(t);
     add_embedding(t);
-    add_sampling(t);
+    add_sampling_cases(t.cases_);
     add_attention_cases(t.cases_);
     return t.cases_;
   }();

@@ -230,6 +230,15 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   attention->add_flag("--json", a.json, "one JSON object a row");
   attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
   attention->callback([&arguments] { arguments.command = "attention"; });
+  BenchDecodeOptions& d = arguments.decode;
+  CLI::App* decode = app.add_subcommand("decode", "sampling from a config's model with random weights");
+  decode->add_option("--config", d.config, "config file, or the name of one in configs/")->required();
+  decode->add_option("--set", d.overrides, "override a key: a.b=c")->allow_extra_args(false);
+  decode->add_option("--device", d.device, "cpu, cuda, cuda:N or auto");
+  decode->add_option("--batch", d.batch, "texts at a time")->capture_default_str();
+  decode->add_option("--positions", d.positions, "tokens of a text (default: the context)");
+  decode->add_flag("--json", d.json, "one JSON object");
+  decode->callback([&arguments] { arguments.command = "decode"; });
   BenchStepOptions& s = arguments.step;
   CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
   step->add_option("--config", s.config, "config file, or the name of one in configs/")->required();
@@ -244,6 +253,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
 
 void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
   if (arguments.command == "step") return bench_step(arguments.step, out);
+  if (arguments.command == "decode") return bench_decode(arguments.decode, out);
   if (arguments.command == "attention") return bench_attention(arguments.attention, out);
   bench_kernels(arguments.kernels, out, notes);
 }

@@ -9,6 +9,7 @@
 #include "data/prepare.h"
 #include "train/attention_file.h"
 #include "train/bench_attention.h"
+#include "train/bench_decode.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
 #include "train/inspect_report.h"
@@ -78,8 +79,9 @@ void add_inspect_options(CLI::App&, InspectOptions&);
 void add_attention_options(CLI::App&, AttentionFileOptions&);
 
 struct BenchArguments {
-  std::string command;  // kernels, attention or step
+  std::string command;  // kernels, attention, decode or step
   BenchAttentionOptions attention;
+  BenchDecodeOptions decode;
   BenchKernelsOptions kernels;
   BenchStepOptions step;
 };

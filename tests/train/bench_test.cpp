@@ -12,6 +12,7 @@
 #include "tests/train/training.h"
 #include "train/attention_spot_check.h"
 #include "train/bench_attention.h"
+#include "train/bench_decode.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
 #include "train/metrics.h"
@@ -197,6 +198,23 @@ TEST(Bench, TimesWholeSteps) {
   EXPECT_CONTAINS(text.str(), "128 tokens of context 64");
   EXPECT_THROW(bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 0}, text),
                Error);
+}
+
+TEST(Bench, TimesSampling) {
+  const TempDir dir;
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  BenchDecodeOptions options{
+      .config = dir / "small.yaml", .overrides = {}, .device = "cpu", .batch = 3, .json = true};
+  std::ostringstream json, text;
+  bench_decode(options, json);
+  for (const char* key : {"\"batch\": 3,", "\"positions\": 64,", "\"kernels\": ", "\"difference\": "})
+    EXPECT_CONTAINS(json.str(), key);
+  options.json = false;
+  options.positions = 10;
+  bench_decode(options, text);
+  EXPECT_CONTAINS(text.str(), "3 of 10 tokens in ");
+  options.positions = 65;
+  EXPECT_THROW(bench_decode(options, text), Error);
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// Sampling: an affine map of few rows, with what stands before and after it in a residual block.
+//   y = residual + f(norm(x) w^T + b),   norm: LayerNormForward, rounded to T;   f: GeluForward
+// norm, b, f and residual may be absent. Sums in wide(T), one rounding at the end. Each row of y is a
+// function of its own row of x alone, to the last bit, whatever N is.
+#pragma once
+
+#include "kernels/queue.h"
+
+namespace weft {
+
+struct DecodeLinear {
+  static constexpr const char* kName = "decode_linear";
+  TensorView y;                   // (N, M)  T; any leading axes
+  TensorView x;                   // (N, K)  T
+  TensorView norm_w{}, norm_b{};  // (K)     wide(T), or both absent: x is taken as it is
+  double eps = 1e-5;
+  TensorView w;         // (M, K)  T; CUDA fetches it early: not to be written by the kernel just ahead
+  TensorView b;         // (M)     T, or absent
+  bool gelu = false;    // f: x sigmoid(1.702 x); else f(x) = x
+  TensorView residual;  // (N, M)  T, or absent
+  std::vector<TensorView> outputs() const { return {y}; }
+};
+void check(const DecodeLinear&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const DecodeLinear&);
+void run(CudaQueue&, const DecodeLinear&);
+
+}  // namespace weft
