@@ -145,6 +145,22 @@ struct Keys {
   }
 };
 
+// Keys and values of later turns on their way to the second-level cache: a line for each lane of the group.
+template <class T>
+__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, std::int64_t b, std::int64_t h,
+                                              int first, int stride, int end) {
+  constexpr int kLine = 128 / sizeof(T);
+  const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
+  const int lane = threadIdx.x % kLanes, of_key = static_cast<int>(d.k.size + kLine - 1) / kLine;
+  for (int at = first; at < end; at += stride) {
+    const std::int64_t row = first_row + d.keys[at];
+    const T* line = lane < of_key ? row_of<T>(d.k, b, row, h) + lane * kLine
+                                  : row_of<T>(d.v, b, row, h) + (lane - of_key) * kLine;
+    if (lane < of_key || (lane - of_key) * kLine < d.v.size)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+  }
+}
+
 template <class T, int kQk>
 __device__ __forceinline__ void read_query(float (&q)[kQk][8], const AttentionDecode& d, std::int64_t b,
                                            std::int64_t h) {
@@ -178,6 +194,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   const int place = group % kGroupsOfWarp;
   Keys<T, kQk, kV, kAhead> keys;
   keys.read(d, b, h, first + place, kGroups, end, own);
+  if (end - first <= kShortList) ask_for_later<T>(d, b, h, first + place + kAhead * kGroups, kGroups, end);
   wait_for_kernel_ahead();
 
   float q[kQk][8];
@@ -188,6 +205,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   while (first < end) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
+      if (first + i * kGroups >= end) break;
       if (own >= 0 && keys.row[i] == own) {
         keys.k[i].read(row_of<T>(d.new_k, b, 0, h), d.k.size);
         keys.v[i].read(row_of<T>(d.new_v, b, 0, h), d.v.size);

@@ -14,7 +14,7 @@ constexpr int kColumns = 8, kRows = 8;  // of a block; a warp for each column
 constexpr int kGroup = 8;
 
 template <class T>
-__global__ void __launch_bounds__(kColumns* kWarp, 2) warp_per_column(const Arguments<T> a) {
+__global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
   __shared__ Statistics statistics[kRows];
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kRows;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kColumns* kWarp, 2) warp_per_column(const Argu
   let_next_kernel_begin();
   wait_for_kernel_ahead();
   if (a.norm_w) {
-    row_statistics<1>(statistics + warp, a, first_row + warp);
+    row_statistics<1, false>(statistics + warp, a, first_row + warp);
     __syncthreads();
   }
   if (m >= a.cols) return;

@@ -2,6 +2,7 @@
 // What the CUDA forms of DecodeLinear share: arguments, statistics of rows, what follows a product.
 #pragma once
 
+#include "kernels/attention_mma.cuh"
 #include "kernels/decode_linear.h"
 #include "kernels/launch_ahead.cuh"
 #include "kernels/pointwise.h"
@@ -23,28 +24,56 @@ struct Statistics {
   float mean, rstd;
 };
 
+// Eight elements of 16 bits.
+template <class T>
+__device__ __forceinline__ void widen(float (&out)[8], const uint4& pack) {
+  const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = attention::unpack<T>(words[i]);
+    out[2 * i] = two.x;
+    out[2 * i + 1] = two.y;
+  }
+}
+
 // Of rows first .. first + kRows - 1 of x, by a warp, which has all of them on their way at a time; two
-// passes. Rows beyond the last are taken to be the last.
-template <int kRows, class T>
+// passes, the second over registers where these hold the rows. Rows beyond the last are taken to be the last.
+// kPacked: 16-bit elements, rows in packs.
+template <int kRows, bool kPacked, class T>
 __device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a, std::int64_t first) {
   const int lane = threadIdx.x % kWarp;
-  float sum[kRows] = {}, mean[kRows], squares[kRows] = {};
-  const auto for_elements = [&](auto&& add) {
-    for (std::int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
+  float x[kRows][8], sum[kRows] = {}, mean[kRows], squares[kRows] = {};
+  const auto read = [&](std::int64_t c) {
+    const auto row = [&](int r) { return a.x + min(first + r, a.rows - 1) * a.inner + c; };
+    if constexpr (kPacked) {
+      uint4 packs[kRows];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float x[8];
-        load(x, a.x + min(first + r, a.rows - 1) * a.inner + c, a.inner - c, a.packed);
+      for (int r = 0; r < kRows; ++r) packs[r] = *reinterpret_cast<const uint4*>(row(r));
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-          if (c + i < a.inner) add(r, x[i]);
-      }
+      for (int r = 0; r < kRows; ++r)
+        widen<T>(x[r], packs[r]);  // all were asked for before the first is used
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) load(x[r], row(r), a.inner - c, a.packed);
     }
   };
-  for_elements([&](int r, float x) { sum[r] += x; });
+  for (std::int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
+    read(c);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[r] += x[r][i];
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) mean[r] = warp_sum(sum[r]) / static_cast<float>(a.inner);
-  for_elements([&](int r, float x) { squares[r] = fmaf(x - mean[r], x - mean[r], squares[r]); });
+  for (std::int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
+    if (a.inner > kWarp * 8) read(c);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (c + i < a.inner) squares[r] = fmaf(x[r][i] - mean[r], x[r][i] - mean[r], squares[r]);
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float variance = warp_sum(squares[r]) / static_cast<float>(a.inner);

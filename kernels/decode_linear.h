@@ -14,8 +14,10 @@ struct DecodeLinear {
   TensorView y;                   // (N, M)  T; any leading axes
   TensorView x;                   // (N, K)  T
   TensorView norm_w{}, norm_b{};  // (K)     wide(T), or both absent: x is taken as it is
+  // On CUDA the parameters (w, b, norm_w, norm_b) are fetched early: they must not be written by the kernel
+  // just ahead.
   double eps = 1e-5;
-  TensorView w;         // (M, K)  T; CUDA fetches it early: not to be written by the kernel just ahead
+  TensorView w;         // (M, K)  T
   TensorView b;         // (M)     T, or absent
   bool gelu = false;    // f: x sigmoid(1.702 x); else f(x) = x
   TensorView residual;  // (N, M)  T, or absent

@@ -34,17 +34,31 @@ __device__ __forceinline__ void fetch_tile(std::uint32_t to, const T* matrix, st
   }
 }
 
-// An A fragment with its rows g and g + 8 normalised; columns from `column` on.
+// Columns of norm_w and norm_b of one stage.
+struct Norms {
+  float w[kDepth], b[kDepth];
+};
+
+// Zeros beyond the last column.
 template <class T>
-__device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const Arguments<T>& a,
-                                                   const Statistics& upper, const Statistics& lower,
-                                                   std::int64_t column) {
+__device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, std::int64_t column) {
+  const int half = threadIdx.x / (kDepth / 4), at = threadIdx.x % (kDepth / 4) * 4;
+  if (half > 1) return;
+  const float* from = half == 0 ? a.norm_w : a.norm_b;
+  const bool inside = column + at < a.inner;
+  attention::copy_16_async(attention::shared_address((half == 0 ? to.w : to.b) + at),
+                           inside ? from + column + at : from, inside);
+}
+
+// An A fragment with its rows g and g + 8 normalised; `k`: which of the stage.
+template <class T>
+__device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const Norms& norms,
+                                                   const Statistics& upper, const Statistics& lower, int k) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t c = column + half * 8 + threadIdx.x % 4 * 2;
-    const bool inside = c < a.inner;
-    const float2 w = inside ? __ldg(reinterpret_cast<const float2*>(a.norm_w + c)) : float2{0, 0};
-    const float2 b = inside ? __ldg(reinterpret_cast<const float2*>(a.norm_b + c)) : float2{0, 0};
+    const int c = k * 16 + half * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    const float2 w = *reinterpret_cast<const float2*>(norms.w + c);
+    const float2 b = *reinterpret_cast<const float2*>(norms.b + c);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const Statistics& s = row == 0 ? upper : lower;
@@ -54,30 +68,43 @@ __device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const 
   }
 }
 
-// Two neighbouring elements of y.
+// Two neighbouring elements of y in each of two rows, eight apart: where they are, and what is added to them.
 template <class T>
-__device__ __forceinline__ void finish(const Arguments<T>& a, std::int64_t row, std::int64_t column,
-                                       float first, float second) {
-  if (row >= a.rows || column >= a.cols) return;
-  if (a.b) {
-    first += to_float(a.b[column]);
-    second += to_float(a.b[column + 1]);
+struct Place {
+  std::int64_t row, column;
+  float2 bias = {0, 0};
+  std::uint32_t residual[2] = {0, 0};
+
+  __device__ __forceinline__ bool inside(const Arguments<T>& a, int i) const {
+    return row + i * 8 < a.rows && column < a.cols;
   }
-  first = activation<T>(first, a.gelu);
-  second = activation<T>(second, a.gelu);
-  const std::int64_t at = row * a.cols + column;
-  if (a.residual) {
-    const float2 r = attention::unpack<T>(*reinterpret_cast<const std::uint32_t*>(a.residual + at));
-    first += r.x;
-    second += r.y;
+  __device__ __forceinline__ void read_bias(const Arguments<T>& a) {
+    if (a.b && column < a.cols) bias = {to_float(a.b[column]), to_float(a.b[column + 1])};
   }
-  *reinterpret_cast<std::uint32_t*>(a.y + at) = attention::pack<T>(first, second);
-}
+  __device__ __forceinline__ void read_residual(const Arguments<T>& a) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (a.residual && inside(a, i))
+        residual[i] = *reinterpret_cast<const std::uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
+  }
+  __device__ __forceinline__ void write(const Arguments<T>& a, const float (&sums)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!inside(a, i)) continue;
+      const float2 r = attention::unpack<T>(residual[i]);
+      const float first = activation<T>(sums[2 * i] + bias.x, a.gelu) + r.x;
+      const float second = activation<T>(sums[2 * i + 1] + bias.y, a.gelu) + r.y;
+      *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
+          attention::pack<T>(first, second);
+    }
+  }
+};
 
 template <class T, bool kNorm>
-__global__ void __launch_bounds__(kThreads) mma_kernel(const Arguments<T> a) {
+__global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) {
   __shared__ __align__(128) unsigned char tiles[kStages][2][kTileBytes];
   __shared__ Statistics statistics[kTile];
+  __shared__ __align__(16) Norms norms[kNorm ? kStages : 1];
   const std::uint32_t memory = attention::shared_address(tiles);
   const auto x_tile = [&](int stage) { return memory + static_cast<unsigned>(stage) * 2 * kTileBytes; };
   const auto w_tile = [&](int stage) { return x_tile(stage) + kTileBytes; };
@@ -86,21 +113,30 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(const Arguments<T> a) {
   const int warp = threadIdx.x / kWarp, row_block = warp / 2, column_block = warp % 2;
   const int stages = static_cast<int>((a.inner + kDepth - 1) / kDepth);
   const auto fetch_w = [&](int i) {
-    if (i < stages)
-      fetch_tile(w_tile(i % kStages), a.w, first_column, a.cols, a.inner, std::int64_t{i} * kDepth);
+    if (i >= stages) return;
+    fetch_tile(w_tile(i % kStages), a.w, first_column, a.cols, a.inner, std::int64_t{i} * kDepth);
+    if constexpr (kNorm) fetch_norms(norms[i % kStages], a, std::int64_t{i} * kDepth);
   };
   const auto fetch_x = [&](int i) {
     if (i < stages)
       fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, std::int64_t{i} * kDepth);
     attention::commit_copies();
   };
+  Place<T> place[2];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    place[n].row = first_row + row_block * 16 + threadIdx.x % kWarp / 4;
+    place[n].column = first_column + column_block * 16 + n * 8 + threadIdx.x % 4 * 2;
+    place[n].read_bias(a);
+  }
   let_next_kernel_begin();
   for (int i = 0; i < kStages - 1; ++i) fetch_w(i);
   wait_for_kernel_ahead();
   for (int i = 0; i < kStages - 1; ++i) fetch_x(i);
+  for (Place<T>& p : place) p.read_residual(a);
   if constexpr (kNorm)
-    row_statistics<kTile / kWarps>(statistics + warp * (kTile / kWarps), a,
-                                   first_row + warp * (kTile / kWarps));
+    row_statistics<kTile / kWarps, true>(statistics + warp * (kTile / kWarps), a,
+                                         first_row + warp * (kTile / kWarps));
 
   float sums[2][4] = {};
   for (int i = 0; i < stages; ++i) {
@@ -114,20 +150,14 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(const Arguments<T> a) {
       std::uint32_t x[4], w[4];
       attention::load_matrices(x, attention::lane_address<kDepth>(x_tile(at), row_block, k));
       attention::load_matrices(w, attention::lane_address<kDepth>(w_tile(at), column_block, k));
-      if constexpr (kNorm)
-        normalise_fragment<T>(x, a, statistics[row], statistics[row + 8], std::int64_t{i} * kDepth + k * 16);
+      if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
       attention::mma<T>(sums[0], x, w[0], w[2]);
       attention::mma<T>(sums[1], x, w[1], w[3]);
     }
   }
   attention::wait_for_copies();
-  const std::int64_t row = first_row + row_block * 16 + threadIdx.x % kWarp / 4;
 #pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const std::int64_t column = first_column + column_block * 16 + n * 8 + threadIdx.x % 4 * 2;
-    finish(a, row, column, sums[n][0], sums[n][1]);
-    finish(a, row + 8, column, sums[n][2], sums[n][3]);
-  }
+  for (int n = 0; n < 2; ++n) place[n].write(a, sums[n]);
 }
 
 template <class T>
