@@ -76,6 +76,9 @@ struct AttentionPass {
       nullptr;                // (groups)  in the queue's memory; no tiles: the group has no part in this pass
   std::int32_t edge = kTile;  // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
+  // 8, 16, 32 or 64: aligned groups of as many slots hold positions that follow each other (slots are empty
+  // only past the end of the sequence), or none at all. 0: nothing is known.
+  std::int32_t query_run = 0, key_run = 0;
 };
 
 // Disjoint parts of the pairs, one pass after the other: a softmax over the union of local and strided keys

@@ -3,18 +3,18 @@
 // that P^T and dS^T are A operands without leaving the registers.
 #pragma once
 
+#include "kernels/attention_hopper_boxes.cuh"
 #include "kernels/attention_hopper_fragments.cuh"
-#include "kernels/attention_hopper_producer.cuh"
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv>
+template <int Dqk, int Dv, bool kBoxes>
 struct ColumnsShape {
   // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
   static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = kInRegisters;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
-  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots>;
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots, kBoxes>;
+  static constexpr int kProducerRegisters = kBoxes ? 40 : 56, kConsumerRegisters = kBoxes ? 232 : 224;
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
@@ -101,25 +101,24 @@ template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream,
                                              const M& memory, const std::uint64_t* masks, const K& k,
                                              const V& v) {
-  int mask = stream.next(), stage = 0;
+  int mask = stream.next();
   // Waits for the step after this one early: that is hidden behind the products.
   const auto look_ahead = [&] {
     if (mask >= 0) sums.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
-    stage = stream.stage();
-    sums.start_scores(memory, stage, k, v);
+    const int first = stream.stage();
+    sums.start_scores(memory, first, k, v);
     int following = look_ahead();
     wait_for_products<1>();
-    sums.exponentiate(memory.numbers(stage), mask);
+    sums.exponentiate(memory.numbers(first), mask);
     wait_for_products<0>();
-    sums.differentiate(memory.numbers(stage));
+    sums.differentiate(memory.numbers(first));
     round_to_operand<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
-      const int before = stage;
-      stage = stream.stage();
+      const int stage = stream.stage(), before = stream.stage_before();
       sums.start_scores(memory, stage, k, v);
       sums.start_values(memory.y(before));
       sums.start_keys(memory.x(before));
@@ -134,11 +133,12 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
       round_to_operand<T>(sums.p_operand, sums.s);
       round_to_operand<T>(sums.ds_operand, sums.ds);
     }
-    sums.start_values(memory.y(stage));
-    sums.start_keys(memory.x(stage));
+    const int last = stream.last_tile(mask);
+    sums.start_values(memory.y(last));
+    sums.start_keys(memory.x(last));
     wait_for_products<0>();
     pin(sums.dk), pin(sums.dv);
-    stream.release(stage);
+    stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
 }
@@ -167,10 +167,10 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
   }
 }
 
-template <class T, int Dqk, int Dv>
-__device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv>::M& memory, char* shared,
-                                                const AttentionBackward& g, int tiles) {
-  using Shape = ColumnsShape<Dqk, Dv>;
+template <class T, int Dqk, int Dv, bool kBoxes>
+__device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv, kBoxes>::M& memory,
+                                                char* shared, const AttentionBackward& g, int tiles) {
+  using Shape = ColumnsShape<Dqk, Dv, kBoxes>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
   const float scale = static_cast<float>(g.scale) * kLog2E;
@@ -182,7 +182,6 @@ __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk,
     const std::uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
-    show_to_products();
     k.load(stream.own_x());
     v.load(stream.own_y());
     if constexpr (Shape::kInRegisters) stream.release_task();
@@ -202,22 +201,22 @@ __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk,
   }
 }
 
-template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(ColumnsShape<Dqk, Dv>::M::kThreads, 1)
+template <class T, int Dqk, int Dv, bool kBoxes>
+__global__ void __launch_bounds__(ColumnsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
     backward_columns_kernel(const __grid_constant__ AttentionBackward g,
-                            const __grid_constant__ AttentionPass pass) {
+                            const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = ColumnsShape<Dqk, Dv>;
+  using Shape = ColumnsShape<Dqk, Dv, kBoxes>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = Shape::M::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Shape::kProducerRegisters>();
-    Producer<Direction::columns, typename Shape::M>(memory, shared)
-        .run(g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, g.lse, g.delta});
+    produce<Direction::columns>(memory, shared, g.maps, pass, pass.key_tiles,
+                                {g.k, g.v, g.q, g.dy, g.lse, g.delta}, boxes);
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_columns<T, Dqk, Dv>(memory, shared, g, pass.key_tiles);
+    consume_columns<T, Dqk, Dv, kBoxes>(memory, shared, g, pass.key_tiles);
   }
 #endif
 }

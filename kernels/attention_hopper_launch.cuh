@@ -19,6 +19,12 @@ void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
   return f.template operator()<128, 128>();
 }
 
+// Calls f.operator()<kBoxes>().
+template <class F>
+void with_boxes(bool boxes, F&& f) {
+  boxes ? f.template operator()<true>() : f.template operator()<false>();
+}
+
 // A task for `owners` tiles of each (batch, head).
 inline std::int64_t tasks_of(const HeadsView& x, std::int64_t tiles, std::int64_t owners) {
   const std::int64_t tasks = x.batch * x.heads * ((tiles + owners - 1) / owners);

@@ -59,13 +59,9 @@ struct Lists {
     for (int i = 1; i < kOwners; ++i) tile = min(tile, front[i]);
     return tile;
   }
-  // Of owner `i` (a constant once inlined).
-  __device__ __forceinline__ int mask(int i, int tile) const {
-    int mask = kSkip;
+  __device__ __forceinline__ void masks_of(int tile, int (&mask)[kOwners]) const {
 #pragma unroll
-    for (int k = 0; k < kOwners; ++k)
-      if (k == i && front[k] == tile) mask = __ldg(masks + at[k]);
-    return mask;
+    for (int i = 0; i < kOwners; ++i) mask[i] = front[i] == tile ? __ldg(masks + at[i]) : kSkip;
   }
   __device__ __forceinline__ void drop(int tile) {
 #pragma unroll
@@ -146,8 +142,8 @@ class Producer {
       int number_at = -1;
       if constexpr (M::kScalars)
         number_at = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x % kTile);
-      int4 info;
-      if (speaks()) info.x = lists.mask(0, tile), info.y = lists.mask(1, tile), info.z = lists.mask(2, tile);
+      int mask[kOwners];
+      if (speaks()) lists.masks_of(tile, mask);
       lists.drop(tile);
       tile = lists.first();
       const FourRows rows_after = first_rows(d, tile);
@@ -159,17 +155,13 @@ class Producer {
         copy_4_async(memory_.numbers(stage_.at) + threadIdx.x * 4, numbers + max(number_at, 0),
                      number_at >= 0);
       arrive_after_copies(memory_.full(stage_.at));
-      info.w = tile == kEnd;
-      if (speaks()) announce(info);
+      if (speaks()) {
+        write_info(memory_.info(stage_.at), mask, tile == kEnd);
+        arrive(memory_.full(stage_.at));
+      }
       stage_.advance();
       rows = rows_after;
     }
-  }
-  __device__ __forceinline__ void announce(const int4& info) {
-    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(memory_.info(stage_.at)), "r"(info.x),
-                 "r"(info.y), "r"(info.z), "r"(info.w)
-                 : "memory");
-    arrive(memory_.full(stage_.at));
   }
 
   const M& memory_;

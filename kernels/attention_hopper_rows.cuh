@@ -3,17 +3,20 @@
 // scores are turned into probabilities.
 #pragma once
 
+#include "kernels/attention_hopper_boxes.cuh"
 #include "kernels/attention_hopper_fragments.cuh"
-#include "kernels/attention_hopper_producer.cuh"
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv>
+template <int Dqk, int Dv, bool kBoxes>
 struct RowsShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
-  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots>;
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = kOwners == 3 ? 152 : 224;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots, kBoxes>;
+  static constexpr int kProducerRegisters = !kBoxes        ? 56
+                                            : kOwners == 3 ? 32
+                                                           : 40,
+                       kConsumerRegisters = kOwners == 3 ? (kBoxes ? 160 : 152) : (kBoxes ? 232 : 224);
 };
 
 // lse (in powers of two) and delta of this thread's rows.
@@ -86,15 +89,14 @@ template <class T, int Dqk, class M, class Q, class Dy>
 __device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& stream, const M& memory,
                                           const std::uint64_t* masks, const Q& q, const Dy& dy,
                                           const RowNumbers& numbers) {
-  int mask = stream.next(), stage = 0;
+  int mask = stream.next();
   // Waits for the step after this one early: that is hidden behind the products.
   const auto look_ahead = [&] {
     if (mask >= 0) sums.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
-    stage = stream.stage();
-    sums.start_scores(memory, stage, q, dy);
+    sums.start_scores(memory, stream.stage(), q, dy);
     int following = look_ahead();
     wait_for_products<1>();
     sums.exponentiate(numbers, mask);
@@ -102,8 +104,7 @@ __device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& st
     sums.differentiate(numbers);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
-      const int before = stage;
-      stage = stream.stage();
+      const int stage = stream.stage(), before = stream.stage_before();
       sums.start_scores(memory, stage, q, dy);
       sums.start_queries(memory.x(before));
       following = look_ahead();
@@ -116,18 +117,19 @@ __device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& st
       stream.release(before);
       round_to_operand<T>(sums.ds_operand, sums.ds);
     }
-    sums.start_queries(memory.x(stage));
+    const int last = stream.last_tile(mask);
+    sums.start_queries(memory.x(last));
     wait_for_products<0>();
     pin(sums.dq);
-    stream.release(stage);
+    stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
 }
 
-template <class T, int Dqk, int Dv>
-__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::M& memory, char* shared,
-                                             const AttentionBackward& g, int tiles) {
-  using M = typename RowsShape<Dqk, Dv>::M;
+template <class T, int Dqk, int Dv, bool kBoxes>
+__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv, kBoxes>::M& memory,
+                                             char* shared, const AttentionBackward& g, int tiles) {
+  using M = typename RowsShape<Dqk, Dv, kBoxes>::M;
   Consumer<M> stream(memory, shared);
   const auto scale = static_cast<float>(g.scale);
   for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
@@ -139,7 +141,6 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
     const RowNumbers numbers(g, b, h, position);
     Owned<Dqk, false> q;
     Owned<Dv, false> dy;
-    show_to_products();
     q.load(stream.own_x());
     dy.load(stream.own_y());
     RowSums<T, Dqk> sums(scale * kLog2E);
@@ -151,22 +152,22 @@ __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv>::
   }
 }
 
-template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(RowsShape<Dqk, Dv>::M::kThreads, 1)
+template <class T, int Dqk, int Dv, bool kBoxes>
+__global__ void __launch_bounds__(RowsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
     backward_rows_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass) {
+                         const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = RowsShape<Dqk, Dv>;
+  using Shape = RowsShape<Dqk, Dv, kBoxes>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = Shape::M::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Shape::kProducerRegisters>();
-    Producer<Direction::rows, typename Shape::M>(memory, shared)
-        .run(g.maps, pass, pass.query_tiles, {g.q, g.dy, g.k, g.v, g.lse, g.delta});
+    produce<Direction::rows>(memory, shared, g.maps, pass, pass.query_tiles,
+                             {g.q, g.dy, g.k, g.v, g.lse, g.delta}, boxes);
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_rows<T, Dqk, Dv>(memory, shared, g, pass.query_tiles);
+    consume_rows<T, Dqk, Dv, kBoxes>(memory, shared, g, pass.query_tiles);
   }
 #endif
 }

@@ -22,10 +22,11 @@ struct Work {
 
 // Shared memory of a block. Matrices are in units of panels: x of Dqk columns, y of Dv. kOwnsY: owned tiles
 // have a y, too; kScalars: rows of the stream have two numbers each.
-template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStages_, int kSlots_>
+template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStages_, int kSlots_,
+          bool kBoxes_>
 struct Memory {
   static constexpr int kOwners = kOwners_, kStages = kStages_, kSlots = kSlots_;
-  static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_;
+  static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kBoxes = kBoxes_;
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
                        kY = kYPanels * kPanel;
   static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
@@ -57,14 +58,20 @@ struct Memory {
   __device__ std::uint32_t slot_full(int slot) const { return full(2 * kStages + slot); }
   __device__ std::uint32_t slot_free(int slot) const { return full(2 * kStages + kSlots + slot); }
 
-  // By all threads of the block, before anything else. Fillings are announced by the copies of the producer's
-  // threads and by one of them for what it wrote itself; emptyings by each warp of the consumers.
+  // By all threads of the block, before anything else. Fillings are announced by one thread of the producer
+  // for what it wrote itself and for the copy engine, and by each thread whose copies are its own; emptyings
+  // by each warp of the consumers.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i)
-        init_barrier(full(i), kWarpgroup + 1), init_barrier(free(i), kOwners * kWarpgroup / 32);
+        init_barrier(full(i), 1 + (!kBoxes    ? kWarpgroup
+                                   : kScalars ? 32
+                                              : 0)),
+            init_barrier(free(i), kOwners * kWarpgroup / 32);
       for (int i = 0; i < kSlots; ++i)
-        init_barrier(slot_full(i), kWarpgroup + 1), init_barrier(slot_free(i), kOwners * kWarpgroup / 32);
+        init_barrier(slot_full(i), 1 + (!kBoxes ? kWarpgroup : 0)),
+            init_barrier(slot_free(i), kOwners * kWarpgroup / 32);
+      show_to_products();  // and to the copy engine
     }
     __syncthreads();
   }
@@ -77,6 +84,8 @@ struct Ring {
   __device__ __forceinline__ void advance() {
     if (++at == kSize) at = 0, parity ^= 1;
   }
+  // The place `n` steps ago.
+  __device__ __forceinline__ int back(int n) const { return at < n ? at - n + kSize : at - n; }
 };
 
 // Tasks are numbered (rank, batch, head), head fastest, those of rank 0 are the longest. Blocks take them
@@ -103,6 +112,17 @@ class Tasks {
   unsigned heads_, pairs_, count_, task_ = 0, round_ = 0;
 };
 
+// What each consumer is told of a stage: the mask of its tile, and whether the step is the last of the task.
+template <int kOwners>
+__device__ __forceinline__ void write_info(std::uint32_t to, const int (&mask)[kOwners], bool last) {
+  int info[4] = {};
+#pragma unroll
+  for (int i = 0; i < kOwners; ++i) info[i] = mask[i] << 1 | static_cast<int>(last);
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(info[0]), "r"(info[1]), "r"(info[2]),
+               "r"(info[3])
+               : "memory");
+}
+
 // A mask number that is neither kSkip nor kEnd.
 __device__ __forceinline__ bool is_tile(int mask) { return mask != kSkip && mask != kEnd; }
 
@@ -118,10 +138,11 @@ class Consumer {
     wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
     const Work<M::kOwners>& work = memory_.work(shared_, slot_.at);
     ended_ = same_in_warp(work.empty);
+    show();
     return work;
   }
-  __device__ std::uint32_t own_x() const { return memory_.own_x(same_in_warp(slot_.at), own_); }
-  __device__ std::uint32_t own_y() const { return memory_.own_y(same_in_warp(slot_.at), own_); }
+  __device__ std::uint32_t own_x() const { return memory_.own_x(slot_.at, own_); }
+  __device__ std::uint32_t own_y() const { return memory_.own_y(slot_.at, own_); }
   // The task and its own tiles are not read any more.
   __device__ __forceinline__ void release_task() {
     __syncwarp();
@@ -134,17 +155,16 @@ class Consumer {
   __device__ __forceinline__ int step() {
     if (ended_) return kEnd;
     wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    int mask, last;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(mask) : "r"(memory_.info(stage_.at) + own_ * 4));
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(last) : "r"(memory_.info(stage_.at) + 12));
-    at_ = same_in_warp(stage_.at);
-    ended_ = same_in_warp(last);
-    mask = same_in_warp(mask);
+    int info;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
+    info = same_in_warp(info);
+    ended_ = info & 1;
+    const int mask = info >> 1;
     stage_.advance();
     if (mask == kSkip)
-      release(at_);
+      release(stage());
     else
-      show_to_products();
+      show();
     return mask;
   }
   // The same without kSkip.
@@ -153,7 +173,12 @@ class Consumer {
     while (mask == kSkip) mask = step();
     return mask;
   }
-  __device__ int stage() const { return at_; }
+  // Of the last step; of the one before. They are not kept from step to step but computed from the ring's
+  // place, which the compiler then knows to be the same in all lanes: descriptors stay in uniform registers.
+  __device__ __forceinline__ int stage() const { return stage_.back(1); }
+  __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
+  // Of the last step that was a tile, after one that was not.
+  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
   __device__ __forceinline__ void release(int stage) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(memory_.free(stage));
@@ -161,11 +186,16 @@ class Consumer {
   __device__ int own() const { return own_; }
 
  private:
+  // What the copy engine wrote is visible to products already.
+  __device__ __forceinline__ static void show() {
+    if constexpr (!M::kBoxes) show_to_products();
+  }
+
   const M& memory_;
   char* shared_;
   Ring<M::kStages> stage_;
   Ring<M::kSlots> slot_;
-  int own_, at_ = 0, ended_ = 0;
+  int own_, ended_ = 0;
 };
 
 }  // namespace weft::attention::hopper

@@ -16,16 +16,23 @@ inline constexpr int kPanel = 64 * 128;  // bytes
 inline constexpr int kWarpgroup = 128;   // threads
 
 // Tells the compiler that a number is the same in all lanes: descriptors are read from uniform registers.
-__device__ __forceinline__ int same_in_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+__device__ __forceinline__ int same_in_warp(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
 // ---- products ----
 
-// Of the rows and columns that begin at `address`. Fields are in units of 16 bytes: groups of 8 rows are 1024
-// bytes apart, panels 8 KiB.
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address) {
-  constexpr std::uint64_t kSwizzle = std::uint64_t{1} << 62, kGroups = std::uint64_t{1024 / 16} << 32,
-                          kPanels = std::uint64_t{kPanel / 16} << 16;
-  return kSwizzle | kGroups | kPanels | ((address & 0x3ffff) >> 4);
+// Of the rows and columns that begin at an address: the half of it that differs from place to place. Fields
+// are in units of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
+using Descriptor = std::uint32_t;
+__device__ __forceinline__ Descriptor descriptor(std::uint32_t address) {
+  constexpr std::uint32_t kPanels = kPanel / 16 << 16;
+  return kPanels | address >> 4;  // shared memory ends below 2^18
+}
+__device__ __forceinline__ std::uint32_t address_of(Descriptor low) { return (low & 0x3fff) << 4; }
+__device__ __forceinline__ std::uint64_t whole(Descriptor low) {
+  constexpr std::uint32_t kSwizzle = 1u << 30, kGroups = 1024 / 16;
+  std::uint64_t r;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "r"(low), "r"(kSwizzle | kGroups));
+  return r;
 }
 inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
 
@@ -51,43 +58,41 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 
 // One step over 16 of the summed index: c = A B^T, or c += A B^T where add_to is not 0.
 template <class T>
-__device__ __forceinline__ void wgmma(float (&c)[32], std::uint64_t a, std::uint64_t b, int add_to) {
+__device__ __forceinline__ void wgmma(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0", "l"(a),
-               "l"(b));
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
+               "l"(whole(a)), "l"(whole(b)));
   else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0", "l"(a),
-               "l"(b));
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
+               "l"(whole(a)), "l"(whole(b)));
 #endif
 }
 // A in registers; kTransposed: B^T lies in memory, else B.
 template <class T, bool kTransposed>
-__device__ __forceinline__ void wgmma(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b,
-                                      int add_to) {
+__device__ __forceinline__ void wgmma(float (&c)[32], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
     WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
-               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-               "n"(kTransposed ? 0 : 1));
+               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
   else
     WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
-               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-               "n"(kTransposed ? 0 : 1));
+               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
 #endif
 }
 template <class T, bool kTransposed>
-__device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b,
-                                      int add_to) {
+__device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
     WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
-               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-               "n"(kTransposed ? 0 : 1));
+               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
   else
     WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
-               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-               "n"(kTransposed ? 0 : 1));
+               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
 #endif
 }
 #undef WEFT_WGMMA
@@ -133,7 +138,7 @@ template <int P, bool kInRegisters>
 struct Owned {
   static_assert(!kInRegisters || P == 64);
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];
-  std::uint64_t tile;
+  Descriptor tile;
 
   __device__ __forceinline__ void load(std::uint32_t x) {
     tile = descriptor(x);
@@ -146,7 +151,7 @@ struct Owned {
   // s = A B^T, B the 64 rows at `other`.
   template <class T>
   __device__ __forceinline__ void start_product(float (&s)[32], std::uint32_t other) const {
-    const std::uint64_t b = descriptor(other);
+    const Descriptor b = descriptor(other);
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
@@ -156,10 +161,31 @@ struct Owned {
         wgmma<T>(s, tile + step, b + step, k > 0);
     }
   }
+  // The same sums for the rows of this warp, at once and without the other warps of the group.
+  template <class T>
+  __device__ __forceinline__ void multiply_in_warp(float (&s)[32], std::uint32_t other) const {
+    Sums<1, 64> sums;
+    sums.clear();
+#pragma unroll(kInRegisters ? P / 16 : 1)
+    for (int k = 0; k < P / 16; ++k) {
+      const int panel = k / 4 * kPanel;
+      std::uint32_t rows[1][4];
+      if constexpr (kInRegisters) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[0][i] = a[k][i];
+      } else {
+        load_matrices(rows[0],
+                      lane_address<64>(address_of(tile) + panel, threadIdx.x % kWarpgroup / 32, k % 4));
+      }
+      multiply_transposed_step<T, 64>(sums, rows, other + panel, 0, k % 4);
+    }
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = sums.c[0][i / 4][i % 4];
+  }
 };
 // c += A B: 64 columns of A, 64 rows of B.
 template <class T, int N>
-__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], std::uint64_t b) {
+__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], Descriptor b) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, 1);
 }
@@ -195,6 +221,13 @@ __device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+// Arrives, and adds the bytes that the copy engine will count down.
+__device__ __forceinline__ void arrive_and_expect(std::uint32_t barrier, int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 #endif
 }
 // Arrives once the copies that this thread has started so far have landed.

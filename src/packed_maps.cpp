@@ -34,6 +34,24 @@ class Writer {
   std::size_t used_ = 0;
 };
 
+// Whether each aligned group of `run` slots holds positions that follow each other, or none; only past the
+// end of the sequence may slots be empty.
+bool follows(const std::vector<std::int32_t>& order, std::size_t run, std::int64_t n) {
+  for (std::size_t first = 0; first < order.size(); first += run)
+    for (std::size_t i = 1; i < run; ++i) {
+      const std::int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<std::int64_t>(i);
+      if (order[first + i] != (expected < n ? expected : -1)) return false;
+    }
+  return true;
+}
+
+// The longest of 64, 32, 16 and 8, up to `longest`, that holds; 0: none.
+std::int32_t run_of(const std::vector<std::int32_t>& order, std::int64_t n, std::int32_t longest) {
+  for (std::int32_t run = longest; run >= 8; run /= 2)
+    if (follows(order, static_cast<std::size_t>(run), n)) return run;
+  return 0;
+}
+
 TileMap put(Writer& out, const TileTables& t, bool accumulate) {
   TileMap map;
   map.query_tiles = t.query_tiles();
@@ -58,7 +76,7 @@ TileMap put(Writer& out, const TileTables& t, bool accumulate) {
 
 PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
                        int edge)
-    : groups_(pattern.groups(heads)) {
+    : n_(n), groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
     const auto found = std::find(group_of_head_.begin(), group_of_head_.end(), group);
@@ -117,9 +135,13 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     AttentionPass& pass = result.pass[p];
     std::vector<TileMap> of_group(static_cast<std::size_t>(groups_));
+    pass.query_run = pass.key_run = passes_[p].edge;
     for (std::size_t g = 0; g < of_group.size(); ++g) {
       if (passes_[p].table_of_group[g] < 0) continue;
-      of_group[g] = maps[static_cast<std::size_t>(passes_[p].table_of_group[g])];
+      const auto table = static_cast<std::size_t>(passes_[p].table_of_group[g]);
+      of_group[g] = maps[table];
+      pass.query_run = run_of(tables_[table].query_order, n_.queries, pass.query_run);
+      pass.key_run = run_of(tables_[table].key_order, n_.keys, pass.key_run);
       of_group[g].accumulate = passes_[p].accumulate[g];
       pass.query_tiles = std::max(pass.query_tiles, of_group[g].query_tiles);
       pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);

@@ -35,6 +35,7 @@ class PackedMaps {
   };
   void add(int group, TileTables, bool accumulate);
 
+  Lengths n_;
   int groups_ = 0;
   std::vector<std::int32_t> group_of_head_;
   std::vector<TileTables> tables_;

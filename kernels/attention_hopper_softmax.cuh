@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// The online softmax of a consumer's rows (Dao et al. 2022, arXiv 2205.14135, algorithm 1), in powers of two.
+#pragma once
+
+#include "kernels/attention_hopper_fragments.cuh"
+
+namespace weft::attention::hopper {
+
+// Of this thread's two rows. `top` is the reference of the powers: a score that was the largest once. It
+// moves only when the probabilities of a step add up to more than kLimit, so that sums are rarely rescaled;
+// the quotient at the end is the same.
+struct Softmax {
+  static constexpr float kLimit = 4096;  // far below what f16 holds
+  float scale;                           // to powers of two
+  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  float here[2] = {0, 0};    // sums of this thread's part of the step at hand
+  float shrink[2] = {1, 1};  // what older sums are to be multiplied by after begin()
+
+  // Scores into probabilities relative to `top`: they add to `here`.
+  __device__ __forceinline__ void apply(float (&s)[32]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float reference = top[half] == -INFINITY ? 0.0f : top[half] * scale;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& x = s[4 * j + 2 * half + i];
+          x = exp2_fast(fmaf(x, scale, -reference));
+          here[half] += x;
+        }
+    }
+  }
+  // Whether begin() is to be called with the scores of the step instead: a row of this warp grew too large,
+  // or has no reference, for it had seen no key yet and its first scores may be so low that their powers
+  // vanish.
+  __device__ __forceinline__ bool failed() const {
+    const bool none = top[0] == -INFINITY || top[1] == -INFINITY;
+    return __any_sync(0xffffffffu, none || !(here[0] <= kLimit) || !(here[1] <= kLimit));
+  }
+  // Moves `top` to the largest score, then the same as apply() of a new step.
+  __device__ __forceinline__ void begin(float (&s)[32]) {
+    here[0] = here[1] = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float x = top[half];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x = fmaxf(x, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+      shrink[half] = x == top[half] ? 1.0f : exp2_fast((top[half] - x) * scale);
+      sum[half] *= shrink[half];
+      top[half] = x;
+    }
+    apply(s);
+  }
+  // Ends a step.
+  __device__ __forceinline__ void add() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;
+  }
+  template <int N>
+  __device__ __forceinline__ void rescale(float (&y)[N]) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] *= shrink[i / 2 % 2];
+  }
+};
+
+}  // namespace weft::attention::hopper
