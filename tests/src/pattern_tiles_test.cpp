@@ -181,6 +181,54 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
   EXPECT_EQ(on_device.bytes(), PackedMaps(*pattern, 8, n, 64).bytes());
 }
 
+// Slots [first, first + run) of an order: positions that follow each other, empty slots only past the end; or
+// none at all.
+bool follows(const std::int32_t* order, int run, std::int64_t n) {
+  for (int i = 0; i < run; ++i) {
+    const std::int64_t expected = order[0] < 0 || order[0] + i >= n ? -1 : order[0] + i;
+    if (order[i] != expected) return false;
+  }
+  return true;
+}
+bool all_follow(const std::vector<std::int32_t>& order, int run, std::int64_t n) {
+  for (std::size_t first = 0; first < order.size(); first += static_cast<std::size_t>(run))
+    if (!follows(order.data() + first, run, n)) return false;
+  return true;
+}
+
+// What a pass says of its orders is true, and the most that is.
+TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
+  const PatternSpec fixed_8{.kind = "fixed", .stride = 128, .c = 8},
+      fixed_32{.kind = "fixed", .stride = 128, .c = 32}, fixed_12{.kind = "fixed", .stride = 128, .c = 12};
+  const auto pass_of = [](const PackedMaps& maps) {
+    std::vector<char> image(maps.bytes());
+    return maps.write(image.data(), image.data()).pass[0];
+  };
+  for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 96}, PatternSpec{"strided", 128},
+                                  fixed_8, fixed_12, fixed_32})
+    for (const Lengths n : {Lengths(1), Lengths(100), Lengths(1024), Lengths(1000), Lengths(300, 1031)}) {
+      const auto pattern = make_pattern(spec, 1);
+      const PackedMaps packed(*pattern, 1, n, 64, kTile);
+      const AttentionPass pass = pass_of(packed);
+      const TileTables& t = *packed.tables(0, 0);
+      SCOPED_TRACE(str(pattern->name(), ", ", n.queries, " queries, ", n.keys, " keys"));
+      const auto expect_longest = [](const std::vector<std::int32_t>& order, int run, std::int64_t length) {
+        EXPECT_TRUE(run == 0 || all_follow(order, run, length));
+        EXPECT_FALSE(run < kTile && all_follow(order, run == 0 ? 8 : 2 * run, length));
+      };
+      expect_longest(t.query_order, pass.query_run, n.queries);
+      expect_longest(t.key_order, pass.key_run, n.keys);
+    }
+  const auto key_run = [&](const PatternSpec& spec) {
+    return pass_of(PackedMaps(*make_pattern(spec, 1), 1, 1024, 64, kTile)).key_run;
+  };
+  EXPECT_EQ(key_run(PatternSpec{"all"}), 64);
+  EXPECT_EQ(key_run(fixed_32), 32);
+  EXPECT_EQ(key_run(fixed_8), 8);
+  EXPECT_EQ(key_run(fixed_12), 0);
+  EXPECT_EQ(key_run(PatternSpec{"strided", 128}), 0);
+}
+
 TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
   const auto device = make_device("cpu");
   MapCache cache(*device, 2, 64);
