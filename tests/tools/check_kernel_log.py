@@ -18,8 +18,6 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     errors, kernels, current = [], 0, ""
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
     with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
         for number, line in enumerate(log, 1):
             if REFUSED.search(line):
