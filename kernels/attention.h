@@ -70,6 +70,18 @@ struct TileMap {
   const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
 
+// The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 .. stride - 1.
+// A query of row r sees, in its own column, the keys of rows r - reach + 1 .. r - skip that exist.
+struct Band {
+  std::int32_t stride = 0, reach = 0, skip = 0;
+  explicit operator bool() const { return stride > 0; }
+  bool attends(std::int64_t query, std::int64_t key) const {
+    const std::int64_t back = (query - key) / stride;
+    return key <= query && (query - key) % stride == 0 && back < reach && back >= skip;
+  }
+  friend bool operator==(const Band&, const Band&) = default;
+};
+
 // One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
 struct AttentionPass {
   const TileMap* maps =
@@ -79,6 +91,10 @@ struct AttentionPass {
   // 8, 16, 32 or 64: aligned groups of as many slots hold positions that follow each other (slots are empty
   // only past the end of the sequence), or none at all. 0: nothing is known.
   std::int32_t query_run = 0, key_run = 0;
+  // What every head attends in this pass, where it is one band for all of them, queries and keys are equally
+  // many, and their number is a multiple of its stride.
+  Band band{};
+  bool accumulate = false;  // TileMap::accumulate of every group; with a band no group differs
 };
 
 // Disjoint parts of the pairs, one pass after the other: a softmax over the union of local and strided keys

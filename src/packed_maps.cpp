@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace weft {
 namespace {
@@ -92,7 +93,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
       TileTables tables =
           edge ? build_tile_tables(*part, head, n, edge) : build_best_tables(*part, head, n, head_size);
       pairs_.back() += tables.pairs;
-      add(group, std::move(tables), p > 0);
+      add(group, std::move(tables), n.queries == n.keys ? part->band(head, n.keys) : Band{}, p > 0);
     }
   }
   bytes_ = 0;
@@ -106,7 +107,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
 
 // Passes run in order, and within a group the parts must: a part goes into the first pass of its edge that
 // comes after the group's last one.
-void PackedMaps::add(int group, TileTables tables, bool accumulate) {
+void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumulate) {
   const auto g = static_cast<std::size_t>(group);
   std::size_t first = passes_.size();
   while (first > 0 && passes_[first - 1].table_of_group[g] < 0) --first;
@@ -123,6 +124,18 @@ void PackedMaps::add(int group, TileTables tables, bool accumulate) {
   passes_[first].table_of_group[g] = static_cast<int>(tables_.size());
   passes_[first].accumulate[g] = accumulate;
   tables_.push_back(std::move(tables));
+  bands_.push_back(band);
+}
+
+Band PackedMaps::band_of(const Pass& pass) const {
+  const auto table_of = [&](std::size_t group) { return pass.table_of_group[group]; };
+  for (std::size_t g = 0; g < pass.table_of_group.size(); ++g) {
+    const bool same =
+        table_of(g) >= 0 && pass.accumulate[g] == pass.accumulate[0] &&
+        bands_[static_cast<std::size_t>(table_of(g))] == bands_[static_cast<std::size_t>(table_of(0))];
+    if (!same) return {};
+  }
+  return pass.table_of_group.empty() ? Band{} : bands_[static_cast<std::size_t>(table_of(0))];
 }
 
 AttentionMaps PackedMaps::write(void* image, void* base) const {
@@ -147,6 +160,9 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
       pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);
     }
     pass.edge = passes_[p].edge;
+    pass.band = band_of(passes_[p]);
+    pass.accumulate =
+        std::all_of(passes_[p].accumulate.begin(), passes_[p].accumulate.end(), std::identity());
     pass.maps = out.put(of_group);
   }
   result.group_of_head = out.put(group_of_head_);

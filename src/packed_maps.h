@@ -33,12 +33,15 @@ class PackedMaps {
     std::vector<int> table_of_group;  // index into tables_, -1: none
     std::vector<bool> accumulate;
   };
-  void add(int group, TileTables, bool accumulate);
+  void add(int group, TileTables, const Band&, bool accumulate);
+  // What all groups have in this pass, if it is one band.
+  Band band_of(const Pass&) const;
 
   Lengths n_;
   int groups_ = 0;
   std::vector<std::int32_t> group_of_head_;
   std::vector<TileTables> tables_;
+  std::vector<Band> bands_;  // of each table
   std::vector<Pass> passes_;
   std::vector<PairCount> pairs_;  // by group
   std::size_t bytes_ = 0;

@@ -73,6 +73,9 @@ class AttentionPattern {
   // of slots, and the results are merged. At most AttentionMaps::kMaxPasses / 2.
   virtual void parts(int head, std::vector<PatternPart>& parts) const { parts.push_back({this, head}); }
 
+  // S_i of a head as a band (attention.h), if it is one for n queries and n keys.
+  virtual Band band(int /*head*/, std::int64_t /*n*/) const { return {}; }
+
   // The slot of a position in tile space, for n queries or n keys; tile t holds slots t * edge .. t * edge +
   // edge - 1. No two positions share a slot; slots may leave gaps (empty slots) so that parts start on a
   // tile. A bad order is slow and never wrong. Only asked of parts.

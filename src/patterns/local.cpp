@@ -23,6 +23,9 @@ class Local : public AttentionPattern {
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({std::max<std::int64_t>(0, i - l_ + 1), i + (causal_ ? 1 : l_)});
   }
+  Band band(int, std::int64_t n) const override {
+    return causal() ? Band{1, static_cast<std::int32_t>(std::min(l_, n)), 0} : Band{};
+  }
 
  private:
   std::int64_t l_;

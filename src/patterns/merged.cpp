@@ -38,6 +38,14 @@ class Remainder : public AttentionPattern {
   }
   bool causal() const override { return of_.pattern->causal(); }
   Lengths lengths() const override { return of_.pattern->lengths(); }
+  // A band less a window of the nearest positions is a band.
+  Band band(int, std::int64_t n) const override {
+    Band rest = of_.pattern->band(of_.head, n);
+    const Band window = earlier_[0].pattern->band(earlier_[0].head, n);
+    if (!rest || earlier_.size() > 1 || window.stride != 1 || window.skip != 0) return {};
+    rest.skip = std::max(rest.skip, (window.reach + rest.stride - 1) / rest.stride);
+    return rest;
+  }
   std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
     return of_.pattern->query_slot(of_.head, i, n);
   }

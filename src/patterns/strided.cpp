@@ -19,6 +19,10 @@ class Strided : public AttentionPattern {
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % l_, i + 1, l_});
   }
+  Band band(int, std::int64_t n) const override {
+    if (n % l_ != 0) return {};
+    return {static_cast<std::int32_t>(l_), static_cast<std::int32_t>(n / l_), 0};
+  }
 
   std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
     const std::int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;

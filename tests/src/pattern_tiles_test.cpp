@@ -229,6 +229,55 @@ TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
   EXPECT_EQ(key_run(PatternSpec{"strided", 128}), 0);
 }
 
+PatternSpec union_of(std::vector<PatternSpec> of) {
+  PatternSpec spec{.kind = "merged"};
+  spec.of = std::move(of);
+  return spec;
+}
+
+// What a pass says of its band is the pattern, and the parts of a union are disjoint.
+TEST(PatternTiles, BandsAreWhatThePatternAttends) {
+  const PatternSpec local{"local", 12}, wide{"local", 100}, strided{"strided", 12}, coarse{"strided", 30};
+  for (const PatternSpec& spec : {local, wide, strided, union_of({local, strided}), union_of({wide, strided}),
+                                  union_of({local, coarse}), union_of({PatternSpec{"local", 7}, wide})})
+    for (const std::int64_t n : {1, 12, 60, 120, 300}) {
+      const auto pattern = make_pattern(spec, 3);
+      const PackedMaps packed(*pattern, 3, n, 64);
+      std::vector<char> image(packed.bytes());
+      const AttentionMaps maps = packed.write(image.data(), image.data());
+      SCOPED_TRACE(str(pattern->name(), ", n ", n));
+      if (std::any_of(maps.pass, maps.pass + maps.passes, [](const auto& p) { return !p.band; })) {
+        EXPECT_NE(n % 60, 0);  // no band only where the columns differ
+        continue;
+      }
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          const auto seen = std::count_if(maps.pass, maps.pass + maps.passes,
+                                          [&](const auto& p) { return p.band.attends(i, j); });
+          ASSERT_EQ(seen, pattern->attends(0, i, j)) << i << " " << j;
+        }
+      for (int p = 0; p < maps.passes; ++p) EXPECT_EQ(maps.pass[p].accumulate, p > 0);
+    }
+}
+
+TEST(PatternTiles, NoBandWherePatternsAreNone) {
+  PatternSpec both_ways{"local", 12}, taken_in_turn{.kind = "heads"};
+  both_ways.causal = false;
+  taken_in_turn.of = {{"local", 12}, {"strided", 12}};
+  const auto band = [](const PatternSpec& spec, Lengths n) {
+    const PackedMaps packed(*make_pattern(spec, 2), 2, n, 64);
+    std::vector<char> image(packed.bytes());
+    return packed.write(image.data(), image.data()).pass[0].band;
+  };
+  EXPECT_TRUE(band({"local", 12}, 120));
+  EXPECT_FALSE(band({"local", 12}, Lengths(120, 132)));
+  EXPECT_FALSE(band(both_ways, 120));
+  EXPECT_FALSE(band({"strided", 12}, 121));
+  EXPECT_FALSE(band({"all"}, 120));
+  EXPECT_FALSE(band({.kind = "fixed", .stride = 12, .c = 4}, 120));
+  EXPECT_FALSE(band(taken_in_turn, 120));
+}
+
 TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
   const auto device = make_device("cpu");
   MapCache cache(*device, 2, 64);
