@@ -8,6 +8,9 @@ namespace weft::attention::hopper {
 
 template <class T>
 void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+// The sweep of a pass that is a band; false: nothing is done, the copy engine does not take these strides.
+template <class T>
+bool launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 template <class T>
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 

@@ -33,19 +33,23 @@ inline std::int64_t tasks_of(const HeadsView& x, std::int64_t tiles, std::int64_
   return tasks;
 }
 
+inline int processors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 // One block a multiprocessor, at most one for each task.
 template <class... Args>
 void start(CudaQueue& queue, void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes,
            const Args&... args) {
   if (tasks == 0) return;
-  int device = 0, processors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   WEFT_CHECK(error == cudaSuccess, "attention: this GPU cannot give a block ", shared_bytes,
              " bytes of shared memory: ", cudaGetErrorString(error));
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tasks, processors));
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tasks, processors()));
   kernel<<<blocks, threads, shared_bytes, queue.stream>>>(args...);
 }
 

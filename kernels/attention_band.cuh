@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
+// * row makes one thing of `local` (stride 1: one column) and `strided`: columns that are causal sequences of
+// their own, in which a query sees a few of the rows just above it.
+//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles, tile i with its rows
+//   64 i .. 64 i + 63. Shorter columns share a tile: row r of it is row r % slot of its column r / slot.
+//   Group: the columns that share tiles; one column where they do not.
+//   Run: tiles of a group that follow each other, which a block takes one after the other.
+// The copy engine reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as
+// zeros, and are not stored.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/attention_hopper_tensor_map.cuh"
+#include "kernels/attention_hopper_wgmma.cuh"
+
+namespace weft::attention::hopper {
+
+// Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0 .. 63.
+struct TileRows {
+  int first, last;
+};
+
+// Tiles first .. end - 1 of a group.
+struct BandRun {
+  int b, h, group, first, end;
+};
+
+// A pass over a band in tiles, a kernel's argument.
+struct BandTiles {
+  int stride, rows;   // columns, and rows of each
+  int reach, skip;    // as in Band; reach is kNoLimit where every row above is seen
+  int slot;           // rows of a tile that each column takes: 64, 32, 16 or 8
+  int groups, tiles;  // groups of columns, and tiles of each
+  int batch, heads;
+  int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
+
+  static constexpr int kNoLimit = 1 << 30;
+
+  // One run a group.
+  static BandTiles of(const Band& band, const HeadsView& x) {
+    BandTiles t{};
+    t.stride = band.stride;
+    t.rows = static_cast<int>(x.time / band.stride);
+    t.reach = band.reach < t.rows ? band.reach : kNoLimit;
+    t.skip = band.skip;
+    for (t.slot = kTile; t.slot > 8 && t.slot / 2 >= t.rows;) t.slot /= 2;
+    t.groups = (t.stride + t.columns() - 1) / t.columns();
+    t.tiles = (t.rows + kTile - 1) / kTile;
+    t.batch = static_cast<int>(x.batch);
+    t.heads = static_cast<int>(x.heads);
+    t.runs = 1;
+    t.run = t.tiles;
+    return t;
+  }
+  // Cuts groups into runs so that `blocks` blocks, which take them in turn, end as soon as possible, where a
+  // run costs as much as `extra` tiles more than it has.
+  void cut(int blocks, double extra) {
+    const std::int64_t columns = std::int64_t{batch} * heads * groups;
+    double least = INFINITY;
+    for (int count = 1; count <= std::min(tiles, 512); ++count) {
+      const int each = (tiles + count - 1) / count, used = (tiles + each - 1) / each;
+      const auto rounds = static_cast<double>((columns * used + blocks - 1) / blocks);
+      const double time = rounds * (each + (used > 1 ? extra : 0));
+      if (time < least) least = time, runs = used, run = each;
+    }
+    WEFT_CHECK(columns * runs <= 0x7fffffff, "attention: ", batch, " x ", heads, " heads of ", groups,
+               " columns in ", runs, " runs are more than one launch can take; lower the batch size");
+  }
+
+  __host__ __device__ int columns() const { return kTile / slot; }                 // of a tile
+  __host__ __device__ int units() const { return batch * groups * runs * heads; }  // runs of all groups
+  // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
+  __host__ __device__ int tiles_back() const {
+    const int back = (reach + kTile - 2) / kTile;
+    return back < tiles ? back : tiles - 1;
+  }
+
+  // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a time.
+  __device__ __forceinline__ BandRun unit(int number) const {
+    BandRun r;
+    r.h = number % heads;
+    number /= heads;
+    r.first = number % runs * run;
+    r.end = min(r.first + run, tiles);
+    number /= runs;
+    r.group = number % groups;
+    r.b = number / groups;
+    return r;
+  }
+  // Of row r of a tile; -1: there is none.
+  __device__ __forceinline__ int position(int group, int tile, int r) const {
+    const int row = tile * kTile + r % slot, column = group * columns() + r / slot;
+    return row < rows && column < stride ? row * stride + column : -1;
+  }
+  // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
+  __device__ __forceinline__ TileRows keys_of(int r, int back) const {
+    return {max(r + 1 - reach + back * kTile, slot < kTile ? r / slot * slot : 0), r - skip + back * kTile};
+  }
+  // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
+  __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
+    const int end = slot < kTile ? c / slot * slot + slot : kTile;
+    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, end) - 1};
+  }
+};
+
+// Boxes that are one panel of a tile: 64 rows of 64 columns, in the 128-byte swizzle. false: the engine does
+// not take these strides.
+inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles) {
+  const auto encode = tensor_map_encoder();
+  if (!encode) return false;
+  const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const cuuint64_t sizes[5] = {u64(x.size), u64(tiles.rows), u64(tiles.stride), u64(x.heads), u64(x.batch)};
+  const std::int64_t steps[4] = {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride};
+  cuuint64_t strides[4];
+  for (int i = 0; i < 4; ++i) {
+    if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
+    strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
+  }
+  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(tiles.slot),
+                             static_cast<cuuint32_t>(tiles.columns()), 1, 1},
+                   every[5] = {1, 1, 1, 1, 1};
+  return encode(&map,
+                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
+                x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
+template <int D>
+__device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                          const BandRun& run, int tile, std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma unroll
+  for (int panel = 0; panel < D / 64; ++panel)
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3, %4, %5, %6}], [%7];" ::"r"(to + panel * kPanel),
+        "l"(&from), "r"(panel * 64), "r"(tile * kTile), "r"(run.group * tiles.columns()), "r"(run.h),
+        "r"(run.b), "r"(barrier)
+        : "memory");
+#endif
+}
+
+}  // namespace weft::attention::hopper
