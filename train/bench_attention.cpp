@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `bench attention`: the shapes of the paper's models, rows of times and rates that count needed pairs only.
+// `bench attention`: the shapes of the paper's models, rows of times and of rates that count needed pairs and
+// bytes only.
 #include "train/bench_attention.h"
 
 #include <algorithm>
@@ -125,7 +126,18 @@ struct Workload {
 };
 
 struct Result {
+  std::string mode, form;  // the pattern; the kernels that ran
   double forward_ms = 0, both_ms = 0, pairs = 0, waste = 0, error = 0;
+  double forward_bytes = 0, both_bytes = 0;    // of the tensors
+  double forward_of_all = 0, both_of_all = 0;  // time of `all` / time; 0: `all` is not measured
+};
+
+// What a row is of.
+struct RowOf {
+  const AttentionBenchShape& shape;
+  DType dtype;
+  const BenchAttentionOptions& options;
+  double matrix_rate, copy_rate;  // of the device
 };
 
 double median_ms(Device& device, const std::function<void()>& work) {
@@ -143,6 +155,23 @@ double median_ms(Device& device, const std::function<void()>& work) {
 // a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
+// The kernels of each pass.
+template <class Kernel>
+std::string forms_of(const Device& device, const Kernel& x) {
+  std::string text;
+  for (int p = 0; p < x.maps.passes; ++p)
+    text += str(p ? " + " : "",
+                name_of(attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
+                                               static_cast<bool>(x.segments), device.compute_capability)));
+  return text;
+}
+std::string form_text(const Device& device, const AttentionForward& forward,
+                      const AttentionBackward& backward) {
+  if (!device.is_cuda()) return "cpu";
+  const std::string there = forms_of(device, forward), back = forms_of(device, backward);
+  return there == back ? there : there + "; backward " + back;
+}
+
 Result measure(Device& device, const AttentionBenchShape& shape, const std::string& mode,
                const Workload& load, AttentionForm form, bool verify) {
   const auto heads = static_cast<int>(shape.heads);
@@ -151,6 +180,10 @@ Result measure(Device& device, const AttentionBenchShape& shape, const std::stri
   const AttentionForward forward = load.forward(maps.maps(), form);
   const AttentionBackward backward = load.backward(maps.maps(), form);
   Result result;
+  result.mode = mode;
+  result.form = form_text(device, forward, backward);
+  result.forward_bytes = forward.cost().bytes;
+  result.both_bytes = result.forward_bytes + backward.cost().bytes;
   PairCount pairs;
   for (int head = 0; head < heads; ++head) pairs += maps.pairs(head);
   result.pairs = static_cast<double>(pairs.needed) * static_cast<double>(shape.batch);
@@ -160,8 +193,9 @@ Result measure(Device& device, const AttentionBenchShape& shape, const std::stri
   if (verify) {
     result.error = spot_check(device, *pattern, load.x, 12, 7);
     if (!(result.error <= tolerance(load.x.y.dtype())))
-      fail(str("bench attention: ", shape.name, ", ", mode, ": results differ from f64 by ", result.error,
-               " of the largest number of a row; at most ", tolerance(load.x.y.dtype()), " was expected"));
+      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.x.y.dtype()),
+               ": results differ from f64 by ", result.error, " of the largest number of a row; at most ",
+               tolerance(load.x.y.dtype()), " was expected"));
   }
   result.forward_ms = median_ms(device, [&] { launch(device.queue, forward); });
   result.both_ms = median_ms(device, [&] {
@@ -171,29 +205,94 @@ Result measure(Device& device, const AttentionBenchShape& shape, const std::stri
   return result;
 }
 
-void print(const Result& r, const AttentionBenchShape& s, const std::string& mode,
-           const BenchAttentionOptions& options, std::ostream& out) {
-  const auto sizes = static_cast<double>(s.qk_size + s.v_size);
-  const double forward_flop = 2 * sizes * r.pairs;
-  const double backward_flop =
-      (6 * static_cast<double>(s.qk_size) + 4 * static_cast<double>(s.v_size)) * r.pairs;
-  const double forward_rate = forward_flop / r.forward_ms * 1e-9,
-               both_rate = (forward_flop + backward_flop) / r.both_ms * 1e-9;
+struct Rates {
+  double tflops, tbps;
+};
+Rates forward_rates(const Result& r, const AttentionBenchShape& s) {
+  const double flop = 2 * static_cast<double>(s.qk_size + s.v_size) * r.pairs;
+  return {flop / r.forward_ms * 1e-9, r.forward_bytes / r.forward_ms * 1e-9};
+}
+Rates both_rates(const Result& r, const AttentionBenchShape& s) {
+  const double flop = (8 * static_cast<double>(s.qk_size) + 6 * static_cast<double>(s.v_size)) * r.pairs;
+  return {flop / r.both_ms * 1e-9, r.both_bytes / r.both_ms * 1e-9};
+}
+
+void print_json(const Result& r, const RowOf& row, std::ostream& out) {
+  const AttentionBenchShape& s = row.shape;
+  const Rates forward = forward_rates(r, s), both = both_rates(r, s);
+  out << "{\"case\": \"" << s.name << "\", \"mode\": \"" << r.mode << "\", \"B\": " << s.batch
+      << ", \"H\": " << s.heads << ", \"N\": " << s.length << ", \"D\": " << s.qk_size
+      << ", \"Dv\": " << s.v_size << ", \"s\": " << s.stride << ", \"c\": " << s.c
+      << ", \"peer\": \"weft\", \"asked\": \"" << row.options.form << "\", \"form\": \"" << r.form
+      << "\", \"dtype\": \"" << name_of(row.dtype) << "\", \"fwd_ms\": " << r.forward_ms
+      << ", \"fwdbwd_ms\": " << r.both_ms << ", \"fwd_tflops\": " << forward.tflops
+      << ", \"fwdbwd_tflops\": " << both.tflops << ", \"fwd_TBps\": " << forward.tbps
+      << ", \"fwdbwd_TBps\": " << both.tbps << ", \"matmul_tflops\": " << row.matrix_rate * 1e-12
+      << ", \"copy_TBps\": " << row.copy_rate * 1e-12;
+  if (r.both_of_all > 0)
+    out << ", \"fwd_of_all\": " << r.forward_of_all << ", \"fwdbwd_of_all\": " << r.both_of_all;
+  out << ", \"pairs\": " << r.pairs << ", \"waste\": " << r.waste << ", \"error\": " << r.error
+      << ", \"verified\": " << (row.options.verify ? "true" : "false") << "}" << std::endl;
+}
+
+void print_text(const Result& r, const RowOf& row, std::ostream& out) {
+  const AttentionBenchShape& s = row.shape;
+  const Rates forward = forward_rates(r, s), both = both_rates(r, s);
+  const auto cell = [&](int width, int digits, double value) {
+    out << std::setw(width) << std::setprecision(digits) << value;
+  };
+  out << std::left << std::setw(15) << s.name << std::setw(15) << r.mode << std::setw(5) << name_of(row.dtype)
+      << std::right << std::fixed;
+  cell(10, 4, r.forward_ms), cell(10, 4, r.both_ms);
+  cell(9, 1, forward.tflops), cell(7, 1, both.tflops);
+  cell(7, 2, forward.tbps), cell(6, 2, both.tbps);
+  cell(7, 1, r.forward_of_all), cell(7, 1, r.both_of_all);
+  cell(7, 2, r.waste), cell(8, 4, r.error);
+  out << "  " << r.form << std::defaultfloat << std::endl;
+}
+
+void print_head(Device& device, const BenchAttentionOptions& options, const std::vector<DType>& dtypes,
+                std::ostream& out) {
   if (options.json) {
-    out << "{\"case\": \"" << s.name << "\", \"mode\": \"" << mode << "\", \"B\": " << s.batch
-        << ", \"H\": " << s.heads << ", \"N\": " << s.length << ", \"D\": " << s.qk_size
-        << ", \"Dv\": " << s.v_size << ", \"s\": " << s.stride << ", \"c\": " << s.c
-        << ", \"peer\": \"weft\", \"form\": \"" << options.form << "\", \"dtype\": \"" << options.dtype
-        << "\", \"fwd_ms\": " << r.forward_ms << ", \"fwdbwd_ms\": " << r.both_ms
-        << ", \"fwd_tflops\": " << forward_rate << ", \"fwdbwd_tflops\": " << both_rate
-        << ", \"waste\": " << r.waste << ", \"error\": " << r.error << "}" << std::endl;
+    for (const DType dtype : dtypes)
+      out << "{\"ceiling\": \"" << name_of(dtype)
+          << "_matmul_tflops\", \"peer\": \"weft\", \"value\": " << device.matrix_rate(dtype) * 1e-12
+          << "}\n";
+    out << "{\"ceiling\": \"copy_TBps\", \"peer\": \"weft\", \"value\": " << device.copy_rate() * 1e-12 << "}"
+        << std::endl;
     return;
   }
-  out << std::left << std::setw(14) << s.name << std::setw(16) << mode << std::right << std::fixed
-      << std::setprecision(4) << std::setw(10) << r.forward_ms << std::setw(10) << r.both_ms
-      << std::setprecision(1) << std::setw(10) << forward_rate << std::setw(10) << both_rate
-      << std::setprecision(3) << std::setw(8) << r.waste << std::setprecision(4) << std::setw(9) << r.error
-      << std::endl;
+  out << device.description() << ", form " << options.form << "\n"
+      << (options.verify ? "sampled rows of outputs and gradients are compared with f64 first\n"
+                         : "NOT compared with f64 (--no-verify)\n");
+  if (device.is_cuda())
+    out << "256 MiB are cleared before each run, so that nothing is found in a cache; medians\n";
+  out << "TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv; TB/s each tensor once; x "
+         "all: "
+         "how many times faster than `all`\nthis device:";
+  for (const DType dtype : dtypes)
+    out << " " << device.matrix_rate(dtype) * 1e-12 << " TFLOP/s in " << name_of(dtype) << " products,";
+  out << " " << device.copy_rate() * 1e-12 << " TB/s in copies\n"
+      << std::left << std::setw(15) << "shape" << std::setw(15) << "pattern" << std::setw(5) << "type"
+      << std::right << std::setw(10) << "f ms" << std::setw(10) << "f+b ms" << std::setw(9) << "TFLOP/s f"
+      << std::setw(7) << "f+b" << std::setw(7) << "TB/s f" << std::setw(6) << "f+b" << std::setw(7) << "x all"
+      << std::setw(7) << "f+b" << std::setw(7) << "waste" << std::setw(8) << "error"
+      << "  kernels" << std::endl;
+}
+
+void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype,
+                   const BenchAttentionOptions& options, std::ostream& out) {
+  const Workload load(device, shape, dtype);
+  const AttentionForm form = attention::parse_form(options.form);
+  const RowOf row{shape, dtype, options, device.matrix_rate(dtype), device.copy_rate()};
+  Result all;
+  for (const std::string& mode : options.modes.empty() ? shape.modes : split(options.modes)) {
+    Result r = measure(device, shape, mode, load, form, options.verify);
+    if (mode == "all") all = r;
+    r.forward_of_all = all.forward_ms / r.forward_ms;
+    r.both_of_all = all.both_ms / r.both_ms;
+    options.json ? print_json(r, row, out) : print_text(r, row, out);
+  }
 }
 
 }  // namespace
@@ -203,7 +302,8 @@ const std::vector<AttentionBenchShape>& attention_bench_shapes() {
       {"enwik8", 4, 8, 12288, 64, 64, 128, 32},
       {"cifar10", 32, 2, 3072, 128, 128, 128, 32},
       {"cifar10_half", 32, 2, 3072, 64, 128, 128, 32},
-      {"cifar10_96", 32, 2, 3072, 64, 128, 96, 32},
+      {"cifar10_s96", 32, 2, 3072, 128, 128, 96, 32},
+      {"cifar10_half_s96", 32, 2, 3072, 64, 128, 96, 32},
       {"long64k", 1, 8, 65536, 64, 64, 256, 32},
       {"long1m", 1, 4, 1048576, 64, 64, 1024, 32, {"strided", "fixed"}},
   };
@@ -222,21 +322,15 @@ PatternSpec attention_bench_pattern(const std::string& mode, const AttentionBenc
 }
 
 void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
-  const DType dtype = bench_dtype(options.dtype);
-  const AttentionForm form = attention::parse_form(options.form);
+  std::vector<DType> dtypes;
+  for (const std::string& name : split(options.dtype)) dtypes.push_back(bench_dtype(name));
+  if (dtypes.empty()) fail("--dtype names no type");
+  attention::parse_form(options.form);
   const std::vector<AttentionBenchShape> shapes = chosen_shapes(options);
   const auto device = make_device(options.device);
-  if (!options.json)
-    out << device->description() << ", " << options.dtype << ", form " << options.form
-        << "; TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv\n"
-        << std::left << std::setw(14) << "shape" << std::setw(16) << "pattern" << std::right << std::setw(10)
-        << "f ms" << std::setw(10) << "f+b ms" << std::setw(10) << "f TFLOP/s" << std::setw(10) << "f+b"
-        << std::setw(8) << "waste" << std::setw(9) << "error" << std::endl;
-  for (const AttentionBenchShape& shape : shapes) {
-    const Workload load(*device, shape, dtype);
-    for (const std::string& mode : options.modes.empty() ? shape.modes : split(options.modes))
-      print(measure(*device, shape, mode, load, form, options.verify), shape, mode, options, out);
-  }
+  print_head(*device, options, dtypes, out);
+  for (const AttentionBenchShape& shape : shapes)
+    for (const DType dtype : dtypes) measure_shape(*device, shape, dtype, options, out);
 }
 
 }  // namespace weft

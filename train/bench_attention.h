@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `bench attention`: attention alone, forward and backward, at the shapes of the paper's models or at one's
-// own. Each row is checked against f64 before it is timed.
+// own. Each row is checked against f64 before it is timed; every timed run starts with cold caches.
 #pragma once
 
 #include <iosfwd>
@@ -24,12 +24,15 @@ struct BenchAttentionOptions {
   std::string modes;             // separated by commas; empty: those of the shape
   std::string custom;            // "B,H,n,Dqk,Dv,stride,c": a shape of one's own, instead of `shapes`
   std::string device = "auto";
-  std::string dtype = "bf16";        // f32, f16 or bf16
+  std::string dtype = "bf16";        // f32, f16 or bf16, or several of them, separated by commas
   std::string form = "automatic";    // which CUDA kernels: see AttentionForm
   bool json = false, verify = true;  // one object a row; check first
 };
 
-// Rows to `out`. Throws Error when a result is wrong.
+// Rows to `out`: medians of forward, and of forward and backward together; TFLOP/s of the pairs that are
+// needed, TB/s of the tensors, read and written once each; how many times faster than `all` of the same shape
+// and type (where that is measured, ahead of the row); the kernels that ran. What this device reaches in
+// matrix products and copies, measured in the same run, comes first. Throws Error when a result is wrong.
 void bench_attention(const BenchAttentionOptions&, std::ostream& out);
 
 const std::vector<AttentionBenchShape>& attention_bench_shapes();

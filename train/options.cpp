@@ -215,8 +215,10 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
   kernels->callback([&arguments] { arguments.command = "kernels"; });
   BenchAttentionOptions& a = arguments.attention;
-  CLI::App* attention =
-      app.add_subcommand("attention", "attention alone, forward and backward, pattern by pattern");
+  CLI::App* attention = app.add_subcommand(
+      "attention",
+      "attention alone, forward and backward, pattern by pattern; every run starts with cold "
+      "caches");
   attention
       ->add_option("--shapes", a.shapes, "paper (all of the table), or names from it, separated by commas")
       ->capture_default_str();
@@ -226,7 +228,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   attention->add_option("--form", a.form, "automatic, simple, general or hopper: which CUDA kernels")
       ->capture_default_str();
   attention->add_option("--device", a.device, "cpu, cuda, cuda:N or auto");
-  attention->add_option("--dtype", a.dtype, "f32, f16 or bf16 (default bf16)");
+  attention->add_option("--dtype", a.dtype, "f32, f16 or bf16, or several: bf16,f16 (default bf16)");
   attention->add_flag("--json", a.json, "one JSON object a row");
   attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
   attention->callback([&arguments] { arguments.command = "attention"; });

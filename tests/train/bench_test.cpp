@@ -80,8 +80,8 @@ TEST(Bench, TimesAttentionOfCheckedResults) {
     return "";
   };
   EXPECT_EQ(error_of(unknown),
-            "--shapes: no shape 'enwik9'; known: paper (all), enwik8, cifar10, cifar10_half, cifar10_96, "
-            "long64k, long1m");
+            "--shapes: no shape 'enwik9'; known: paper (all), enwik8, cifar10, cifar10_half, cifar10_s96, "
+            "cifar10_half_s96, long64k, long1m");
   EXPECT_EQ(error_of(custom("1,2")), "--shape takes B,H,n,Dqk,Dv,stride,c, got '1,2'");
   EXPECT_EQ(error_of(custom("1,2,x,8,8,16,4")), "--shape: 'x' is not a positive whole number");
 }
