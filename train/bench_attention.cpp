@@ -241,11 +241,11 @@ void print_text(const Result& r, const RowOf& row, std::ostream& out) {
   const auto cell = [&](int width, int digits, double value) {
     out << std::setw(width) << std::setprecision(digits) << value;
   };
-  out << std::left << std::setw(15) << s.name << std::setw(15) << r.mode << std::setw(5) << name_of(row.dtype)
+  out << std::left << std::setw(17) << s.name << std::setw(15) << r.mode << std::setw(5) << name_of(row.dtype)
       << std::right << std::fixed;
   cell(10, 4, r.forward_ms), cell(10, 4, r.both_ms);
-  cell(9, 1, forward.tflops), cell(7, 1, both.tflops);
-  cell(7, 2, forward.tbps), cell(6, 2, both.tbps);
+  cell(11, 1, forward.tflops), cell(7, 1, both.tflops);
+  cell(8, 2, forward.tbps), cell(6, 2, both.tbps);
   cell(7, 1, r.forward_of_all), cell(7, 1, r.both_of_all);
   cell(7, 2, r.waste), cell(8, 4, r.error);
   out << "  " << r.form << std::defaultfloat << std::endl;
@@ -273,9 +273,9 @@ void print_head(Device& device, const BenchAttentionOptions& options, const std:
   for (const DType dtype : dtypes)
     out << " " << device.matrix_rate(dtype) * 1e-12 << " TFLOP/s in " << name_of(dtype) << " products,";
   out << " " << device.copy_rate() * 1e-12 << " TB/s in copies\n"
-      << std::left << std::setw(15) << "shape" << std::setw(15) << "pattern" << std::setw(5) << "type"
-      << std::right << std::setw(10) << "f ms" << std::setw(10) << "f+b ms" << std::setw(9) << "TFLOP/s f"
-      << std::setw(7) << "f+b" << std::setw(7) << "TB/s f" << std::setw(6) << "f+b" << std::setw(7) << "x all"
+      << std::left << std::setw(17) << "shape" << std::setw(15) << "pattern" << std::setw(5) << "type"
+      << std::right << std::setw(10) << "f ms" << std::setw(10) << "f+b ms" << std::setw(11) << "TFLOP/s f"
+      << std::setw(7) << "f+b" << std::setw(8) << "TB/s f" << std::setw(6) << "f+b" << std::setw(7) << "x all"
       << std::setw(7) << "f+b" << std::setw(7) << "waste" << std::setw(8) << "error"
       << "  kernels" << std::endl;
 }

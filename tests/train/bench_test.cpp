@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
+#include <tuple>
 
 #include "kernels/linear.h"
 #include "kernels/pointwise.h"
@@ -69,10 +71,13 @@ TEST(Bench, TimesAttentionOfCheckedResults) {
   local.modes = "local";
   unknown.shapes = "enwik9";
   const std::string json = rows(as_json);
-  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 5) << json;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2 + 5) << "two ceilings, five patterns\n" << json;
+  EXPECT_CONTAINS(json, "{\"ceiling\": \"f32_matmul_tflops\", \"peer\": \"weft\", \"value\": ");
+  EXPECT_CONTAINS(json, "\"asked\": \"automatic\", \"form\": \"cpu\", \"dtype\": \"f32\"");
+  EXPECT_CONTAINS(json, "\"fwd_of_all\": 1, \"fwdbwd_of_all\": 1, \"pairs\": 34060, ");  // 4 of 130 * 131 / 2
   EXPECT_CONTAINS(json,
                   "\"mode\": \"merged_strided\", \"B\": 2, \"H\": 2, \"N\": 130, \"D\": 16, \"Dv\": 24,");
-  EXPECT_CONTAINS(rows(local), "custom        local ");
+  EXPECT_CONTAINS(rows(local), "custom           local          f32  ");
   const auto error_of = [&](const BenchAttentionOptions& options) -> std::string {
     try {
       rows(options);
@@ -84,6 +89,48 @@ TEST(Bench, TimesAttentionOfCheckedResults) {
             "cifar10_half_s96, long64k, long1m");
   EXPECT_EQ(error_of(custom("1,2")), "--shape takes B,H,n,Dqk,Dv,stride,c, got '1,2'");
   EXPECT_EQ(error_of(custom("1,2,x,8,8,16,4")), "--shape: 'x' is not a positive whole number");
+}
+
+// Rows of a shape in two lengths and two types, beside three of others, of which one did not run.
+TEST(Bench, AttentionIsComparedWithOthers) {
+  const char* chosen = std::getenv("WEFT_PYTHON");
+  const std::string python = chosen ? chosen : "python3";
+  if (std::system((python + " -c '' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no " << python;
+  const TempDir dir;
+  std::ostringstream rows;
+  for (const auto& [shape, modes, dtypes] :
+       {std::tuple{"2,2,130,16,24,16,4", "", "bf16,f16"}, {"2,2,260,16,24,16,4", "strided", "bf16"}}) {
+    BenchAttentionOptions options;
+    options.device = "cpu", options.custom = shape, options.modes = modes, options.dtype = dtypes;
+    options.json = true;
+    bench_attention(options, rows);
+  }
+  write_file(dir / "weft.jsonl", rows.str());
+  const std::string shape = R"("B": 2, "H": 2, "N": 130, "D": 16, "Dv": 24, "s": 16, "c": 4)";
+  write_file(dir / "peers.json",
+             str("[{\"mode\": \"local\", ", shape, R"(, "peer": "slow",)",
+                 R"("fwd_ms": 1e9, "fwdbwd_ms": 2e9}, {"mode": "local", )", shape,
+                 R"(, "peer": "quick", "fwd_ms": 0.0, "fwdbwd_ms": 0.0},)",
+                 R"({"mode": "all", "case": "a", "peer": "slow", "error": "no memory"}])"));
+  const std::string table = dir / "table.md";
+  const auto run = [&](const std::string& arguments) {
+    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/compare_attention.py " +
+                        (dir / "weft.jsonl") + arguments + " > " + table)
+                           .c_str());
+  };
+  EXPECT_EQ(run(" " + (dir / "peers.json")), 0);
+  const std::string text = read_file(table);
+  EXPECT_CONTAINS(text, "| B2 H2 N130 D16/24 l16 | merged_strided | f16 | **weft** (cpu) |");
+  EXPECT_CONTAINS(text, "| | | | slow | 1000000000.000 | 2000000000.000 |");
+  EXPECT_CONTAINS(text, "| B2 H2 N130 D16/24 l16 | local | quick | 0.00 | 0.00 |") << "the fastest";
+  EXPECT_CONTAINS(text, "| B2 H2 N260 D16/24 l16 | strided | not measured |");
+  EXPECT_CONTAINS(text, "slower than `all` of the same shape, of 8 rows: ");
+  EXPECT_CONTAINS(text, "than bf16, of 5 rows: ");
+  EXPECT_CONTAINS(text, "| strided | bf16 | 16/24 | 130: 1.00 / 1.00; 260: ");
+  EXPECT_CONTAINS(text, "slow did not run all of a: no memory");
+  EXPECT_EQ(run(""), 0) << "there need not be others";
+  EXPECT_NE(run(" " + (dir / "peers.json") + " --at-least 0.5"), 0);
+  EXPECT_EQ(run(" " + (dir / "peers.json") + " --only slow --at-least 0.5"), 0);
 }
 
 // The check behind it finds a wrong number in any of the results.
