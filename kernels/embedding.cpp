@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Embeddings: the definition. Forward by rows; backward by columns, rows in order, so that sums have a fixed
-// order.
+// Embeddings: the definition. Forward by rows; backward by columns, rows in order in parts of fixed size, so
+// that sums have a fixed order.
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
@@ -12,6 +14,8 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
+constexpr std::int64_t kAhead = 8;     // rows of dy fetched ahead: hardware does not foresee strides of a row
+constexpr std::int64_t kLine = 64;     // bytes of a line of the cache
 
 // Where the tokens of a batch lie in the grid of positions.
 struct Places {
@@ -76,57 +80,99 @@ void forward(const EmbeddingForward& k) {
   }
 }
 
-// grad[row, columns first .. first + count - 1] += dy
-template <class W, class T>
-void add_row(const GradView& grad, std::int64_t row, const T* dy, std::int64_t first, std::int64_t count) {
-  W* out = static_cast<W*>(grad.view.data) + row * grad.view.cols() + first;
-  for (std::int64_t c = 0; c < count; ++c) out[c] += static_cast<W>(dy[c]);
-}
+// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. The row of a
+// position that comes round again and again takes a large part of all tokens: rows are added kTerms at a time
+// before they join the gradient, so that rounding errors grow with the root of some hundreds of terms, not of
+// hundreds of thousands. The order depends on the tokens alone.
+template <class T>
+class RowSums {
+  using W = wide_t<T>;
 
-template <class W>
-void clear_columns(const GradView& grad, std::int64_t first, std::int64_t count) {
-  if (!grad || grad.accumulate) return;
-  for (std::int64_t r = 0; r < grad.view.rows(); ++r) {
-    W* out = static_cast<W*>(grad.view.data) + r * grad.view.cols() + first;
-    std::fill(out, out + count, W{0});
+ public:
+  RowSums(const GradView& grad, std::int64_t first, std::int64_t count)
+      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr),
+        rows_(grad ? grad.view.rows() : 0),
+        cols_(grad ? grad.view.cols() : 0),
+        count_(count),
+        terms_(static_cast<std::size_t>(rows_)),
+        part_(std::make_unique_for_overwrite<W[]>(static_cast<std::size_t>(rows_ * count))) {
+    for (std::int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
+      std::fill(out_ + r * cols_, out_ + r * cols_ + count_, W{0});
   }
+  explicit operator bool() const { return out_ != nullptr; }
+
+  void add(std::int64_t row, const T* dy) {
+    W* part = part_.get() + row * count_;
+    if (terms_[static_cast<std::size_t>(row)]++ == 0) {
+      for (std::int64_t c = 0; c < count_; ++c) part[c] = static_cast<W>(dy[c]);
+    } else {
+      for (std::int64_t c = 0; c < count_; ++c) part[c] += static_cast<W>(dy[c]);
+    }
+    if (terms_[static_cast<std::size_t>(row)] == kTerms) join(row);
+  }
+  // Parts that are still open join the gradient.
+  void finish() {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      if (terms_[static_cast<std::size_t>(r)] > 0) join(r);
+  }
+
+ private:
+  static constexpr int kTerms = 512;
+
+  void join(std::int64_t row) {
+    const W* part = part_.get() + row * count_;
+    W* out = out_ + row * cols_;
+    for (std::int64_t c = 0; c < count_; ++c) out[c] += part[c];
+    terms_[static_cast<std::size_t>(row)] = 0;
+  }
+
+  W* out_;
+  std::int64_t rows_, cols_, count_;
+  std::vector<int> terms_;     // rows in the part of each table row that is open
+  std::unique_ptr<W[]> part_;  // (rows, count)  written by the first term of a part
+};
+
+template <class T>
+void fetch(const T* row, std::int64_t count) {
+  for (std::int64_t c = 0; c < count; c += kLine / std::int64_t{sizeof(T)}) __builtin_prefetch(row + c);
 }
 
 template <class T>
-void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, std::int64_t first,
-               std::int64_t count) {
-  using W = wide_t<T>;
-  if (!k.conditions) return add_row<W>(k.dstart, 0, dy, first, count);
+void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, RowSums<T>& start) {
+  if (!k.conditions) return start.add(0, dy);
   const std::int64_t kinds = k.conditions.shape[1];
   const auto* row = static_cast<const std::int32_t*>(k.conditions.data) + b * kinds;
-  for (std::int64_t i = 0; i < kinds; ++i) add_row<W>(k.dstart, row[i], dy, first, count);
+  for (std::int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
 }
 
 template <class T>
 void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
-  using W = wide_t<T>;
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
+  const T* columns = static_cast<const T*>(k.dy.data) + first;
   const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
   const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
                          static_cast<const std::int32_t*>(k.positions.data), time};
-  clear_columns<W>(k.dtable, first, count);
-  clear_columns<W>(k.dstart, first, count);
-  for (int a = 0; a < k.axes; ++a) clear_columns<W>(k.daxis[a], first, count);
+  RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count);
+  std::vector<RowSums<T>> axis;
+  for (int a = 0; a < k.axes; ++a) axis.emplace_back(k.daxis[a], first, count);
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t t = 0; t < time; ++t) {
-      const T* dy = static_cast<const T*>(k.dy.data) + (b * time + t) * cols + first;
+      const std::int64_t row = b * time + t;
+      const T* dy = columns + row * cols;
+      fetch(columns + std::min(row + kAhead, batch * time - 1) * cols, count);
       if (t == 0) {
-        if (k.dstart) add_start<T>(k, b, dy, first, count);
+        if (start) add_start(k, b, dy, start);
         continue;
       }
-      if (k.dtable) add_row<W>(k.dtable, tokens[b * time + t - 1], dy, first, count);
+      if (table) table.add(tokens[row - 1], dy);
       const std::int64_t place = places.of(b, t - 1);
-      for (int a = 0; a < k.axes; ++a) {
-        if (!k.daxis[a]) continue;
-        add_row<W>(k.daxis[a], (place / k.divisor[a]) % k.daxis[a].view.shape[0], dy, first, count);
-      }
+      for (std::size_t a = 0; a < axis.size(); ++a)
+        if (axis[a]) axis[a].add((place / k.divisor[a]) % k.daxis[a].view.shape[0], dy);
     }
   }
+  table.finish();
+  start.finish();
+  for (RowSums<T>& sums : axis) sums.finish();
 }
 
 template <class T>

@@ -351,6 +351,9 @@ void add_embedding(Table& t) {
       t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
     }
   }
+  // The row of a position that comes round all the time: hundreds of thousands of terms.
+  t.add<EmbeddingBackward>(embedding_backward(1, 1 << 20, 16, 4, 1024),
+                           "B 1, T 2^20, V 16, C 4, stride 1024");
   t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
                            "B 4, T 12288, V 256, C 512, stride 128");
   t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128),
