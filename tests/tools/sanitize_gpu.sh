@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # compute-sanitizer over small CUDA cases, in eight processes side by side. `attention`: random cases of selftest under
-# all four tools, half a minute each. `kernels`: the cases of odd sizes of all kernels under memcheck and racecheck,
+# all four tools, MINUTES each (half of one). `kernels`: the cases of odd sizes of all kernels under memcheck and racecheck,
 # about three minutes on an H200. Needs a GPU and build/cuda. Reports inside kernels named nvjet_* or cutlass_* are
 # cuBLASLt's.
-# Usage: tests/tools/sanitize_gpu.sh [attention | kernels | all]
+# Usage: tests/tools/sanitize_gpu.sh [attention | kernels | all] [MINUTES]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-part=${1:-all}
+part=${1:-all} minutes=${2:-0.5}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
@@ -27,7 +27,7 @@ run() {
 
 if [ "$part" != kernels ]; then
   for tool in memcheck racecheck initcheck synccheck; do
-    run "$tool" build/cuda/bin/selftest --device cuda --minutes 0.5 --seed '{}0000'
+    run "$tool" build/cuda/bin/selftest --device cuda --minutes "$minutes" --seed '{}0000'
   done
 fi
 if [ "$part" != attention ]; then
