@@ -110,7 +110,8 @@ TEST(CudaAttention, LargeGrowingScores) {
 }
 
 // All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online softmax has
-// before it sees a key must not decide what it sees.
+// before it sees a key must not decide what it sees. Sums of 64 products in f32 leave such scores an error of
+// some 2^-16, which is that of each probability, on the CPU as well: the usual rule holds.
 template <class T>
 void expect_agreement_at_scores_of(double score) {
   const std::int64_t n = 400, d = 64;
@@ -139,7 +140,7 @@ void expect_agreement_at_scores_of(double score) {
       run_on_gpu(x, maps.maps);
       const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
                                    const auto& right) {
-        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + 4 * floor_of<T>(form)) << name;
+        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form)) << name;
       };
       expect_near("y", x.y, same.y, exact.y);
       expect_near("dq", x.dq, same.dq, exact.dq);
