@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Time of launches on a GPU: an event before each and one behind it. Where the host is not ahead of the
+// Time of launches on a GPU: an event before each and one behind it, less what events add to a stream of
+// launches that runs without them, as a kernel that does nothing shows. Where the host is not ahead of the
 // device, the time of a small kernel is that of its launch.
+#include <algorithm>
 #include <utility>
 
 #include "kernels/cuda.cuh"
@@ -10,9 +12,37 @@
 namespace weft {
 namespace {
 
+constexpr int kEmptyLaunches = 200;
+constexpr long long kHeadStart = 6'000'000;  // cycles, some 3 ms: in which the host launches those
+
+__global__ void do_nothing() {}
+__global__ void wait_cycles(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {}
+}
+
+// Milliseconds that a launch takes longer between two events.
+double time_of_events(const CudaQueue& q) {
+  std::vector<CudaEvent> began(kEmptyLaunches), ended(kEmptyLaunches);
+  std::vector<double> apart;
+  wait_cycles<<<1, 1, 0, q.stream>>>(kHeadStart);
+  for (int i = 0; i < kEmptyLaunches; ++i) {
+    began[i].record(q);
+    do_nothing<<<1, 1, 0, q.stream>>>();
+    ended[i].record(q);
+  }
+  for (int i = 0; i < kEmptyLaunches; ++i) apart.push_back(ended[i].since(began[i]));
+  std::nth_element(apart.begin(), apart.begin() + kEmptyLaunches / 2, apart.end());
+  wait_cycles<<<1, 1, 0, q.stream>>>(kHeadStart);
+  began[0].record(q);
+  for (int i = 0; i < kEmptyLaunches; ++i) do_nothing<<<1, 1, 0, q.stream>>>();
+  ended[0].record(q);
+  return std::max(0.0, apart[kEmptyLaunches / 2] - ended[0].since(began[0]) / kEmptyLaunches);
+}
+
 class CudaProfile : public LaunchProfile {
  public:
-  explicit CudaProfile(const CudaQueue& queue) : queue_(queue) {}
+  explicit CudaProfile(const CudaQueue& queue) : queue_(queue), of_events_(time_of_events(queue)) {}
   void begin() override {
     if (used_ == began_.size()) {
       began_.emplace_back();
@@ -25,13 +55,15 @@ class CudaProfile : public LaunchProfile {
     records_.push_back({kernel, std::move(cost), 0});
   }
   std::vector<LaunchRecord> take() override {
-    for (std::size_t i = 0; i < used_; ++i) records_[i].milliseconds = ended_[i].since(began_[i]);
+    for (std::size_t i = 0; i < used_; ++i)
+      records_[i].milliseconds = std::max(0.0, ended_[i].since(began_[i]) - of_events_);
     used_ = 0;
     return std::exchange(records_, {});
   }
 
  private:
   CudaQueue queue_;
+  double of_events_;
   std::vector<CudaEvent> began_, ended_;  // made once, used again after take()
   std::size_t used_ = 0;
   std::vector<LaunchRecord> records_;

@@ -31,24 +31,35 @@ class Stopwatch {
 struct Timing {
   double first_s = 0;                // from the start of the program's work to the end of the first step
   std::vector<double> milliseconds;  // sorted
+  double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
 
-// Each step is waited for, so that its time is its own; what a run gains by not waiting is not counted.
+// Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
+// training does.
 Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
                   std::int64_t steps, const Stopwatch& since_start) {
   Timing timing;
+  const auto launch = [&](std::int64_t i) {
+    step.run(source, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
+  };
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
     const Stopwatch one;
-    step.run(source, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
+    launch(i);
     device.synchronize();
     if (i == 0) timing.first_s = since_start.seconds();
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
   }
+  const std::int64_t more = device.is_cuda() ? steps : 0;
+  const Stopwatch row;
+  for (std::int64_t i = 0; i < more; ++i) launch(kWarmUp + steps + i);
+  device.synchronize();
+  const double row_ms = row.seconds() * 1e3;
   const StepResults last = step.results().back();
   WEFT_CHECK(std::isfinite(last.loss), "bench step: the loss is not finite; its times mean nothing");
   std::sort(timing.milliseconds.begin(), timing.milliseconds.end());
+  timing.in_a_row = more > 0 ? row_ms / static_cast<double>(more) : timing.median();
   return timing;
 }
 
@@ -86,16 +97,17 @@ void bench_step(const BenchStepOptions& options, std::ostream& out) {
     out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
         << name_of(dtype) << "\", \"context\": " << shape.context << ", \"tokens\": " << shape.tokens()
         << ", \"ms\": " << timing.median() << ", \"ms_min\": " << timing.milliseconds.front()
-        << ", \"ms_max\": " << timing.milliseconds.back() << ", \"tok_s\": " << tokens_per_s
-        << ", \"tflop_per_s\": " << flops * 1e-12 << ", \"matrix_share\": " << share
-        << ", \"peak_bytes\": " << peak << ", \"first_step_s\": " << timing.first_s
+        << ", \"ms_max\": " << timing.milliseconds.back() << ", \"ms_in_a_row\": " << timing.in_a_row
+        << ", \"tok_s\": " << tokens_per_s << ", \"tflop_per_s\": " << flops * 1e-12
+        << ", \"matrix_share\": " << share << ", \"peak_bytes\": " << peak
+        << ", \"first_step_s\": " << timing.first_s
         << (breakdown ? ", " + breakdown_json(*breakdown, timing.median()) : "") << "}" << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
       << "step        " << timing.median() << " ms (median of " << options.steps << ", "
-      << timing.milliseconds.front() << " to " << timing.milliseconds.back() << "), " << shape.tokens()
-      << " tokens of context " << shape.context << "\n"
+      << timing.milliseconds.front() << " to " << timing.milliseconds.back() << "; " << timing.in_a_row
+      << " in a row), " << shape.tokens() << " tokens of context " << shape.context << "\n"
       << "rate        " << static_cast<std::int64_t>(tokens_per_s) << " tokens/s, " << flops * 1e-12
       << " TFLOP/s, " << share * 100 << "% of the matrix rate measured here\n"
       << "memory      peak " << bytes_text(peak) << "\n"

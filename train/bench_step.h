@@ -18,9 +18,9 @@ struct BenchStepOptions {
   bool breakdown = true;    // by kernel, too
 };
 
-// A row to `out`: milliseconds a step (median, fastest, slowest), tokens/s, FLOP/s counted from the pairs
-// that are needed, share of the measured matrix rate, bytes at the peak, seconds from the start to the end of
-// the first step; then where the time goes (train/step_breakdown.h).
+// A row to `out`: milliseconds a step (median, fastest, slowest, and without waiting for each), tokens/s,
+// FLOP/s counted from the pairs that are needed, share of the measured matrix rate, bytes at the peak,
+// seconds from the start to the end of the first step; then where the time goes (train/step_breakdown.h).
 void bench_step(const BenchStepOptions&, std::ostream& out);
 
 }  // namespace weft
