@@ -96,20 +96,26 @@ std::unique_ptr<Device> open_cuda(const std::string& name) {
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
 #endif
 
+// A block of random numbers, again and again: what a product costs does not depend on more.
 void fill_with_noise(Device& device, const Tensor& tensor) {
-  const auto count = static_cast<std::size_t>(tensor.size());
+  constexpr std::int64_t kBlock = std::int64_t{1} << 18;
+  const auto count = static_cast<std::size_t>(std::min(kBlock, tensor.size()));
   std::vector<float> values(count);
   std::uint32_t state = 1;
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;
     value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
   }
-  if (tensor.dtype() == DType::f32) return device.upload(tensor, values.data());
+  const auto upload = [&](const void* block) {
+    for (std::int64_t first = 0; first < tensor.size(); first += kBlock)
+      device.upload(tensor.slice(first, {std::min(kBlock, tensor.size() - first)}), block);
+  };
+  if (tensor.dtype() == DType::f32) return upload(values.data());
   const bool half = tensor.dtype() == DType::f16;
   std::vector<std::uint16_t> bits(count);
   std::transform(values.begin(), values.end(), bits.begin(),
                  [half](float x) { return half ? f16::encode(x) : bf16::encode(x); });
-  device.upload(tensor, bits.data());
+  upload(bits.data());
 }
 
 // Of one of `calls` calls of `work` in a row.
