@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+struct cublasLtContext;
+
 namespace weft {
 
 class LinearChoices {
@@ -32,6 +34,9 @@ class LinearChoices {
 
 // $XDG_CACHE_HOME/weft, or ~/.cache/weft; "" where neither variable is an absolute path.
 std::string cache_folder();
+
+// CUDA: to be called before a handle of the library is destroyed, since the next one may get its address.
+void forget_algorithms(cublasLtContext*);
 
 // WEFT_TUNE from the environment, read once: 1 (or unset) measures and keeps choices, 0 takes the library's
 // own.

@@ -159,6 +159,16 @@ class Chooser {
   std::unique_ptr<LinearChoices> kept_;
 };
 
+struct Choosers {
+  std::mutex mutex;
+  std::map<cublasLtHandle_t, Chooser> of_handle;
+};
+// Never destroyed: a device may be among the last things that are.
+Choosers& choosers() {
+  static auto* const all = new Choosers;
+  return *all;
+}
+
 }  // namespace
 
 ProductPlan::ProductPlan(const Product& p) {
@@ -182,13 +192,18 @@ cublasStatus_t ProductPlan::run(CudaQueue& q, const Product& p, const Algorithm&
                         q.stream);
 }
 
+void forget_algorithms(cublasLtContext* handle) {
+  Choosers& known = choosers();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  known.of_handle.erase(handle);
+}
+
 bool multiply(CudaQueue& q, const Product& p) {
-  static std::mutex mutex;
-  static std::map<cublasLtHandle_t, Chooser> choosers;
   const Algorithm* algorithm = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(mutex);
-    algorithm = choosers[q.cublaslt].algorithm_for(q, p);
+    Choosers& known = choosers();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    algorithm = known.of_handle[q.cublaslt].algorithm_for(q, p);
   }
   if (!algorithm) return false;
   WEFT_CUBLAS_CHECK(ProductPlan(p).run(q, p, *algorithm));

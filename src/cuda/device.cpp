@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "kernels/linear_choices.h"
 #include "src/cuda/check.h"
 
 namespace weft {
@@ -128,6 +129,7 @@ class CudaDevice : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
+    forget_algorithms(cublaslt_);
     static_cast<void>(cublasLtDestroy(cublaslt_));
     static_cast<void>(cudaStreamDestroy(stream_));
   }
