@@ -48,9 +48,11 @@ template <class Parameters>
 std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
   const int capability = compute_capability();
   std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
+  constexpr bool kSweeps = std::is_same_v<Parameters, AttentionForward>;
   for (int p = 0; p < x.maps.passes; ++p)
     forms[p] = attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
-                                      static_cast<bool>(x.segments), capability);
+                                      static_cast<bool>(x.segments), capability,
+                                      kSweeps && attention::covers_band(x.maps.pass[p], x.q.time));
   return forms;
 }
 

@@ -20,6 +20,7 @@ struct Case {
   std::int64_t head_size;  // the larger of the two
   bool segments;
   int compute_capability;
+  bool sweep;
 };
 
 #ifdef WEFT_SM90A  // the build has machine code for sm_90a
@@ -37,7 +38,7 @@ std::string reason_against_hopper(const Case& c) {
                c.compute_capability % 10);
   if (c.dtype != DType::f16 && c.dtype != DType::bf16)
     return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
-  if (c.edge != kTile) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
+  if (c.edge != kTile && !c.sweep) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
   if (c.head_size > 128) return str("it takes heads up to 128, got ", c.head_size);
   if (c.segments) return "it takes no segments";
   return "";
@@ -82,9 +83,16 @@ AttentionForm parse_form(std::string_view name) {
   fail(str("attention form: expected automatic, simple, general or hopper, got '", name, "'"));
 }
 
+// All keys of a tile of 64 queries are met at once: three tiles of scores is what the registers hold. Longer
+// columns are many products for few bytes, and the tile engine does well there.
+bool covers_band(const AttentionPass& pass, std::int64_t n) {
+  constexpr std::int64_t kLongestReach = 128;
+  return pass.band && std::min<std::int64_t>(pass.band.reach, n / pass.band.stride) <= kLongestReach;
+}
+
 AttentionForm choose_form(AttentionForm wanted, DType dtype, int edge, std::int64_t qk_size,
-                          std::int64_t v_size, bool segments, int compute_capability) {
-  const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability};
+                          std::int64_t v_size, bool segments, int compute_capability, bool sweep) {
+  const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability, sweep};
   std::string covering;
   for (const AttentionForm form : kForms) {
     if (!reason_against(form, c).empty()) continue;

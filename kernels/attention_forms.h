@@ -15,10 +15,14 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
+// Whether the sweeps over bands (attention_band.cuh), a part of `hopper`, run a pass over n positions.
+bool covers_band(const AttentionPass&, std::int64_t n);
+
 // The form that runs a pass with tiles of edge `edge` on a GPU of compute capability 80, 90, ...: `wanted`
-// where it covers the case, else Error with the forms that do; automatic: the fastest that does.
+// where it covers the case, else Error with the forms that do; automatic: the fastest that does. `sweep`:
+// covers_band(), so that no tiles are needed.
 AttentionForm choose_form(AttentionForm wanted, DType, int edge, std::int64_t qk_size, std::int64_t v_size,
-                          bool segments, int compute_capability);
+                          bool segments, int compute_capability, bool sweep = false);
 
 // One pass each; the backward ones need `delta`.
 void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);

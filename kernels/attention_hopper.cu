@@ -6,8 +6,14 @@
 namespace weft::attention {
 
 void hopper_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  f.q.dtype == DType::f16 ? hopper::launch_forward<f16>(queue, f, pass)
-                          : hopper::launch_forward<bf16>(queue, f, pass);
+  const bool is_f16 = f.q.dtype == DType::f16;
+  if (covers_band(pass, f.q.time)) {
+    const bool done = is_f16 ? hopper::launch_band_forward<f16>(queue, f, pass)
+                             : hopper::launch_band_forward<bf16>(queue, f, pass);
+    if (done) return;
+    if (pass.edge != kTile) return general_forward(queue, f, pass);
+  }
+  is_f16 ? hopper::launch_forward<f16>(queue, f, pass) : hopper::launch_forward<bf16>(queue, f, pass);
 }
 
 void hopper_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
