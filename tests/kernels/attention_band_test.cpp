@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Passes that are a band, in every form that covers them: lengths and strides at the edges of tiles, columns
+// that share tiles, windows of every kind, heads of all sizes.
+#ifdef WEFT_CUDA
+#include <gtest/gtest.h>
+
+#include "tests/kernels/attention_gpu.h"
+
+namespace weft {
+namespace {
+
+using namespace attention_test;
+using std::int64_t;
+
+PatternSpec merged(std::vector<PatternSpec> of) {
+  PatternSpec spec{.kind = "merged"};
+  spec.of = std::move(of);
+  return spec;
+}
+
+template <class T>
+void expect_band(const PatternSpec& spec, const Sizes& size) {
+  const int heads = static_cast<int>(size.heads);
+  const auto pattern = make_pattern(spec, heads);
+  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
+  for (int p = 0; p < host.maps.passes; ++p)
+    EXPECT_TRUE(attention::covers_band(host.maps.pass[p], size.time)) << pattern->name() << ", pass " << p;
+  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+}
+
+template <class T>
+void for_all_windows() {
+  for (const int64_t l : {1, 2, 8, 63, 64, 65, 66, 100, 127, 128})
+    for (const int64_t n : {1, 63, 64, 65, 129, 200, 450}) expect_band<T>({"local", l}, {1, n, 3, 64, 64});
+  expect_band<T>({"local", 128}, {1, 6000, 1, 64, 64});
+  expect_band<T>({"local", 128}, {7, 1000, 21, 16, 16});  // more runs than there are multiprocessors
+}
+TEST(CudaAttentionBand, Float16Windows) { for_all_windows<f16>(); }
+TEST(CudaAttentionBand, BFloat16Windows) { for_all_windows<bf16>(); }
+
+template <class T>
+void for_all_columns() {
+  for (const int64_t rows : {1, 5, 8, 9, 16, 17, 24, 32, 33, 63, 64, 65, 96, 127, 128})
+    for (const int64_t l : {1, 3, 8, 13}) expect_band<T>({"strided", l}, {1, rows * l, 3, 64, 64});
+  expect_band<T>({"strided", 128}, {5, 24 * 128, 2, 64, 128});
+  expect_band<T>({"strided", 96}, {3, 32 * 96, 2, 128, 128});
+  expect_band<T>({"strided", 128}, {1, 96 * 128, 3, 64, 64});
+}
+TEST(CudaAttentionBand, Float16Columns) { for_all_columns<f16>(); }
+TEST(CudaAttentionBand, BFloat16Columns) { for_all_columns<bf16>(); }
+
+// What a window leaves of a column, and of a wider window.
+template <class T>
+void for_all_rests() {
+  for (const int64_t l : {2, 16, 30})
+    for (const int64_t rows : {1, 2, 7, 24, 40, 64, 96})
+      expect_band<T>(merged({{"local", l}, {"strided", l}}), {2, rows * l, 3, 64, 64});
+  for (const auto& [near, far] : {std::pair{1, 2}, {7, 100}, {64, 128}, {65, 66}, {100, 128}, {127, 128}})
+    for (const int64_t n : {65, 300})
+      expect_band<T>(merged({{"local", near}, {"local", far}}), {1, n, 3, 64, 64});
+  for (const int64_t n : {300, 1200})
+    expect_band<T>(merged({{"local", 100}, {"strided", 12}}), {1, n, 2, 64, 64});
+  expect_band<T>(merged({{"local", 128}, {"strided", 128}}), {3, 24 * 128, 3, 64, 128});
+}
+TEST(CudaAttentionBand, Float16Rests) { for_all_rests<f16>(); }
+TEST(CudaAttentionBand, BFloat16Rests) { for_all_rests<bf16>(); }
+
+template <class T>
+void for_all_head_sizes() {
+  for (const auto& [qk, v] : {std::pair{8, 8},
+                              {24, 24},
+                              {64, 64},
+                              {72, 72},
+                              {128, 128},
+                              {64, 128},
+                              {16, 128},
+                              {128, 64},
+                              {128, 24},
+                              {24, 48}}) {
+    expect_band<T>({"local", 70}, {2, 330, 2, qk, v});
+    expect_band<T>({"strided", 5}, {1, 96 * 5, 3, qk, v});
+    expect_band<T>({"strided", 5}, {1, 24 * 5, 3, qk, v});
+    expect_band<T>(merged({{"local", 12}, {"strided", 12}}), {1, 70 * 12, 1, qk, v});
+  }
+}
+TEST(CudaAttentionBand, Float16Sizes) { for_all_head_sizes<f16>(); }
+TEST(CudaAttentionBand, BFloat16Sizes) { for_all_head_sizes<bf16>(); }
+
+// Forward a thousand times, where blocks take several runs each.
+TEST(CudaAttentionBand, AThousandRunsGiveTheSameBits) {
+  for (const PatternSpec& spec :
+       {PatternSpec{"local", 128}, PatternSpec{"strided", 16}, merged({{"local", 16}, {"strided", 16}})}) {
+    const Sizes size{1, 96 * 16, 9, 64, 64};
+    const auto pattern = make_pattern(spec, 9);
+    const GpuMaps maps(*pattern, 9, size.lengths(), 64);
+    Data<bf16> x(size);
+    run_on_gpu(x, maps.maps);
+    const OnGpu<bf16> d(x);
+    const auto forward = [&] {
+      launch(gpu().queue, d.forward(maps.maps));
+      return std::pair{d.y.get(0, d.v), d.lse.get(0, d.lse.columns())};
+    };
+    const auto first = forward();
+    int other_bits = 0;
+    for (int repeat = 0; repeat < 1000; ++repeat) {
+      const auto again = forward();
+      other_bits += !same_bits(again.first, first.first) || !same_bits(again.second, first.second);
+    }
+    EXPECT_EQ(other_bits, 0) << pattern->name();
+  }
+}
+
+}  // namespace
+}  // namespace weft
+#endif
