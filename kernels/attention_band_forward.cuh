@@ -5,31 +5,35 @@
 #pragma once
 
 #include "kernels/attention_band.cuh"
-#include "kernels/attention_hopper_forward.cuh"
+#include "kernels/attention_hopper_launch.cuh"
+#include "kernels/attention_hopper_softmax.cuh"
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv>
+// kAccumulate: a slot has the rows of y, too, that earlier passes left.
+template <int Dqk_, int Dv_, bool kAccumulate_>
 struct BandForwardShape {
-  // As many as their registers allow; rings take what shared memory there is.
-  static constexpr int kConsumers = Dqk == 128 ? 2 : 3, kConsumerRegisters = Dqk == 128 ? 232 : 152,
+  static constexpr int Dqk = Dqk_, Dv = Dv_;
+  static constexpr bool kAccumulate = kAccumulate_;
+  // As many as their registers allow.
+  static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
+  static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kStages = Dqk == 128  ? 5
-                                 : Dv == 128 ? 7
-                                             : 10,
-                       kSlots = Dqk == 128  ? 4
-                                : Dv == 128 ? 7
-                                            : 8;
-  static constexpr int kK = Dqk * 128, kStage = kK + Dv * 128, kSlot = Dqk * 128, kQueries = kStages * kStage,
-                       kBarriers = kQueries + kSlots * kSlot,
+  // Slots for some tiles ahead, and stages in the rest of what shared memory there is.
+  static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128, kStage = kQ + kY,
+                       kSlot = kQ + (kAccumulate ? kY : 0),
+                       kAhead = kSlot > 2 * kPanel    ? 1
+                                : kStage > 2 * kPanel ? 2
+                                                      : 4,
+                       kSlots = kConsumers + kAhead, kStages = (kRings - kSlots * kSlot) / kStage;
+  static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
                        kLastUsers = kBarriers + (kStages + 2 * kSlots) * 8, kEnd = kLastUsers + kStages * 4,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
-  static_assert(kBytes <= 232448);
 };
 
 // What a launch copies, in tiles.
 struct BandForwardMaps {
-  CUtensorMap q, k, v;
+  CUtensorMap q, k, v, y;
   BandTiles tiles;
 };
 
@@ -41,10 +45,11 @@ struct BandMemory {
 
   __device__ static BandMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
   __device__ std::uint32_t keys(int n) const { return base + n % Shape::kStages * Shape::kStage; }
-  __device__ std::uint32_t values(int n) const { return keys(n) + Shape::kK; }
+  __device__ std::uint32_t values(int n) const { return keys(n) + Shape::kQ; }
   __device__ std::uint32_t queries(int n) const {
     return base + Shape::kQueries + n % Shape::kSlots * Shape::kSlot;
   }
+  __device__ std::uint32_t earlier_y(int n) const { return queries(n) + Shape::kQ; }
   __device__ std::uint32_t stage_full(int n) const {
     return base + Shape::kBarriers + n % Shape::kStages * 8;
   }
@@ -69,7 +74,7 @@ struct BandMemory {
 };
 
 // One thread: its whole life.
-template <int Dqk, int Dv, class Shape>
+template <class Shape>
 __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
                                              int* last_user) {
   const BandTiles& tiles = maps.tiles;
@@ -88,12 +93,14 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
       if (tile >= run.first) {
         wait_until_done(slot + 1 - Shape::kSlots);
         arrive_and_expect(memory.slot_full(slot), Shape::kSlot);
-        copy_tile<Dqk>(memory.queries(slot), maps.q, tiles, run, tile, memory.slot_full(slot));
+        copy_tile<Shape::Dqk>(memory.queries(slot), maps.q, tiles, run, tile, memory.slot_full(slot));
+        if constexpr (Shape::kAccumulate)
+          copy_tile<Shape::Dv>(memory.earlier_y(slot), maps.y, tiles, run, tile, memory.slot_full(slot));
         ++slot;
       }
       arrive_and_expect(memory.stage_full(stage), Shape::kStage);
-      copy_tile<Dqk>(memory.keys(stage), maps.k, tiles, run, tile, memory.stage_full(stage));
-      copy_tile<Dv>(memory.values(stage), maps.v, tiles, run, tile, memory.stage_full(stage));
+      copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, memory.stage_full(stage));
+      copy_tile<Shape::Dv>(memory.values(stage), maps.v, tiles, run, tile, memory.stage_full(stage));
     }
   }
 }
@@ -147,6 +154,7 @@ __device__ __forceinline__ void band_probabilities(BandProbabilities& p, Softmax
   softmax.apply(own);
   if constexpr (kBack > 0) softmax.apply(near);
   softmax.add();
+  if constexpr (kBack > 0) round_to_operand<T>(p.near, near);
   if constexpr (kBack == 2) {
     const SeenKeys seen = SeenKeys::of(tiles, 0);
 #pragma unroll
@@ -158,16 +166,15 @@ __device__ __forceinline__ void band_probabilities(BandProbabilities& p, Softmax
   } else {
     round_to_operand<T>(p.own, own);
   }
-  if constexpr (kBack > 0) round_to_operand<T>(p.near, near);
 }
 
 // One query tile against the keys of its own stage and the kBack stages before it.
-template <class T, int Dqk, int Dv, int kBack, class Shape>
-__device__ __forceinline__ void attend_band(float (&y)[Dv / 2], Softmax& softmax,
+template <class T, int kBack, class Shape>
+__device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles, int slot,
                                             int stage) {
   float own[32], near[32], far[32];
-  Owned<Dqk, false> q;
+  Owned<Shape::Dqk, false> q;
   q.load(memory.queries(slot));
   memory.wait_for_slot(slot);
 #pragma unroll
@@ -203,68 +210,105 @@ __device__ __forceinline__ void attend_band(float (&y)[Dv / 2], Softmax& softmax
   BandProbabilities p;
   band_probabilities<T, kBack>(p, softmax, own, near, tiles);
 #pragma unroll
-  for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
+  for (int i = 0; i < Shape::Dv / 2; ++i) y[i] = 0;
   pin(y);
   begin_products();
-  start_sums<T>(y, p.own, descriptor(memory.values(stage)));
   if constexpr (kBack > 0) start_sums<T>(y, p.near, descriptor(memory.values(stage - 1)));
+  start_sums<T>(y, p.own, descriptor(memory.values(stage)));
   if constexpr (kBack == 2) start_sums<T>(y, p.far, descriptor(memory.values(stage - 2)));
   commit_products();
   wait_for_products<0>();
   pin(y);
 }
 
+// One of this thread's rows of y, where `tile` in shared memory has what earlier passes left.
+template <class T, int kHalf, int N>
+__device__ __forceinline__ void add_earlier(float (&y)[N], const Softmax::Row& row, std::uint32_t tile) {
+  const int r = row_of(kHalf);
+#pragma unroll
+  for (int j = 0; j < N / 4; ++j) {
+    std::uint32_t earlier;
+    asm volatile("ld.shared.u32 %0, [%1];"
+                 : "=r"(earlier)
+                 : "r"(tile + j / 8 * kPanel + r * 128 + ((j % 8 ^ (r & 7)) << 4) + threadIdx.x % 4 * 4));
+    float &low = y[4 * j + 2 * kHalf], &high = y[4 * j + 2 * kHalf + 1];
+    low = fmaf(low_half<T>(earlier), row.kept, low * row.now);
+    high = fmaf(high_half<T>(earlier), row.kept, high * row.now);
+  }
+}
+
+// A query tile's part of the results.
+template <class T, class Shape>
+__device__ __forceinline__ void attend_tile(const BandMemory<Shape>& memory, const AttentionForward& f,
+                                            const BandTiles& tiles, const BandRun& run, int tile, int slot,
+                                            int stage) {
+  float* const lse = static_cast<float*>(f.lse.data) + (run.b * f.q.heads + run.h) * f.q.time;
+  int position[2];
+  float earlier[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    position[half] = tiles.position(run.group, tile, row_of(half));
+    if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
+  }
+  float y[Shape::Dv / 2];
+  Softmax softmax{static_cast<float>(f.scale) * kLog2E};
+  const int back = min(tile, tiles.tiles_back());
+  if (back == 2)
+    attend_band<T, 2>(y, softmax, memory, tiles, slot, stage);
+  else if (back == 1)
+    attend_band<T, 1>(y, softmax, memory, tiles, slot, stage);
+  else
+    attend_band<T, 0>(y, softmax, memory, tiles, slot, stage);
+  Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
+  if constexpr (Shape::kAccumulate) {
+    add_earlier<T, 0>(y, row[0], memory.earlier_y(slot));
+    pin(y);  // else all of it is loaded first, and there are no registers for that
+    add_earlier<T, 1>(y, row[1], memory.earlier_y(slot));
+    row[0].now = row[1].now = 1;
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(memory.done(slot));
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
+  const Rows out = Rows::of(f.y, run.b, run.h);
+  store_row<T, 0>(y, row[0].now, false, 0, position[0], out);
+  store_row<T, 1>(y, row[1].now, false, 0, position[1], out);
+}
+
 // A consumer warpgroup: every kConsumers-th query tile of the block.
-template <class T, int Dqk, int Dv, class Shape>
+template <class T, class Shape>
 __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
-                                             const BandTiles& tiles, bool accumulate) {
+                                             const BandTiles& tiles) {
   const int back = tiles.tiles_back();
   int mine = same_in_warp(threadIdx.x / kWarpgroup - 1);  // number of the next query tile of this warpgroup
   int stage = 0, slot = 0;                                // of the first tiles of the run
   for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
     const BandRun run = tiles.unit(unit);
     const int before = min(run.first, back), count = run.end - run.first;
-    for (; mine < slot + count; mine += Shape::kConsumers) {
-      const int tile = run.first + mine - slot, own = stage + before + mine - slot;
-      float y[Dv / 2];
-      Softmax softmax{static_cast<float>(f.scale) * kLog2E};
-      const int seen = min(tile, back);
-      if (seen == 2)
-        attend_band<T, Dqk, Dv, 2>(y, softmax, memory, tiles, mine, own);
-      else if (seen == 1)
-        attend_band<T, Dqk, Dv, 1>(y, softmax, memory, tiles, mine, own);
-      else
-        attend_band<T, Dqk, Dv, 0>(y, softmax, memory, tiles, mine, own);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) arrive(memory.done(mine));
-      store_forward<T, 0>(f, softmax, y, run.b, run.h, accumulate,
-                          tiles.position(run.group, tile, row_of(0)));
-      store_forward<T, 1>(f, softmax, y, run.b, run.h, accumulate,
-                          tiles.position(run.group, tile, row_of(1)));
-    }
+    for (; mine < slot + count; mine += Shape::kConsumers)
+      attend_tile<T>(memory, f, tiles, run, run.first + mine - slot, mine, stage + before + mine - slot);
     stage += before + count;
     slot += count;
   }
 }
 
-template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv>::kThreads, 1)
+template <class T, int Dqk, int Dv, bool kAccumulate>
+__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
     band_forward_kernel(const __grid_constant__ AttentionForward f,
-                        const __grid_constant__ BandForwardMaps maps, bool accumulate) {
+                        const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = BandForwardShape<Dqk, Dv>;
+  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = BandMemory<Shape>::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Shape::kProducerRegisters>();
-    if (threadIdx.x == 0)
-      produce_band<Dqk, Dv>(
-          memory, maps,
-          reinterpret_cast<int*>(shared + (memory.base - shared_address(shared)) + Shape::kLastUsers));
+    char* const last_users = shared + (memory.base - shared_address(shared)) + Shape::kLastUsers;
+    if (threadIdx.x == 0) produce_band(memory, maps, reinterpret_cast<int*>(last_users));
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_band<T, Dqk, Dv>(memory, f, maps.tiles, accumulate);
+    consume_band<T>(memory, f, maps.tiles);
   }
 #endif
 }
@@ -273,14 +317,17 @@ template <class T>
 bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q)};
   if (!describe(maps.q, f.q, maps.tiles) || !describe(maps.k, f.k, maps.tiles) ||
-      !describe(maps.v, f.v, maps.tiles))
+      !describe(maps.v, f.v, maps.tiles) || !describe(maps.y, f.y, maps.tiles))
     return false;
+  // A tile that is fetched again but not written costs about half as much as others.
+  maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    using Shape = BandForwardShape<Dqk, Dv>;
-    // A tile that is fetched again but not written costs about half as much as others.
-    maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());
-    start(queue, band_forward_kernel<T, Dqk, Dv>, maps.tiles.units(), Shape::kThreads, Shape::kBytes, f, maps,
-          pass.accumulate);
+    const auto launch = [&]<bool kAccumulate>() {
+      using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
+      start(queue, band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.units(), Shape::kThreads,
+            Shape::kBytes, f, maps);
+    };
+    pass.accumulate ? launch.template operator()<true>() : launch.template operator()<false>();
   });
   return true;
 }

@@ -27,23 +27,10 @@ __device__ __forceinline__ void store_forward(const AttentionForward& f, const S
                                               const float (&y)[N], int b, int h, bool accumulate,
                                               int position) {
   float* lse = static_cast<float*>(f.lse.data) + (b * f.q.heads + h) * f.q.time;
-  float sum = softmax.sum[kHalf];
-  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  float factor = sum == 0 ? 0.0f : 1.0f / sum, kept = 0,
-        total = sum == 0 ? -INFINITY : softmax.top[kHalf] * static_cast<float>(f.scale) + logf(sum);
-  if (accumulate && position >= 0) {
-    const float before = lse[position], here = total, top = fmaxf(before, here);
-    if (top != -INFINITY) {
-      const float both = exp2_fast((before - top) * kLog2E) + exp2_fast((here - top) * kLog2E);
-      total = top + logf(both);
-      kept = exp2_fast((before - total) * kLog2E);
-      factor *= exp2_fast((here - total) * kLog2E);
-    }
-  }
+  const Softmax::Row row = softmax.finish(kHalf, accumulate && position >= 0 ? lse[position] : -INFINITY);
   __syncwarp();  // every lane of a quad has read lse
-  if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = total;
-  store_row<T, kHalf>(y, factor, accumulate, kept, position, Rows::of(f.y, b, h));
+  if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row.lse;
+  store_row<T, kHalf>(y, row.now, accumulate, row.kept, position, Rows::of(f.y, b, h));
 }
 
 template <class T, int Dqk, int Dv, bool kBoxes>

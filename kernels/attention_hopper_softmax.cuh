@@ -59,6 +59,22 @@ struct Softmax {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;
   }
+  // What a row comes to, where earlier passes left it with a log-sum-exp of `before` (-inf: there are none):
+  // its own, and what its sums and what is there are to be multiplied by. Lanes of a quad call it together.
+  struct Row {
+    float lse, now, kept;
+  };
+  __device__ __forceinline__ Row finish(int half, float before) const {
+    float all = sum[half];
+    all += __shfl_xor_sync(0xffffffffu, all, 1);
+    all += __shfl_xor_sync(0xffffffffu, all, 2);
+    if (all == 0) return {before, 0, 1};
+    const float here = fmaf(top[half], scale, log2f(all)) / kLog2E;
+    if (before == -INFINITY) return {here, 1 / all, 0};
+    const float most = fmaxf(before, here);
+    const float lse = most + logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
+    return {lse, exp2_fast((here - lse) * kLog2E) / all, exp2_fast((before - lse) * kLog2E)};
+  }
   template <int N>
   __device__ __forceinline__ void rescale(float (&y)[N]) const {
 #pragma unroll
