@@ -32,7 +32,7 @@ struct BandRun {
 struct BandTiles {
   int stride, rows;   // columns, and rows of each
   int reach, skip;    // as in Band; reach is kNoLimit where every row above is seen
-  int slot;           // rows of a tile that each column takes: 64, 32, 16 or 8
+  int slot, shift;    // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << shift
   int groups, tiles;  // groups of columns, and tiles of each
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
@@ -46,7 +46,8 @@ struct BandTiles {
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
     t.skip = band.skip;
-    for (t.slot = kTile; t.slot > 8 && t.slot / 2 >= t.rows;) t.slot /= 2;
+    for (t.shift = 6; t.shift > 3 && 1 << (t.shift - 1) >= t.rows;) --t.shift;
+    t.slot = 1 << t.shift;
     t.groups = (t.stride + t.columns() - 1) / t.columns();
     t.tiles = (t.rows + kTile - 1) / kTile;
     t.batch = static_cast<int>(x.batch);
@@ -70,7 +71,7 @@ struct BandTiles {
                " columns in ", runs, " runs are more than one launch can take; lower the batch size");
   }
 
-  __host__ __device__ int columns() const { return kTile / slot; }                 // of a tile
+  __host__ __device__ int columns() const { return kTile >> shift; }               // of a tile
   __host__ __device__ int units() const { return batch * groups * runs * heads; }  // runs of all groups
   // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
   __host__ __device__ int tiles_back() const {
@@ -92,23 +93,33 @@ struct BandTiles {
   }
   // Of row r of a tile; -1: there is none.
   __device__ __forceinline__ int position(int group, int tile, int r) const {
-    const int row = tile * kTile + r % slot, column = group * columns() + r / slot;
+    const int row = tile * kTile + (r & (slot - 1)), column = group * columns() + (r >> shift);
     return row < rows && column < stride ? row * stride + column : -1;
   }
   // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
   __device__ __forceinline__ TileRows keys_of(int r, int back) const {
-    return {max(r + 1 - reach + back * kTile, slot < kTile ? r / slot * slot : 0), r - skip + back * kTile};
+    return {max(r + 1 - reach + back * kTile, r & -slot), r - skip + back * kTile};
+  }
+  // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
+  __device__ __forceinline__ bool hides(int back) const {
+    return slot < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
   }
   // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
   __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
-    const int end = slot < kTile ? c / slot * slot + slot : kTile;
-    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, end) - 1};
+    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -slot) + slot) - 1};
   }
 };
 
-// Boxes that are one panel of a tile: 64 rows of 64 columns, in the 128-byte swizzle. false: the engine does
-// not take these strides.
-inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles) {
+// Fetches a description ahead of its first use.
+__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
+// Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
+// engine does not take these strides.
+inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile) {
   const auto encode = tensor_map_encoder();
   if (!encode) return false;
   const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
@@ -119,8 +130,9 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
     if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
     strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
   }
-  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(tiles.slot),
-                             static_cast<cuuint32_t>(tiles.columns()), 1, 1},
+  const int of_column = std::min(tiles.slot, box_rows);
+  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(of_column),
+                             static_cast<cuuint32_t>(box_rows / of_column), 1, 1},
                    every[5] = {1, 1, 1, 1, 1};
   return encode(&map,
                 x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
@@ -141,6 +153,31 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
         "l"(&from), "r"(panel * 64), "r"(tile * kTile), "r"(run.group * tiles.columns()), "r"(run.h),
         "r"(run.b), "r"(barrier)
         : "memory");
+#endif
+}
+
+// Rows first .. first + 15 of a tile of D columns from shared memory, by boxes of 16 rows; those that do not
+// exist are left out. wait_until_stored() ends the use of shared memory by what a thread stores.
+template <int D>
+__device__ __forceinline__ void store_16_rows(const CUtensorMap& to, std::uint32_t from,
+                                              const BandTiles& tiles, const BandRun& run, int tile,
+                                              int first) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma unroll
+  for (int panel = 0; panel < D / 64; ++panel)
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+            &to),
+        "r"(from + panel * kPanel + first * 128), "r"(panel * 64),
+        "r"(tile * kTile + (first & (tiles.slot - 1))),
+        "r"(run.group * tiles.columns() + (first >> tiles.shift)), "r"(run.h), "r"(run.b)
+        : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_until_stored() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
 

@@ -10,7 +10,8 @@
 
 namespace weft::attention::hopper {
 
-// kAccumulate: a slot has the rows of y, too, that earlier passes left.
+// A slot has the queries of a tile, whose place y takes; kAccumulate: also the rows of y that earlier passes
+// left, and y takes theirs.
 template <int Dqk_, int Dv_, bool kAccumulate_>
 struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
@@ -21,52 +22,65 @@ struct BandForwardShape {
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
   // Slots for some tiles ahead, and stages in the rest of what shared memory there is.
   static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128, kStage = kQ + kY,
-                       kSlot = kQ + (kAccumulate ? kY : 0),
-                       kAhead = kSlot > 2 * kPanel    ? 1
-                                : kStage > 2 * kPanel ? 2
-                                                      : 4,
+                       kSlot = kAccumulate ? kQ + kY
+                               : kQ > kY   ? kQ
+                                           : kY,
+                       kAhead = Dqk + Dv == 128            ? 4
+                                : kAccumulate || Dqk == 64 ? 1
+                                                           : 2,
                        kSlots = kConsumers + kAhead, kStages = (kRings - kSlots * kSlot) / kStage;
   static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
-                       kLastUsers = kBarriers + (kStages + 2 * kSlots) * 8, kEnd = kLastUsers + kStages * 4,
+                       kLastUsers = kBarriers + 3 * (kStages + kSlots) * 8, kEnd = kLastUsers + kStages * 4,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
 };
 
 // What a launch copies, in tiles.
 struct BandForwardMaps {
-  CUtensorMap q, k, v, y;
+  CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
 };
 
+// Place `at` of a ring of kSize, in a round of that parity. Tiles are numbered on and on; number n lies in
+// place n % kSize.
+template <int kSize>
+struct Place {
+  int at, parity;
+  __device__ __forceinline__ static Place of(int n) { return {n % kSize, n / kSize & 1}; }
+  __device__ __forceinline__ Place back(int n) const {
+    return at < n ? Place{at - n + kSize, parity ^ 1} : Place{at - n, parity};
+  }
+};
+
 // Shared memory: a ring of stages with the keys and values of a tile, a ring of slots with its queries.
-// Places are numbered on and on; number n lies in place n % size.
 template <class Shape>
 struct BandMemory {
+  using Stage = Place<Shape::kStages>;
+  using Slot = Place<Shape::kSlots>;
   std::uint32_t base;
 
   __device__ static BandMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
-  __device__ std::uint32_t keys(int n) const { return base + n % Shape::kStages * Shape::kStage; }
-  __device__ std::uint32_t values(int n) const { return keys(n) + Shape::kQ; }
-  __device__ std::uint32_t queries(int n) const {
-    return base + Shape::kQueries + n % Shape::kSlots * Shape::kSlot;
+  __device__ std::uint32_t keys(Stage s) const { return base + s.at * Shape::kStage; }
+  __device__ std::uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
+  __device__ std::uint32_t queries(Slot s) const { return base + Shape::kQueries + s.at * Shape::kSlot; }
+  __device__ std::uint32_t y(Slot s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
+  // full: what was asked for is there. done: by query tile, its keys are not read any more. free: nor is its
+  // slot.
+  __device__ std::uint32_t stage_full(Stage s) const { return base + Shape::kBarriers + s.at * 8; }
+  __device__ std::uint32_t slot_full(Slot s) const {
+    return base + Shape::kBarriers + (Shape::kStages + s.at) * 8;
   }
-  __device__ std::uint32_t earlier_y(int n) const { return queries(n) + Shape::kQ; }
-  __device__ std::uint32_t stage_full(int n) const {
-    return base + Shape::kBarriers + n % Shape::kStages * 8;
-  }
-  __device__ std::uint32_t slot_full(int n) const {
-    return base + Shape::kBarriers + (Shape::kStages + n % Shape::kSlots) * 8;
-  }
-  __device__ std::uint32_t done(int n) const { return slot_full(n) + Shape::kSlots * 8; }
-  __device__ void wait_for_stage(int n) const { wait_for_phase(stage_full(n), n / Shape::kStages & 1); }
-  __device__ void wait_for_slot(int n) const { wait_for_phase(slot_full(n), n / Shape::kSlots & 1); }
-  __device__ void wait_until_done(int n) const { wait_for_phase(done(n), n / Shape::kSlots & 1); }
+  __device__ std::uint32_t done(Slot s) const { return slot_full(s) + Shape::kSlots * 8; }
+  __device__ std::uint32_t free(Slot s) const { return slot_full(s) + 2 * Shape::kSlots * 8; }
 
   // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < Shape::kStages; ++i) init_barrier(stage_full(i), 1);
-      for (int i = 0; i < Shape::kSlots; ++i)
-        init_barrier(slot_full(i), 1), init_barrier(done(i), kWarpgroup / 32);
+      for (int i = 0; i < Shape::kStages; ++i) init_barrier(stage_full(Stage{i}), 1);
+      for (int i = 0; i < Shape::kSlots; ++i) {
+        init_barrier(slot_full(Slot{i}), 1);
+        init_barrier(done(Slot{i}), kWarpgroup / 32);
+        init_barrier(free(Slot{i}), kWarpgroup / 32);
+      }
       show_to_products();  // and to the copy engine
     }
     __syncthreads();
@@ -77,221 +91,250 @@ struct BandMemory {
 template <class Shape>
 __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
                                              int* last_user) {
+  using Memory = BandMemory<Shape>;
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
-  int stage = 0, slot = 0, done = 0;  // numbers of the next ones, and how many query tiles have been used
-  const auto wait_until_done = [&](int count) {
-    for (; done < count; ++done) memory.wait_until_done(done);
-  };
+  int stage = 0, slot = 0, done = 0;  // numbers of the next ones; how many query tiles are done
   for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
     const BandRun run = tiles.unit(unit);
     const int first_slot = slot;
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
-      int& user = last_user[stage % Shape::kStages];
-      if (stage >= Shape::kStages) wait_until_done(user + 1);
+      const auto in = Memory::Stage::of(stage);
+      int& user = last_user[in.at];
+      for (const int needed = stage < Shape::kStages ? 0 : user + 1; done < needed; ++done) {
+        const auto used = Memory::Slot::of(done);
+        wait_for_phase(memory.done(used), used.parity);
+      }
       user = first_slot + min(tile + back, run.end - 1) - run.first;
       if (tile >= run.first) {
-        wait_until_done(slot + 1 - Shape::kSlots);
-        arrive_and_expect(memory.slot_full(slot), Shape::kSlot);
-        copy_tile<Shape::Dqk>(memory.queries(slot), maps.q, tiles, run, tile, memory.slot_full(slot));
+        const auto own = Memory::Slot::of(slot++);
+        wait_for_phase(memory.free(own), own.parity ^ 1);
+        arrive_and_expect(memory.slot_full(own), Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
+        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile, memory.slot_full(own));
         if constexpr (Shape::kAccumulate)
-          copy_tile<Shape::Dv>(memory.earlier_y(slot), maps.y, tiles, run, tile, memory.slot_full(slot));
-        ++slot;
+          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, run, tile, memory.slot_full(own));
       }
-      arrive_and_expect(memory.stage_full(stage), Shape::kStage);
-      copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, memory.stage_full(stage));
-      copy_tile<Shape::Dv>(memory.values(stage), maps.v, tiles, run, tile, memory.stage_full(stage));
+      arrive_and_expect(memory.stage_full(in), Shape::kStage);
+      copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, run, tile, memory.stage_full(in));
+      copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, run, tile, memory.stage_full(in));
     }
   }
 }
 
 // Of this thread's two rows: the keys of a tile that they see, counted from its own first column.
 struct SeenKeys {
-  int first[2], count[2];
+  int first[2], last[2];
   __device__ __forceinline__ static SeenKeys of(const BandTiles& tiles, int back) {
     SeenKeys seen;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const TileRows keys = tiles.keys_of(row_of(half), back);
-      seen.first[half] = keys.first - static_cast<int>(threadIdx.x % 4) * 2;
-      seen.count[half] = max(keys.last - keys.first + 1, 0);
+      seen.first[half] = keys.first - column;
+      seen.last[half] = keys.last - column;
     }
     return seen;
   }
-  __device__ __forceinline__ bool has(int i) const {  // sum i of a fragment
-    const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
-    return static_cast<unsigned>(column - first[half]) < static_cast<unsigned>(count[half]);
+  // Of sum i of a fragment.
+  __device__ __forceinline__ bool before_end(int i) const { return i / 4 * 8 + i % 2 <= last[i / 2 % 2]; }
+  __device__ __forceinline__ bool after_begin(int i) const { return i / 4 * 8 + i % 2 >= first[i / 2 % 2]; }
+  // What the two sums from i on are to be joined with, once they are rounded, so that those after `last`
+  // remain.
+  __device__ __forceinline__ std::uint32_t mask_after(int i) const {
+    const int bits = (last[i / 2 % 2] + 1 - i / 4 * 8) * 16;
+    return __funnelshift_lc(0, ~0u, static_cast<std::uint32_t>(max(bits, 0)));
   }
-  __device__ __forceinline__ void hide_others(float (&s)[32]) const {
+};
+
+// Scores of queries with keys that they do not see become -inf.
+__device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back) {
+  const SeenKeys seen = SeenKeys::of(tiles, back);
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    if (!seen.before_end(i)) s[i] = -INFINITY;
+  if (tiles.slot < kTile || tiles.reach < (back + 1) * kTile)
 #pragma unroll
     for (int i = 0; i < 32; ++i)
-      if (!has(i)) s[i] = -INFINITY;
-  }
-};
+      if (!seen.after_begin(i)) s[i] = -INFINITY;
+}
 
-// Probabilities of up to three key tiles, as operands: its own, the one before, the one before that.
-struct BandProbabilities {
-  std::uint32_t own[4][4], near[4][4], far[4][4];
-};
-
-// The scores of 64 queries and their keys in kBack + 1 tiles into probabilities; softmax takes the references
-// and sums. A query that sees key c of the farthest of three tiles does not see key c of its own, as no reach
-// is larger than 128: the two tiles of scores become one.
-template <class T, int kBack>
-__device__ __forceinline__ void band_probabilities(BandProbabilities& p, Softmax& softmax, float (&own)[32],
-                                                   float (&near)[32], const BandTiles& tiles) {
-  float top[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-  for (int i = 0; i < 32; ++i) {
-    top[i / 2 % 2] = fmaxf(top[i / 2 % 2], own[i]);
-    if constexpr (kBack > 0) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], near[i]);
-  }
+// The largest of each of this thread's rows.
+template <int kTiles>
+__device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTiles][32]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
-    softmax.top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
-  }
-  softmax.apply(own);
-  if constexpr (kBack > 0) softmax.apply(near);
-  softmax.add();
-  if constexpr (kBack > 0) round_to_operand<T>(p.near, near);
-  if constexpr (kBack == 2) {
-    const SeenKeys seen = SeenKeys::of(tiles, 0);
+    float top = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < 32; i += 2) {
-      const bool low = seen.has(i), high = seen.has(i + 1);
-      p.own[i / 8][i % 8 / 2] = pack<T>(low ? own[i] : 0, high ? own[i + 1] : 0);
-      p.far[i / 8][i % 8 / 2] = pack<T>(low ? 0 : own[i], high ? 0 : own[i + 1]);
-    }
-  } else {
-    round_to_operand<T>(p.own, own);
+    for (int i = 0; i < kTiles * 16; ++i) top = fmaxf(top, s[i / 16][i % 16 / 2 * 4 + 2 * half + i % 2]);
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    softmax.top[half] = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
   }
 }
 
-// One query tile against the keys of its own stage and the kBack stages before it.
+// One query tile against the keys of its own stage and the kBack stages before it. A query that sees key c of
+// the farthest of three tiles does not see key c of its own, as no reach is larger than 128: the scores of
+// the two tiles share their registers, and their probabilities are told apart when they are rounded.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
-                                            const BandMemory<Shape>& memory, const BandTiles& tiles, int slot,
-                                            int stage) {
-  float own[32], near[32], far[32];
+                                            const BandMemory<Shape>& memory, const BandTiles& tiles,
+                                            Place<Shape::kSlots> slot, Place<Shape::kStages> own) {
+  constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores that are kept: own and far, near
+  const auto near = own.back(1), far = own.back(2);
+  float s[kKept][32], distant[32];
   Owned<Shape::Dqk, false> q;
   q.load(memory.queries(slot));
-  memory.wait_for_slot(slot);
-#pragma unroll
-  for (int i = 0; i <= kBack; ++i) memory.wait_for_stage(stage - i);
-  pin(own);
+  wait_for_phase(memory.slot_full(slot), slot.parity);
+  if constexpr (kBack == 2) wait_for_phase(memory.stage_full(far), far.parity);
+  if constexpr (kBack > 0) wait_for_phase(memory.stage_full(near), near.parity);
+  wait_for_phase(memory.stage_full(own), own.parity);
+  pin(s[0]);
   begin_products();
-  q.template start_product<T>(own, memory.keys(stage));
-  if constexpr (kBack == 2) q.template start_product<T>(far, memory.keys(stage - 2));
+  q.template start_product<T>(s[0], memory.keys(own));
+  if constexpr (kBack == 2) q.template start_product<T>(distant, memory.keys(far));
   commit_products();
   if constexpr (kBack > 0) {
-    q.template start_product<T>(near, memory.keys(stage - 1));
+    q.template start_product<T>(s[1], memory.keys(near));
     commit_products();
-    wait_for_products<1>();
-  } else {
-    wait_for_products<0>();
   }
-  pin(own);
-  const SeenKeys seen = SeenKeys::of(tiles, 0);
+  wait_for_products<(kBack > 0)>();
+  pin(s[0]);
+  SeenKeys seen;
   if constexpr (kBack == 2) {
-    pin(far);
-    SeenKeys::of(tiles, 2).hide_others(far);
+    pin(distant);
+    if (tiles.reach != 2 * kTile || tiles.skip != 0) hide(distant, tiles, 2);
+    seen = SeenKeys::of(tiles, 0);
 #pragma unroll
-    for (int i = 0; i < 32; ++i)
-      if (!seen.has(i)) own[i] = far[i];
+    for (int i = 0; i < 32; ++i) s[0][i] = seen.before_end(i) ? s[0][i] : distant[i];
   } else {
-    seen.hide_others(own);
+    hide(s[0], tiles, 0);
   }
+  wait_for_products<0>();
   if constexpr (kBack > 0) {
-    wait_for_products<0>();
-    pin(near);
-    SeenKeys::of(tiles, 1).hide_others(near);
+    pin(s[1]);
+    if (tiles.hides(1)) hide(s[1], tiles, 1);
   }
-  BandProbabilities p;
-  band_probabilities<T, kBack>(p, softmax, own, near, tiles);
+  find_top(softmax, s);
 #pragma unroll
-  for (int i = 0; i < Shape::Dv / 2; ++i) y[i] = 0;
+  for (int i = kKept - 1; i >= 0; --i) softmax.apply(s[i]);
+  softmax.add();
+
+  std::uint32_t p[kKept][4][4], p_far[4][4];
+#pragma unroll
+  for (int i = kKept - 1; i >= 0; --i) round_to_operand<T>(p[i], s[i]);
+  if constexpr (kBack == 2)
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+      std::uint32_t& both = p[0][i / 8][i % 8 / 2];
+      p_far[i / 8][i % 8 / 2] = both & seen.mask_after(i);
+      both &= ~seen.mask_after(i);
+    }
   pin(y);
   begin_products();
-  if constexpr (kBack > 0) start_sums<T>(y, p.near, descriptor(memory.values(stage - 1)));
-  start_sums<T>(y, p.own, descriptor(memory.values(stage)));
-  if constexpr (kBack == 2) start_sums<T>(y, p.far, descriptor(memory.values(stage - 2)));
+  start_sums<T>(y, p[0], descriptor(memory.values(own)), 0);
+  if constexpr (kBack > 0) start_sums<T>(y, p[1], descriptor(memory.values(near)));
+  if constexpr (kBack == 2) start_sums<T>(y, p_far, descriptor(memory.values(far)));
   commit_products();
   wait_for_products<0>();
   pin(y);
 }
 
-// One of this thread's rows of y, where `tile` in shared memory has what earlier passes left.
-template <class T, int kHalf, int N>
-__device__ __forceinline__ void add_earlier(float (&y)[N], const Softmax::Row& row, std::uint32_t tile) {
-  const int r = row_of(kHalf);
+// This warp's 16 rows of y, rounded, to `tile` in shared memory; kAdd: times row.now, and what is there times
+// row.kept is added.
+template <class T, bool kAdd, int N>
+__device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
+                                         std::uint32_t tile) {
 #pragma unroll
-  for (int j = 0; j < N / 4; ++j) {
-    std::uint32_t earlier;
-    asm volatile("ld.shared.u32 %0, [%1];"
-                 : "=r"(earlier)
-                 : "r"(tile + j / 8 * kPanel + r * 128 + ((j % 8 ^ (r & 7)) << 4) + threadIdx.x % 4 * 4));
-    float &low = y[4 * j + 2 * kHalf], &high = y[4 * j + 2 * kHalf + 1];
-    low = fmaf(low_half<T>(earlier), row.kept, low * row.now);
-    high = fmaf(high_half<T>(earlier), row.kept, high * row.now);
-  }
-}
-
-// A query tile's part of the results.
-template <class T, class Shape>
-__device__ __forceinline__ void attend_tile(const BandMemory<Shape>& memory, const AttentionForward& f,
-                                            const BandTiles& tiles, const BandRun& run, int tile, int slot,
-                                            int stage) {
-  float* const lse = static_cast<float*>(f.lse.data) + (run.b * f.q.heads + run.h) * f.q.time;
-  int position[2];
-  float earlier[2] = {-INFINITY, -INFINITY};
+  for (int k = 0; k < N / 8; ++k) {
+    const std::uint32_t to = lane_address<64>(tile + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4);
+    std::uint32_t earlier[4], sum[4];
+    if constexpr (kAdd) load_matrices(earlier, to);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    position[half] = tiles.position(run.group, tile, row_of(half));
-    if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
+    for (int i = 0; i < 4; ++i) {
+      const Softmax::Row& of = row[i % 2];
+      float low = y[8 * k + 2 * i] * of.now, high = y[8 * k + 2 * i + 1] * of.now;
+      if constexpr (kAdd) {
+        low = fmaf(low_half<T>(earlier[i]), of.kept, low);
+        high = fmaf(high_half<T>(earlier[i]), of.kept, high);
+      }
+      sum[i] = pack<T>(low, high);
+    }
+    store_matrices(to, sum);
   }
-  float y[Shape::Dv / 2];
-  Softmax softmax{static_cast<float>(f.scale) * kLog2E};
-  const int back = min(tile, tiles.tiles_back());
-  if (back == 2)
-    attend_band<T, 2>(y, softmax, memory, tiles, slot, stage);
-  else if (back == 1)
-    attend_band<T, 1>(y, softmax, memory, tiles, slot, stage);
-  else
-    attend_band<T, 0>(y, softmax, memory, tiles, slot, stage);
-  Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
-  if constexpr (Shape::kAccumulate) {
-    add_earlier<T, 0>(y, row[0], memory.earlier_y(slot));
-    pin(y);  // else all of it is loaded first, and there are no registers for that
-    add_earlier<T, 1>(y, row[1], memory.earlier_y(slot));
-    row[0].now = row[1].now = 1;
-  }
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(memory.done(slot));
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-  const Rows out = Rows::of(f.y, run.b, run.h);
-  store_row<T, 0>(y, row[0].now, false, 0, position[0], out);
-  store_row<T, 1>(y, row[1].now, false, 0, position[1], out);
 }
 
 // A consumer warpgroup: every kConsumers-th query tile of the block.
 template <class T, class Shape>
-__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
-                                             const BandTiles& tiles) {
-  const int back = tiles.tiles_back();
-  int mine = same_in_warp(threadIdx.x / kWarpgroup - 1);  // number of the next query tile of this warpgroup
-  int stage = 0, slot = 0;                                // of the first tiles of the run
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
-    const int before = min(run.first, back), count = run.end - run.first;
-    for (; mine < slot + count; mine += Shape::kConsumers)
-      attend_tile<T>(memory, f, tiles, run, run.first + mine - slot, mine, stage + before + mine - slot);
-    stage += before + count;
-    slot += count;
+class BandConsumer {
+ public:
+  using Memory = BandMemory<Shape>;
+  __device__ BandConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
+      : memory_(memory), f_(f), maps_(maps) {}
+
+  // Its whole life.
+  __device__ __forceinline__ void run() {
+    const BandTiles& tiles = maps_.tiles;
+    const int back = tiles.tiles_back();
+    int mine = same_in_warp(threadIdx.x / kWarpgroup - 1);  // number of the next query tile of this warpgroup
+    int stage = 0, slot = 0;                                // of the first tiles of the run
+    for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
+      const BandRun run = tiles.unit(unit);
+      const int before = min(run.first, back), count = run.end - run.first;
+      for (; mine < slot + count; mine += Shape::kConsumers)
+        attend(run, run.first + mine - slot, Memory::Slot::of(mine),
+               Memory::Stage::of(stage + before + mine - slot));
+      stage += before + count;
+      slot += count;
+    }
+    wait_until_stored();
   }
-}
+
+ private:
+  __device__ __forceinline__ void attend(const BandRun& run, int tile, typename Memory::Slot slot,
+                                         typename Memory::Stage stage) {
+    const BandTiles& tiles = maps_.tiles;
+    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    int position[2];
+    float earlier[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      position[half] = tiles.position(run.group, tile, row_of(half));
+      if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
+    }
+    float y[Shape::Dv / 2];
+    Softmax softmax{static_cast<float>(f_.scale) * kLog2E};
+    const int back = min(tile, tiles.tiles_back());
+    if (back == 2)
+      attend_band<T, 2>(y, softmax, memory_, tiles, slot, stage);
+    else if (back == 1)
+      attend_band<T, 1>(y, softmax, memory_, tiles, slot, stage);
+    else
+      attend_band<T, 0>(y, softmax, memory_, tiles, slot, stage);
+    if (speaks()) arrive(memory_.done(slot));
+    const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
+    if constexpr (!Shape::kAccumulate) sync_group();  // y takes the place of the queries
+    put_rows<T, Shape::kAccumulate>(y, row, memory_.y(slot));
+    show_to_products();  // and to the copy engine
+    __syncwarp();
+    if (speaks()) {
+      store_16_rows<Shape::Dv>(maps_.y_rows, memory_.y(slot), tiles, run, tile,
+                               static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
+      wait_until_stored();
+      arrive(memory_.free(slot));
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ static bool speaks() { return threadIdx.x % 32 == 0; }
+  __device__ __forceinline__ static void sync_group() {
+    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
+  }
+
+  const Memory& memory_;
+  const AttentionForward& f_;
+  const BandForwardMaps& maps_;
+};
 
 template <class T, int Dqk, int Dv, bool kAccumulate>
 __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
@@ -301,6 +344,7 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
   using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = BandMemory<Shape>::of(shared);
+  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Shape::kProducerRegisters>();
@@ -308,7 +352,7 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
     if (threadIdx.x == 0) produce_band(memory, maps, reinterpret_cast<int*>(last_users));
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_band<T>(memory, f, maps.tiles);
+    BandConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
 }
@@ -317,7 +361,8 @@ template <class T>
 bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q)};
   if (!describe(maps.q, f.q, maps.tiles) || !describe(maps.k, f.k, maps.tiles) ||
-      !describe(maps.v, f.v, maps.tiles) || !describe(maps.y, f.y, maps.tiles))
+      !describe(maps.v, f.v, maps.tiles) || !describe(maps.y, f.y, maps.tiles) ||
+      !describe(maps.y_rows, f.y, maps.tiles, 16))
     return false;
   // A tile that is fetched again but not written costs about half as much as others.
   maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());

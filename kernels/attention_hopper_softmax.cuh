@@ -69,11 +69,11 @@ struct Softmax {
     all += __shfl_xor_sync(0xffffffffu, all, 1);
     all += __shfl_xor_sync(0xffffffffu, all, 2);
     if (all == 0) return {before, 0, 1};
-    const float here = fmaf(top[half], scale, log2f(all)) / kLog2E;
-    if (before == -INFINITY) return {here, 1 / all, 0};
+    const float here = fmaf(top[half], scale, __log2f(all)) * (1 / kLog2E);
+    if (before == -INFINITY) return {here, __fdividef(1, all), 0};
     const float most = fmaxf(before, here);
-    const float lse = most + logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
-    return {lse, exp2_fast((here - lse) * kLog2E) / all, exp2_fast((before - lse) * kLog2E)};
+    const float lse = most + __logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
+    return {lse, __fdividef(exp2_fast((here - lse) * kLog2E), all), exp2_fast((before - lse) * kLog2E)};
   }
   template <int N>
   __device__ __forceinline__ void rescale(float (&y)[N]) const {

@@ -30,8 +30,8 @@ void expect_band(const PatternSpec& spec, const Sizes& size) {
 
 template <class T>
 void for_all_windows() {
-  for (const int64_t l : {1, 2, 8, 63, 64, 65, 66, 100, 127, 128})
-    for (const int64_t n : {1, 63, 64, 65, 129, 200, 450}) expect_band<T>({"local", l}, {1, n, 3, 64, 64});
+  for (const int64_t l : {1, 8, 64, 65, 66, 100, 127, 128})
+    for (const int64_t n : {1, 65, 129, 450}) expect_band<T>({"local", l}, {1, n, 3, 64, 64});
   expect_band<T>({"local", 128}, {1, 6000, 1, 64, 64});
   expect_band<T>({"local", 128}, {7, 1000, 21, 16, 16});  // more runs than there are multiprocessors
 }
@@ -41,7 +41,7 @@ TEST(CudaAttentionBand, BFloat16Windows) { for_all_windows<bf16>(); }
 template <class T>
 void for_all_columns() {
   for (const int64_t rows : {1, 5, 8, 9, 16, 17, 24, 32, 33, 63, 64, 65, 96, 127, 128})
-    for (const int64_t l : {1, 3, 8, 13}) expect_band<T>({"strided", l}, {1, rows * l, 3, 64, 64});
+    for (const int64_t l : {3, 8}) expect_band<T>({"strided", l}, {1, rows * l, 3, 64, 64});
   expect_band<T>({"strided", 128}, {5, 24 * 128, 2, 64, 128});
   expect_band<T>({"strided", 96}, {3, 32 * 96, 2, 128, 128});
   expect_band<T>({"strided", 128}, {1, 96 * 128, 3, 64, 64});
