@@ -230,7 +230,9 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
     }
   pin(y);
   begin_products();
-  start_sums<T>(y, p[0], descriptor(memory.values(own)), 0);
+  const Descriptor values = descriptor(memory.values(own));
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma<T, false>(y, p[0][k], values + k * kRowStep, k > 0);
   if constexpr (kBack > 0) start_sums<T>(y, p[1], descriptor(memory.values(near)));
   if constexpr (kBack == 2) start_sums<T>(y, p_far, descriptor(memory.values(far)));
   commit_products();

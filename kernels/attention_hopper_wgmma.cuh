@@ -183,12 +183,11 @@ struct Owned {
     for (int i = 0; i < 32; ++i) s[i] = sums.c[0][i / 4][i % 4];
   }
 };
-// c += A B: 64 columns of A, 64 rows of B; c = A B where add_to is 0.
+// c += A B: 64 columns of A, 64 rows of B.
 template <class T, int N>
-__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], Descriptor b,
-                                           int add_to = 1) {
+__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], Descriptor b) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, k > 0 ? 1 : add_to);
+  for (int k = 0; k < 4; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, 1);
 }
 
 // 64 columns of sums as an A operand.

@@ -59,6 +59,27 @@ TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
             AttentionForm::general);
 }
 
+TEST(AttentionForms, BandsOfAShortReachAreSwept) {
+  using attention::covers_band;
+  const auto pass = [](std::int32_t stride, std::int32_t reach) {
+    AttentionPass p;
+    p.band = {stride, reach, 0};
+    return p;
+  };
+  EXPECT_TRUE(covers_band(pass(1, 128), 1 << 20));
+  EXPECT_FALSE(covers_band(pass(1, 129), 1 << 20));
+  EXPECT_TRUE(covers_band(pass(128, 128), 128 * 128));
+  EXPECT_FALSE(covers_band(pass(128, 129), 129 * 128));
+  EXPECT_TRUE(covers_band(pass(8, 1000), 128 * 8));  // there are no more rows than 128
+  EXPECT_FALSE(covers_band(AttentionPass{}, 128));
+#ifdef WEFT_SM90A
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kSmallTile, 64, 64, false, 90, true),
+            AttentionForm::hopper);
+#endif
+  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kSmallTile, 64, 64, true, 90, true),
+            AttentionForm::general);
+}
+
 TEST(AttentionForms, NamesAreRead) {
   for (const AttentionForm form :
        {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
