@@ -101,7 +101,9 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
       int& user = last_user[in.at];
-      for (const int needed = stage < Shape::kStages ? 0 : user + 1; done < needed; ++done) {
+      // Those of a slot are followed before it is used again: parities tell one round from the next only.
+      const int needed = max(stage < Shape::kStages ? 0 : user + 1, slot + 1 - Shape::kSlots);
+      for (; done < needed; ++done) {
         const auto used = Memory::Slot::of(done);
         wait_for_phase(memory.done(used), used.parity);
       }
