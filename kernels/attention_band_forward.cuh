@@ -173,6 +173,17 @@ __device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTil
   }
 }
 
+// Probabilities of a tile's own keys and of the farthest ones in one place: those become `far`.
+__device__ __forceinline__ void split(std::uint32_t (&own)[4][4], std::uint32_t (&far)[4][4],
+                                      const SeenKeys& seen) {
+#pragma unroll
+  for (int i = 0; i < 32; i += 2) {
+    const std::uint32_t mask = seen.mask_after(i);
+    far[i / 8][i % 8 / 2] = own[i / 8][i % 8 / 2] & mask;
+    own[i / 8][i % 8 / 2] &= ~mask;
+  }
+}
+
 // One query tile against the keys of its own stage and the kBack stages before it. A query that sees key c of
 // the farthest of three tiles does not see key c of its own, as no reach is larger than 128: the scores of
 // the two tiles share their registers, and their probabilities are told apart when they are rounded.
@@ -223,13 +234,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   std::uint32_t p[kKept][4][4], p_far[4][4];
 #pragma unroll
   for (int i = kKept - 1; i >= 0; --i) round_to_operand<T>(p[i], s[i]);
-  if constexpr (kBack == 2)
-#pragma unroll
-    for (int i = 0; i < 32; i += 2) {
-      std::uint32_t& both = p[0][i / 8][i % 8 / 2];
-      p_far[i / 8][i % 8 / 2] = both & seen.mask_after(i);
-      both &= ~seen.mask_after(i);
-    }
+  if constexpr (kBack == 2) split(p[0], p_far, seen);
   pin(y);
   begin_products();
   const Descriptor values = descriptor(memory.values(own));
