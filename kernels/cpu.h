@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/view.h"
 
@@ -58,6 +60,44 @@ inline wide_t<T> dot(const T* a, const T* b, std::int64_t n) {
   using W = wide_t<T>;
   return sum_of<W>(n, [=](std::int64_t i) { return static_cast<W>(a[i]) * static_cast<W>(b[i]); });
 }
+
+// out[c] = or += the sum of term(n, c) over the rows n in order. A thread takes a few neighbouring columns.
+template <class W, class Term>
+inline void sum_rows(const GradView& out, std::int64_t rows, std::int64_t cols, Term term) {
+  constexpr std::int64_t kColumns = 64;
+  W* to = out.view.as<W>();
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t first = 0; first < cols; first += kColumns) {
+    const std::int64_t count = kColumns < cols - first ? kColumns : cols - first;
+    W sum[kColumns] = {};
+    for (std::int64_t n = 0; n < rows; ++n) {
+      for (std::int64_t c = 0; c < count; ++c) sum[c] += term(n, first + c);
+    }
+    for (std::int64_t c = 0; c < count; ++c) store(to, first + c, sum[c], out.accumulate);
+  }
+}
+
+// A gradient that is stored, unless it is absent, and whose elements are asked for again, not rounded to T.
+template <class T>
+class Kept {
+ public:
+  using W = wide_t<T>;
+  Kept(const GradView& to, std::int64_t size) : to_(to ? to.view.as<T>() : nullptr), add_(to.accumulate) {
+    if (!to_ || add_ || !std::is_same_v<T, W>) exact_.resize(static_cast<std::size_t>(size));
+  }
+  void put(std::int64_t i, W value) {
+    if (to_) store(to_, i, value, add_);
+    if (!exact_.empty()) exact_[static_cast<std::size_t>(i)] = value;
+  }
+  W at(std::int64_t i) const {
+    return exact_.empty() ? static_cast<W>(to_[i]) : exact_[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  T* to_;
+  bool add_;
+  std::vector<W> exact_;
+};
 
 inline double exp_of(double x) { return std::exp(x); }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation: the definition. Rows in parallel; the sums over rows column by column.
+// Layer normalisation and residual connection: the definition. Rows in parallel; the sums over rows column by
+// column. The fused forms are what they fuse, one after the other.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/dropout_mask.h"
 
 namespace weft {
 namespace {
@@ -39,12 +41,12 @@ void forward(const LayerNormForward& k) {
   }
 }
 
+// dx = the gradient of x, added to `other` unless that is null; dx and other may be the same.
 template <class T>
-void input_gradient(const LayerNormBackward& k) {
+void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
-  T* dx = k.dx.view.as<T>();
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>(), *w = k.w.as<W>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -55,7 +57,8 @@ void input_gradient(const LayerNormBackward& k) {
     const W mean_g = sum_of<W>(cols, g) / static_cast<W>(cols);
     const W mean_gx = sum_of<W>(cols, [=](std::int64_t c) { return g(c) * xhat(c); }) / static_cast<W>(cols);
     for (std::int64_t c = 0; c < cols; ++c) {
-      store(dx, n * cols + c, r * (g(c) - mean_g - xhat(c) * mean_gx), k.dx.accumulate);
+      const W before = other ? static_cast<W>(other[n * cols + c]) : 0;
+      dx[n * cols + c] = static_cast<T>(before + r * (g(c) - mean_g - xhat(c) * mean_gx));
     }
   }
 }
@@ -85,6 +88,55 @@ void parameter_gradients(const LayerNormBackward& k) {
   }
 }
 
+template <class T>
+void add_branch(const ResidualForward& k) {
+  using W = wide_t<T>;
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias ? k.bias.as<T>() : nullptr;
+  T* h = k.h.as<T>();
+  const DropoutMask mask(k.p, k.site, k.step);
+  const W scale = static_cast<W>(mask.scale());
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) {
+    mask.over(n * cols, (n + 1) * cols, [=](std::int64_t i, bool kept) {
+      const W v = static_cast<W>(branch[i]) + (bias ? static_cast<W>(bias[i - n * cols]) : 0);
+      h[i] = static_cast<T>(static_cast<W>(x[i]) + (kept ? v * scale : 0));
+    });
+  }
+}
+
+template <class T>
+void residual_backward(const ResidualBackward& k) {
+  using W = wide_t<T>;
+  const TensorView& shaped = k.dy ? k.dy : k.dh;
+  const std::int64_t rows = shaped.rows(), cols = shaped.cols();
+  const T* dh = k.dh ? k.dh.as<T>() : nullptr;
+  T* dx = k.dx ? k.dx.view.as<T>() : nullptr;
+  std::vector<T> beside;  // g, where dx is not the place for it
+  const T* g = dh;
+  if (k.dy) {
+    if (!dx || k.dx.accumulate) beside.resize(static_cast<std::size_t>(rows * cols));
+    T* sum = beside.empty() ? dx : beside.data();
+    const LayerNormBackward norm{
+        .dx = {}, .dw = k.dw, .db = k.db, .dy = k.dy, .x = k.h, .mean = k.mean, .rstd = k.rstd, .w = k.w};
+    input_gradient<T>(norm, sum, dh);
+    if (k.dw || k.db) parameter_gradients<T>(norm);
+    for (std::int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
+    g = sum;
+  }
+  const DropoutMask mask(k.p, k.site, k.step);
+  const W scale = static_cast<W>(mask.scale());
+  Kept<T> dbranch(k.dbranch, rows * cols);
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) {
+    mask.over(n * cols, (n + 1) * cols,
+              [&](std::int64_t i, bool kept) { dbranch.put(i, kept ? static_cast<W>(g[i]) * scale : 0); });
+  }
+  if (k.dbias)
+    sum_rows<W>(k.dbias, rows, cols,
+                [&](std::int64_t n, std::int64_t c) { return dbranch.at(n * cols + c); });
+}
+
 }  // namespace
 
 void check(const LayerNormForward& k) {
@@ -111,6 +163,43 @@ void check(const LayerNormBackward& k) {
   if (k.db) expect_size(k.db.view, w, cols, "layernorm_backward: db");
 }
 
+void check(const ResidualForward& k) {
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const DType t = k.x.dtype, w = wide(t);
+  expect_floating(k.x, "residual_forward: x");
+  expect_matrix(k.h, t, rows, cols, "residual_forward: h");
+  expect_matrix(k.branch, t, rows, cols, "residual_forward: branch");
+  if (k.bias) expect_size(k.bias, t, cols, "residual_forward: bias");
+  check_dropout(k.p, k.step, ResidualForward::kName);
+  if (!k.y) return;
+  expect_matrix(k.y, t, rows, cols, "residual_forward: y");
+  expect_size(k.mean, w, rows, "residual_forward: mean");
+  expect_size(k.rstd, w, rows, "residual_forward: rstd");
+  expect_size(k.w, w, cols, "residual_forward: w");
+  expect_size(k.b, w, cols, "residual_forward: b");
+}
+
+void check(const ResidualBackward& k) {
+  WEFT_CHECK(k.dy || k.dh, "residual_backward: needs dy or dh");
+  const TensorView& shaped = k.dy ? k.dy : k.dh;
+  const std::int64_t rows = shaped.rows(), cols = shaped.cols();
+  const DType t = shaped.dtype, w = wide(t);
+  expect_floating(shaped, "residual_backward: dy or dh");
+  if (k.dh) expect_matrix(k.dh, t, rows, cols, "residual_backward: dh");
+  if (k.dx) expect_matrix(k.dx.view, t, rows, cols, "residual_backward: dx");
+  if (k.dbranch) expect_matrix(k.dbranch.view, t, rows, cols, "residual_backward: dbranch");
+  if (k.dbias) expect_size(k.dbias.view, w, cols, "residual_backward: dbias");
+  check_dropout(k.p, k.step, ResidualBackward::kName);
+  WEFT_CHECK(k.dy || (!k.dx && !k.dw && !k.db), "residual_backward: dx, dw and db need dy");
+  if (!k.dy) return;
+  expect_matrix(k.h, t, rows, cols, "residual_backward: h");
+  expect_size(k.mean, w, rows, "residual_backward: mean");
+  expect_size(k.rstd, w, rows, "residual_backward: rstd");
+  expect_size(k.w, w, cols, "residual_backward: w");
+  if (k.dw) expect_size(k.dw.view, w, cols, "residual_backward: dw");
+  if (k.db) expect_size(k.db.view, w, cols, "residual_backward: db");
+}
+
 void run(CpuQueue&, const LayerNormForward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() { forward<T>(k); });
@@ -119,9 +208,22 @@ void run(CpuQueue&, const LayerNormForward& k) {
 void run(CpuQueue&, const LayerNormBackward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
-    if (k.dx) input_gradient<T>(k);
+    if (T* dx = k.dx ? k.dx.view.as<T>() : nullptr) input_gradient<T>(k, dx, k.dx.accumulate ? dx : nullptr);
     if (k.dw || k.db) parameter_gradients<T>(k);
   });
+}
+
+void run(CpuQueue& q, const ResidualForward& k) {
+  check(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { add_branch<T>(k); });
+  if (!k.y) return;
+  run(q,
+      LayerNormForward{.y = k.y, .mean = k.mean, .rstd = k.rstd, .x = k.h, .w = k.w, .b = k.b, .eps = k.eps});
+}
+
+void run(CpuQueue&, const ResidualBackward& k) {
+  check(k);
+  dispatch_float((k.dy ? k.dy : k.dh).dtype, [&]<class T>() { residual_backward<T>(k); });
 }
 
 }  // namespace weft

@@ -38,8 +38,8 @@ struct RowTerms {
   const T* dy;
   std::int64_t cols;
   bool packed;
-  __device__ void operator()(std::int64_t row, std::int64_t first, float (&terms)[1][8]) const {
-    load(terms[0], dy + row * cols + first, cols - first, packed);
+  __device__ void operator()(std::int64_t row, std::int64_t first, float (&terms)[8]) const {
+    load(terms, dy + row * cols + first, cols - first, packed);
   }
 };
 
@@ -102,8 +102,8 @@ void run(CudaQueue& q, const LinearBackward& k) {
   }
   if (!k.db) return;
   dispatch_cuda(k.dy.dtype, [&]<class T>() {
-    launch_column_sums<1>(q, column_sums(k.db), ColumnSums{}, rows, cols,
-                          RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)}, LinearBackward::kName);
+    launch_column_sums(q, column_sums(k.db), rows, cols, RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)},
+                       LinearBackward::kName);
   });
 }
 

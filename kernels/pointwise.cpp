@@ -6,7 +6,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
-#include "kernels/philox.h"
+#include "kernels/dropout_mask.h"
 
 namespace weft {
 namespace {
@@ -23,59 +23,59 @@ W sigmoid(W x) {
   return 1 / (1 + exp_of(-x));
 }
 
+// Calls row(begin, end, bias) for rows of a matrix; bias is null when absent.
+template <class T, class Row>
+void for_rows(const TensorView& x, const TensorView& bias, Row row) {
+  const std::int64_t rows = x.rows(), cols = x.cols();
+  const T* b = bias ? bias.as<T>() : nullptr;
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
+}
+
 template <class T>
 void gelu_forward(const GeluForward& k) {
   using W = wide_t<T>;
   T* y = k.y.as<T>();
   const T* x = k.x.as<T>();
   constexpr W slope = static_cast<W>(kGeluSlope);
-  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+  for_rows<T>(k.x, k.bias, [=](std::int64_t begin, std::int64_t end, const T* bias) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const W v = static_cast<W>(x[i]);
+      const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
       y[i] = static_cast<T>(v * sigmoid(slope * v));
     }
   });
 }
 
-// d/dx x s(ax) = s + a x s (1 - s)
+// d/dv v s(av) = s + a v s (1 - s)
 template <class T>
 void gelu_backward(const GeluBackward& k) {
   using W = wide_t<T>;
-  T* dx = k.dx.view.as<T>();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
-  const bool accumulate = k.dx.accumulate;
   constexpr W slope = static_cast<W>(kGeluSlope);
-  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+  Kept<T> dx(k.dx, k.x.size());
+  for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const W v = static_cast<W>(x[i]), s = sigmoid(slope * v);
-      store(dx, i, static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s)), accumulate);
+      const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0), s = sigmoid(slope * v);
+      dx.put(i, static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s)));
     }
   });
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  if (k.dbias)
+    sum_rows<W>(k.dbias, rows, cols, [&](std::int64_t n, std::int64_t c) { return dx.at(n * cols + c); });
 }
 
 template <class T>
 void dropout(const Dropout& k) {
   using W = wide_t<T>;
   T* y = k.y.view.as<T>();
-  const T* h = k.h.as<T>();
-  const T* x = k.x ? k.x.as<T>() : nullptr;
+  const T* x = k.x.as<T>();
   const bool accumulate = k.y.accumulate;
-  const std::uint32_t threshold = dropout_threshold(k.p), site = k.site;
-  const W scale = static_cast<W>(65536.0 / (65536.0 - threshold));
-  const std::uint64_t seed = threshold ? k.step->seed : 0, draw = threshold ? k.step->draw : 0;
-  for_pieces(k.h.size(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; threshold == 0 && i < end; ++i)
-      store(y, i, (x ? static_cast<W>(x[i]) : 0) + static_cast<W>(h[i]), accumulate);
-    for (std::int64_t group = begin; threshold > 0 && group < end; group += 8) {
-      const Philox4 bits =
-          philox4x32(dropout_counter(static_cast<std::uint64_t>(group / 8), site, draw), seed);
-      const int count = static_cast<int>(std::min<std::int64_t>(8, end - group));
-      for (int j = 0; j < count; ++j) {
-        const std::uint32_t half_word = (bits[j / 2] >> (16 * (j % 2))) & 0xffffu;
-        const W kept = half_word >= threshold ? static_cast<W>(h[group + j]) * scale : 0;
-        store(y, group + j, (x ? static_cast<W>(x[group + j]) : 0) + kept, accumulate);
-      }
-    }
+  const DropoutMask mask(k.p, k.site, k.step);
+  const W scale = static_cast<W>(mask.scale());
+  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+    mask.over(begin, end, [=](std::int64_t i, bool kept) {
+      store(y, i, kept ? static_cast<W>(x[i]) * scale : 0, accumulate);
+    });
   });
 }
 
@@ -103,20 +103,21 @@ void cast(const Cast& k) {
 void check(const GeluForward& k) {
   expect_floating(k.x, "gelu_forward: x");
   expect_size(k.y, k.x.dtype, k.x.size(), "gelu_forward: y");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_forward: bias");
 }
 
 void check(const GeluBackward& k) {
   expect_floating(k.x, "gelu_backward: x");
   expect_size(k.dy, k.x.dtype, k.x.size(), "gelu_backward: dy");
   expect_size(k.dx.view, k.x.dtype, k.x.size(), "gelu_backward: dx");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_backward: bias");
+  if (k.dbias) expect_size(k.dbias.view, wide(k.x.dtype), k.x.cols(), "gelu_backward: dbias");
 }
 
 void check(const Dropout& k) {
-  expect_floating(k.h, "dropout: h");
-  expect_size(k.y.view, k.h.dtype, k.h.size(), "dropout: y");
-  if (k.x) expect_size(k.x, k.h.dtype, k.h.size(), "dropout: x");
-  WEFT_CHECK(k.p >= 0 && dropout_threshold(k.p) < 65536, "dropout: 0 <= p < 1, got ", k.p);
-  WEFT_CHECK(k.p == 0 || k.step, "dropout: p > 0 needs StepScalars");
+  expect_floating(k.x, "dropout: x");
+  expect_size(k.y.view, k.x.dtype, k.x.size(), "dropout: y");
+  check_dropout(k.p, k.step, Dropout::kName);
 }
 
 void check(const Add& k) {
@@ -142,7 +143,7 @@ void run(CpuQueue&, const GeluBackward& k) {
 
 void run(CpuQueue&, const Dropout& k) {
   check(k);
-  dispatch_float(k.h.dtype, [&]<class T>() { dropout<T>(k); });
+  dispatch_float(k.x.dtype, [&]<class T>() { dropout<T>(k); });
 }
 
 void run(CpuQueue&, const Add& k) {

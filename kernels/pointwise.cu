@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels on CUDA: one thread for eight consecutive elements, in 16-byte loads where alignment
-// allows.
-#include <curand_kernel.h>
-
-#include "kernels/cuda.cuh"
-#include "kernels/philox.h"
+// allows. GELU, which has a bias, keeps a thread on its eight columns.
+#include "kernels/columns.cuh"
+#include "kernels/dropout_mask.cuh"
+#include "kernels/eight.cuh"
 #include "kernels/pointwise.h"
 
 namespace weft {
@@ -12,6 +11,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kGroup = 8;  // elements of a thread, and of one Philox call
+constexpr int kGeluBlocksOfSm = 4;
+constexpr std::int64_t kGeluBlocks = 132 * kGeluBlocksOfSm;  // the multiprocessors of an H200
 
 // body(first, count): the elements first .. first + min(8, count) - 1.
 template <class Body>
@@ -31,70 +32,79 @@ __device__ __forceinline__ float sigmoid(float x) {
   return __fdividef(1.0f, 1.0f + exp_for<T>(-x));
 }
 
+// Backward where there is a dy.
 template <class T>
-struct GeluForwardBody {
-  T* y;
-  const T* x;
-  bool packed;
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    constexpr float slope = static_cast<float>(kGeluSlope);
-    float v[kGroup];
-    load(v, x + first, count, packed);
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) v[i] *= sigmoid<T>(slope * v[i]);
-    store(y + first, v, count, packed);
-  }
+struct Gelu {
+  T* out;
+  const T *dy, *x, *bias;  // bias: null when absent
+  float* partial;          // (stripes, cols): first stage of dbias
+  std::int64_t rows, cols;
+  bool accumulate;
 };
 
-template <class T>
-struct GeluBackwardBody {
-  T* dx;
-  const T *dy, *x;
-  bool packed, accumulate;
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    constexpr float slope = static_cast<float>(kGeluSlope);
-    float v[kGroup], g[kGroup];
-    load(v, x + first, count, packed);
-    load(g, dy + first, count, packed);
+// Grid (column blocks, stripes) as in kernels/columns.cuh; kRows rows of a warp are on their way at a time.
+template <class T, bool kBackward, bool kPacked, int kRows>
+__global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(const Gelu<T> a) {
+  constexpr float slope = static_cast<float>(kGeluSlope);
+  const std::int64_t first_of_block = static_cast<std::int64_t>(blockIdx.x) * kStripeColumns;
+  const std::int64_t first = first_of_block + threadIdx.x % kWarp * kGroup;
+  const std::int64_t count = kPacked && first < a.cols ? kGroup : a.cols - first;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kStripeWarps;
+  float bias[kGroup] = {}, sum[1][kGroup] = {};
+  if (a.bias) load(bias, a.bias + first, count, kPacked);
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kStripeWarps + threadIdx.x / kWarp;
+       first < a.cols && row < a.rows; row += kRows * step) {
+    Eight<T> x[kRows], dy[kRows];
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const float s = sigmoid<T>(slope * v[i]);
-      g[i] *= s + slope * v[i] * s * (1.0f - s);
+    for (int r = 0; r < kRows; ++r) {
+      if (!kPacked || row + r * step >= a.rows) break;
+      x[r] = load_eight(a.x + (row + r * step) * a.cols + first);
+      if constexpr (kBackward) dy[r] = load_eight(a.dy + (row + r * step) * a.cols + first);
     }
-    store(dx + first, g, count, packed, accumulate);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (row + r * step >= a.rows) break;
+      const std::int64_t at = (row + r * step) * a.cols + first;
+      float v[kGroup], gradient[kGroup];
+      if constexpr (kPacked) unpack(v, x[r]);
+      if constexpr (!kPacked) load(v, a.x + at, count, false);
+      if constexpr (kBackward && kPacked) unpack(gradient, dy[r]);
+      if constexpr (kBackward && !kPacked) load(gradient, a.dy + at, count, false);
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        v[j] += bias[j];
+        const float s = sigmoid<T>(slope * v[j]);
+        v[j] *= s;
+        if constexpr (kBackward) v[j] = gradient[j] * (s + slope * v[j] * (1.0f - s));
+        if constexpr (kBackward) sum[0][j] += v[j];
+      }
+      store(a.out + at, v, kPacked ? kGroup : count, kPacked, a.accumulate);
+    }
   }
-};
+  if constexpr (kBackward) {
+    __shared__ WarpSums<1> of_warp;
+    write_stripe<1>(of_warp, a.partial, blockIdx.y, first_of_block, a.cols, sum);
+  }
+}
+
+template <bool kBackward, class T>
+void launch_gelu(CudaQueue& q, const Gelu<T>& a, std::int64_t stripes, bool packed) {
+  constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
+  const dim3 grid(blocks_for(a.cols, kStripeColumns), static_cast<unsigned>(stripes));
+  if (packed) gelu_rows<T, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
+  if (!packed) gelu_rows<T, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+}
 
 template <class T>
 struct DropoutBody {
   T* y;
-  const T *x, *h;
-  const StepScalars* step;
-  std::uint32_t threshold, site;
-  float scale;
+  const T* x;
+  DropoutCall call;
   bool packed, accumulate;
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     float v[kGroup];
-    load(v, h + first, count, packed);
-    if (threshold) {
-      const std::uint64_t group = static_cast<std::uint64_t>(first) / kGroup, seed = step->seed;
-      const uint4 counter = {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32), site,
-                             static_cast<std::uint32_t>(step->draw)};
-      const uint4 bits = curand_Philox4x32_10(
-          counter, uint2{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-      const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        const std::uint32_t half_word = (words[i / 2] >> (16 * (i % 2))) & 0xffffu;
-        v[i] = half_word >= threshold ? v[i] * scale : 0.0f;
-      }
-    }
-    if (x) {
-      float residual[kGroup];
-      load(residual, x + first, count, packed);
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) v[i] += residual[i];
-    }
+    load(v, x + first, count, packed);
+    drop(v, call, first);
     store(y + first, v, count, packed, accumulate);
   }
 };
@@ -115,30 +125,51 @@ struct CopyBody {
 
 void run(CudaQueue& q, const GeluForward& k) {
   check(k);
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  if (k.x.size() == 0) return;
+  const bool packed = cols % kGroup == 0 && aligned16(k.x) && aligned16(k.y) && aligned16(k.bias);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
-    launch_groups(q, k.x.size(),
-                  GeluForwardBody<T>{k.y.as<T>(), k.x.as<T>(), aligned16(k.y) && aligned16(k.x)});
+    const Gelu<T> a = {.out = k.y.as<T>(),
+                       .dy = nullptr,
+                       .x = k.x.as<T>(),
+                       .bias = k.bias ? k.bias.as<T>() : nullptr,
+                       .partial = nullptr,
+                       .rows = rows,
+                       .cols = cols,
+                       .accumulate = false};
+    launch_gelu<false>(q, a, stripes_of(rows, cols, kGeluBlocks), packed);
   });
 }
 
 void run(CudaQueue& q, const GeluBackward& k) {
   check(k);
-  const bool packed = aligned16(k.dx.view) && aligned16(k.dy) && aligned16(k.x);
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols(), stripes = stripes_of(rows, cols, kGeluBlocks);
+  if (cols == 0) return;
+  std::size_t offset = 0;
+  auto* partial = take_workspace<float>(q, offset, stripes * cols, GeluBackward::kName);
+  const bool packed =
+      cols % kGroup == 0 && aligned16(k.dx.view) && aligned16(k.dy) && aligned16(k.x) && aligned16(k.bias);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
-    launch_groups(q, k.x.size(),
-                  GeluBackwardBody<T>{k.dx.view.as<T>(), k.dy.as<T>(), k.x.as<T>(), packed, k.dx.accumulate});
+    const Gelu<T> a = {.out = k.dx.view.as<T>(),
+                       .dy = k.dy.as<T>(),
+                       .x = k.x.as<T>(),
+                       .bias = k.bias ? k.bias.as<T>() : nullptr,
+                       .partial = partial,
+                       .rows = rows,
+                       .cols = cols,
+                       .accumulate = k.dx.accumulate};
+    launch_gelu<true>(q, a, stripes, packed);
   });
+  if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
 }
 
 void run(CudaQueue& q, const Dropout& k) {
   check(k);
-  const bool packed = aligned16(k.y.view) && aligned16(k.x) && aligned16(k.h);
-  const std::uint32_t threshold = dropout_threshold(k.p);
-  const auto scale = static_cast<float>(65536.0 / (65536.0 - threshold));
-  dispatch_cuda(k.h.dtype, [&]<class T>() {
-    launch_groups(q, k.h.size(),
-                  DropoutBody<T>{k.y.view.as<T>(), k.x ? k.x.as<T>() : nullptr, k.h.as<T>(), k.step,
-                                 threshold, k.site, scale, packed, k.y.accumulate});
+  const bool packed = aligned16(k.y.view) && aligned16(k.x);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    launch_groups(q, k.x.size(),
+                  DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step), packed,
+                                 k.y.accumulate});
   });
 }
 

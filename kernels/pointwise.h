@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Element by element: quick GELU, dropout with residual, addition, conversion.
+// Element by element: bias and quick GELU, dropout, addition, conversion.
 #pragma once
 
 #include "kernels/queue.h"
@@ -7,42 +7,45 @@
 
 namespace weft {
 
-// y = x * sigmoid(1.702 x)  (Hendrycks & Gimpel 2016, arXiv 1606.08415, the sigmoid approximation that
-// Child et al. 2019 use).
+// y = f(x + bias), f(v) = v * sigmoid(1.702 v)  (Hendrycks & Gimpel 2016, arXiv 1606.08415, the sigmoid
+// approximation that Child et al. 2019 use).
 inline constexpr double kGeluSlope = 1.702;
 struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
-  TensorView y, x;  // any shape, T
+  TensorView y, x;       // (N, C)  T; any leading axes
+  TensorView bias = {};  // (C)     T, or absent
   std::vector<TensorView> outputs() const { return {y}; }
-  std::vector<TensorView> inputs() const { return {x}; }
+  std::vector<TensorView> inputs() const { return {x, bias}; }
 };
 void check(const GeluForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluForward&);
 void run(CudaQueue&, const GeluForward&);
 
+// dx = f'(x + bias) dy,   dbias = sum_N dx (before it is rounded; fixed order)
 struct GeluBackward {
   static constexpr const char* kName = "gelu_backward";
-  GradView dx;       // T
-  TensorView dy, x;  // T
-  std::vector<TensorView> outputs() const { return {dx.view}; }
-  std::vector<TensorView> inputs() const { return {x, dy}; }
+  GradView dx;           // (N, C)  T
+  TensorView dy, x;      // (N, C)  T
+  GradView dbias = {};   // (C)     wide(T), or absent
+  TensorView bias = {};  // (C)     T, or absent
+  std::vector<TensorView> outputs() const { return {dx.view, dbias.view}; }
+  std::vector<TensorView> inputs() const { return {x, dy, bias}; }
 };
 void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
 void run(CudaQueue&, const GeluBackward&);
 
-// y = x + mask * h / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. Without
-// x: y = mask * h / (1 - p), which is also its own backward. p = 0 draws nothing.
+// y = mask * x / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. It is its
+// own backward. p = 0 draws nothing.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   GradView y;    // T
-  TensorView x;  // T, or absent
-  TensorView h;  // T
+  TensorView x;  // T
   double p = 0;  // 0 <= p < 1
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
   std::vector<TensorView> outputs() const { return {y.view}; }
-  std::vector<TensorView> inputs() const { return {x, h}; }
+  std::vector<TensorView> inputs() const { return {x}; }
 };
 void check(const Dropout&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Dropout&);

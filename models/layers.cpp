@@ -19,6 +19,10 @@ Var Linear::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return linear(ctx, x, store.var(weight), bias.index >= 0 ? store.var(bias) : Var{});
 }
 
+Affine Linear::affine(Ctx& ctx, const ParameterStore& store, const Var& x) const {
+  return {linear(ctx, x, store.var(weight), Var{}), bias.index >= 0 ? store.var(bias) : Var{}};
+}
+
 Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, const Tensor& weight,
                      const Tensor& bias, const Around& around) {
   WEFT_CHECK(!ctx.tape, "decode_linear is for sampling, without a tape");
@@ -47,6 +51,11 @@ LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_
 
 Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return layernorm(ctx, x, store.var(weight), store.var(bias), eps);
+}
+
+SumAndNorm LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const Affine& branch,
+                              double dropout) const {
+  return residual_layernorm(ctx, x, branch, dropout, store.var(weight), store.var(bias), eps);
 }
 
 Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
@@ -84,13 +93,13 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
       qkv(store, name + ".qkv", width, s.columns(), std),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std) {}
 
-Var Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
-                       bool recomputed) const {
+Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
+                          bool recomputed) const {
   const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
-    return proj.forward(c, store, sparse_attention(c, packed, shape, maps));
+    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).product;
   };
   const Var packed = qkv.forward(ctx, store, x);
-  return recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
+  return {recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed), store.var(proj.bias)};
 }
 
 Tensor Attention::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm,
@@ -118,8 +127,8 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
          double up_std, double down_std)
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
 
-Var Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  return down.forward(ctx, store, gelu(ctx, up.forward(ctx, store, x)));
+Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
+  return down.affine(ctx, store, gelu(ctx, up.affine(ctx, store, x)));
 }
 
 Tensor Mlp::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm) const {

@@ -27,6 +27,8 @@ struct Linear {
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
          bool with_bias = true);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+  // The same with the bias left to the op that reads the product.
+  Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
   // Without gradients; the bits of a row of x do not depend on the others.
   Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const Around& around = {}) const;
 };
@@ -39,6 +41,8 @@ struct LayerNorm {
   double eps = 1e-5;
   LayerNorm(ParameterStore&, const std::string& name, std::int64_t size, double eps = 1e-5);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+  // x + dropout(branch), and the norm of that.
+  SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
 };
 
 // Tokens and positions, shifted by one: see kernels/embedding.h.
@@ -75,7 +79,7 @@ struct Attention {
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std);
   // recomputed: of all that attention makes, only q, k and v are kept for the backward pass.
-  Var forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
+  Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
   // x (B, 1, C), one position: normalises it, puts its key and value into the cache and attends to `keys`
   // there; returns x and what the projection makes of that, added.
   Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&, KeyValueCache&,
@@ -86,7 +90,7 @@ struct Mlp {
   Linear up, down;
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
       double down_std);
-  Var forward(Ctx&, const ParameterStore&, const Var& x) const;
+  Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
   // x and the MLP of its norm, added.
   Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&) const;
 };

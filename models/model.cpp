@@ -72,7 +72,7 @@ struct BlockBytes {
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
   // output.
   std::int64_t forward_only() const {
-    return std::max(5 * stream + 2 * hidden, 3 * stream + qkv + attended + attention_rows);
+    return std::max(3 * stream + 2 * hidden, 3 * stream + qkv + attended + attention_rows);
   }
 };
 

@@ -64,35 +64,38 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
              " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
 }
 
-Var SparseTransformer::attend_and_mix(Ctx& ctx, const ResidualBlock& block, const Var& x,
-                                      const Var& attended) const {
-  const Var h = residual_dropout(ctx, x, attended, config_.dropout);
-  const Var m = block.mlp.forward(ctx, store_, block.mlp_norm.forward(ctx, store_, h));
-  return residual_dropout(ctx, h, m, config_.dropout);
-}
-
-Var SparseTransformer::run_block(Ctx& ctx, std::size_t layer, const Var& x, const AttentionMaps& maps) const {
+void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& x,
+                                  const AttentionMaps& maps) const {
   const ResidualBlock& block = blocks_[layer];
-  const Var a = block.attention.forward(ctx, store_, block.attention_norm.forward(ctx, store_, x), maps,
-                                        recompute_attention_);
-  return attend_and_mix(ctx, block, x, a);
+  x.add(block.attention.forward(ctx, store_, x.normed(ctx, store_, block.attention_norm), maps,
+                                recompute_attention_));
+  x.add(block.mlp.forward(ctx, store_, x.normed(ctx, store_, block.mlp_norm)));
 }
 
-Var SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
+ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
   check_sequences(s);
-  Var x = dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout);
+  const auto stream = [this](const Var& x) { return ResidualStream(x, config_.dropout); };
+  ResidualStream x = stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
     const AttentionMaps maps = maps_.get(*patterns_[i], s.tokens.shape()[1]).maps();
-    const Block block = [this, i, maps](Ctx& c, const Var& in) { return run_block(c, i, in, maps); };
-    x = recompute_blocks_ ? recompute(ctx, block, x) : block(ctx, x);
+    if (!recompute_blocks_) {
+      run_block(ctx, i, x, maps);
+      continue;
+    }
+    const Block block = [this, i, maps, stream](Ctx& c, const Var& in) {
+      ResidualStream inside = stream(in);
+      run_block(c, i, inside, maps);
+      return inside.value(c);
+    };
+    x = stream(recompute(ctx, block, x.value(ctx)));
   }
   return x;
 }
 
-Var SparseTransformer::output(Ctx& ctx, const Var& x) const {
-  const Var h = final_norm_ ? final_norm_->forward(ctx, store_, x) : x;
+Var SparseTransformer::output(Ctx& ctx, ResidualStream x) const {
+  const Var h = final_norm_ ? x.normed(ctx, store_, *final_norm_) : x.value(ctx);
   return output_ ? output_->forward(ctx, store_, h) : linear(ctx, h, store_.var(embedding_.table), Var{});
 }
 

@@ -9,6 +9,7 @@
 
 #include "models/layers.h"
 #include "models/model.h"
+#include "models/residual_stream.h"
 #include "src/attention_maps.h"
 
 namespace weft {
@@ -32,11 +33,9 @@ class SparseTransformer : public Model {
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  // (B, T, C): what the output layer reads
-  Var hidden(Ctx&, const Sequences&);
-  Var run_block(Ctx&, std::size_t layer, const Var& x, const AttentionMaps&) const;
-  Var attend_and_mix(Ctx&, const ResidualBlock&, const Var& x, const Var& attended) const;
-  Var output(Ctx&, const Var& x) const;  // final norm and output layer: (..., C) -> (..., V)
+  ResidualStream hidden(Ctx&, const Sequences&);  // (B, T, C), behind all blocks
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const AttentionMaps&) const;
+  Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
 
   ModelConfig config_;

@@ -35,6 +35,10 @@ void check_like(const char* op, const Var& a, const Var& b) {
              " and ", shape_text(b.value), " of ", name_of(b.dtype()));
 }
 
+void check_bias(const char* op, const Affine& x) {
+  if (x.bias.value) check_vector(op, "the bias", x.bias, x.product.value.view().cols(), x.product.dtype());
+}
+
 Segments segments_of(const AttentionOptions& options) {
   if (!options.segments) return {};
   return {.queries = options.segments, .keys = options.segments};
@@ -151,13 +155,16 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   return y;
 }
 
-// Keeps x.
-Var gelu(Ctx& ctx, const Var& x) {
-  const Var y = ctx.output(x.shape(), x.dtype());
-  ctx.launch(GeluForward{.y = y.value, .x = x.value});
+// Keeps x and the bias.
+Var gelu(Ctx& ctx, const Affine& x) {
+  const Var &product = x.product, &bias = x.bias;
+  check_bias("gelu", x);
+  const Var y = ctx.output(product.shape(), product.dtype());
+  ctx.launch(GeluForward{.y = y.value, .x = product.value, .bias = bias.value});
   if (!ctx.tape) return y;
-  ctx.tape->record("gelu", y, [x](Ctx& c, const Tensor& dy) {
-    c.launch(GeluBackward{.dx = c.grad(x), .dy = dy, .x = x.value});
+  ctx.tape->record("gelu", y, [product, bias](Ctx& c, const Tensor& dy) {
+    c.launch(GeluBackward{
+        .dx = c.grad(product), .dy = dy, .x = product.value, .dbias = c.grad(bias), .bias = bias.value});
   });
   return y;
 }
@@ -168,30 +175,115 @@ Var dropout(Ctx& ctx, const Var& x, double p) {
   WEFT_CHECK(ctx.step, "dropout: ctx.step is not set");
   const std::uint32_t site = ctx.site++;
   const Var y = ctx.output(x.shape(), x.dtype());
-  ctx.launch(Dropout{.y = {y.value}, .x = {}, .h = x.value, .p = p, .site = site, .step = ctx.step});
+  ctx.launch(Dropout{.y = {y.value}, .x = x.value, .p = p, .site = site, .step = ctx.step});
   if (!ctx.tape) return y;
   ctx.tape->record("dropout", y, [x = x.without_value(), p, site](Ctx& c, const Tensor& dy) {
-    c.launch(Dropout{.y = c.grad(x), .x = {}, .h = dy, .p = p, .site = site, .step = c.step});
+    c.launch(Dropout{.y = c.grad(x), .x = dy, .p = p, .site = site, .step = c.step});
   });
   return y;
 }
 
-// Keeps nothing but the number of the call. x gets the buffer of dy itself, h one of its own: two slots never
-// share.
-Var residual_dropout(Ctx& ctx, const Var& x, const Var& h, double p) {
-  check_like("residual_dropout", x, h);
-  if (!drops(ctx, p)) p = 0;
-  WEFT_CHECK(p == 0 || ctx.step, "residual_dropout: ctx.step is not set");
-  const std::uint32_t site = p > 0 ? ctx.site++ : 0;
+namespace {
+
+// The dropout of a branch: what of it a closure keeps.
+struct BranchDropout {
+  double p = 0;
+  std::uint32_t site = 0;
+};
+
+BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
+  check_like(op, x, branch.product);
+  check_bias(op, branch);
+  if (!drops(ctx, p)) return {};
+  WEFT_CHECK(ctx.step, op, ": ctx.step is not set");
+  return {p, ctx.site++};
+}
+
+}  // namespace
+
+// Keeps nothing but the number of the call. x gets the buffer of dy itself, the branch one of its own: two
+// slots never share.
+Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
+  const BranchDropout drop = checked_branch("residual_dropout", ctx, x, branch, p);
   const Var y = ctx.output(x.shape(), x.dtype());
-  ctx.launch(Dropout{.y = {y.value}, .x = x.value, .h = h.value, .p = p, .site = site, .step = ctx.step});
+  ctx.launch(ResidualForward{.h = y.value,
+                             .y = {},
+                             .mean = {},
+                             .rstd = {},
+                             .x = x.value,
+                             .branch = branch.product.value,
+                             .bias = branch.bias.value,
+                             .w = {},
+                             .b = {},
+                             .p = drop.p,
+                             .site = drop.site,
+                             .step = ctx.step});
   if (!ctx.tape) return y;
-  ctx.tape->record(
-      "residual_dropout", y,
-      [x = x.without_value(), h = h.without_value(), p, site](Ctx& c, const Tensor& dy) {
-        c.launch(Dropout{.y = c.grad(h), .x = {}, .h = dy, .p = p, .site = site, .step = c.step});
-        c.pass_gradient(x, dy);
-      });
+  ctx.tape->record("residual_dropout", y,
+                   [x = x.without_value(), product = branch.product.without_value(),
+                    bias = branch.bias.without_value(), drop](Ctx& c, const Tensor& dy) {
+                     c.launch(ResidualBackward{.dx = {},
+                                               .dbranch = c.grad(product),
+                                               .dbias = c.grad(bias),
+                                               .dw = {},
+                                               .db = {},
+                                               .dh = dy,
+                                               .dy = {},
+                                               .h = {},
+                                               .mean = {},
+                                               .rstd = {},
+                                               .w = {},
+                                               .p = drop.p,
+                                               .site = drop.site,
+                                               .step = c.step});
+                     c.pass_gradient(x, dy);
+                   });
+  return y;
+}
+
+// Keeps the sum, each row's mean and rstd, and the number of the call.
+SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
+                              const Var& b, double eps) {
+  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  check_vector("residual_layernorm", "w", w, width, wide(x.dtype()));
+  check_vector("residual_layernorm", "b", b, width, wide(x.dtype()));
+  const BranchDropout drop = checked_branch("residual_layernorm", ctx, x, branch, p);
+  const SumAndNorm y{ctx.output(x.shape(), x.dtype()), ctx.output(x.shape(), x.dtype())};
+  const Tensor mean = ctx.empty({rows}, wide(x.dtype())), rstd = ctx.empty({rows}, wide(x.dtype()));
+  ctx.launch(ResidualForward{.h = y.sum.value,
+                             .y = y.norm.value,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .x = x.value,
+                             .branch = branch.product.value,
+                             .bias = branch.bias.value,
+                             .w = w.value,
+                             .b = b.value,
+                             .eps = eps,
+                             .p = drop.p,
+                             .site = drop.site,
+                             .step = ctx.step});
+  if (!ctx.tape) return y;
+  const auto backward = [x = x.without_value(), product = branch.product.without_value(),
+                         bias = branch.bias.without_value(), h = y.sum.value, mean, rstd, w, b,
+                         drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
+    c.launch(ResidualBackward{.dx = dy ? c.grad(x) : GradView{},
+                              .dbranch = c.grad(product),
+                              .dbias = c.grad(bias),
+                              .dw = dy ? c.grad(w) : GradView{},
+                              .db = dy ? c.grad(b) : GradView{},
+                              .dh = dh,
+                              .dy = dy,
+                              .h = h,
+                              .mean = mean,
+                              .rstd = rstd,
+                              .w = w.value,
+                              .p = drop.p,
+                              .site = drop.site,
+                              .step = c.step});
+    if (!dy) c.pass_gradient(x, dh);
+  };
+  ctx.tape->record("residual_layernorm", y.sum, y.norm, backward);
   return y;
 }
 

@@ -41,9 +41,24 @@ Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b,
               double eps = 1e-5);  // (..., C); w, b (C) wide(T)
 Var linear(Ctx&, const Var& x, const Var& w,
            const Var& b);                   // (..., K) x (M, K) -> (..., M); b may be empty (Var{})
-Var gelu(Ctx&, const Var& x);               // x * sigmoid(1.702 x)
 Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
-Var residual_dropout(Ctx&, const Var& x, const Var& h, double p);  // x + dropout(h)
+
+// An affine map, product + bias, whose bias is still to be added: the op that reads the product does it in
+// the same pass, and sums the bias's gradient up in the pass that makes the product's.
+struct Affine {
+  Var product;  // (..., C)  T
+  Var bias;     // (C)       T, or empty (Var{})
+
+  Affine(Var x, Var b = {}) : product(std::move(x)), bias(std::move(b)) {}  // a Var alone is one, too
+};
+Var gelu(Ctx&, const Affine& x);                                           // x * sigmoid(1.702 x)
+Var residual_dropout(Ctx&, const Var& x, const Affine& branch, double p);  // x + dropout(branch)
+// The same in one pass with the layernorm of the sum.
+struct SumAndNorm {
+  Var sum, norm;
+};
+SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p, const Var& w, const Var& b,
+                              double eps = 1e-5);
 
 // qkv (B, T, H*Dqk + H*Dqk + H*Dv): q, then k, then v, each head-major -> (B, T, H*Dv).
 // Scale 1 / sqrt(Dqk). `maps` must be for this T.

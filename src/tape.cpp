@@ -33,11 +33,15 @@ void Tape::run_backward(Ctx& ctx) {
     // turn.
     const Step step = std::move(steps_.back());
     steps_.pop_back();
-    if (!step.slot || !step.slot->written) continue;
-    const Tensor dy = std::move(step.slot->grad);
-    step.slot->grad = {};
-    step.slot->written = false;
-    step.backward(ctx, dy);
+    std::array<Tensor, 2> gradients;
+    bool any = false;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!step.slots[i] || !step.slots[i]->written) continue;
+      any = true;
+      gradients[i] = std::exchange(step.slots[i]->grad, {});
+      step.slots[i]->written = false;
+    }
+    if (any) step.backward(ctx, gradients[0], gradients[1]);
   }
 }
 

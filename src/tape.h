@@ -3,6 +3,7 @@
 // a closure frees the activations it saved. There are no globals: everything an op needs comes with its Ctx.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -63,9 +64,14 @@ class Tape {
  public:
   using Backward = std::function<void(Ctx&, const Tensor& dy)>;
   void record(const char* op, const Var& y, Backward backward) {
-    steps_.push_back({op, y.slot, std::move(backward)});
+    record(op, y, {}, [run = std::move(backward)](Ctx& c, const Tensor& dy, const Tensor&) { run(c, dy); });
   }
-  // Runs the closures, last first. Those whose output got no gradient are skipped. Called through backward()
+  // Of an op with two outputs: the gradient of one of them is empty when it got none.
+  using BackwardOfTwo = std::function<void(Ctx&, const Tensor& dy, const Tensor& dz)>;
+  void record(const char* op, const Var& y, const Var& z, BackwardOfTwo backward) {
+    steps_.push_back({op, {y.slot, z.slot}, std::move(backward)});
+  }
+  // Runs the closures, last first. Those whose outputs got no gradient are skipped. Called through backward()
   // below.
   void run_backward(Ctx&);
   std::size_t size() const { return steps_.size(); }
@@ -73,8 +79,8 @@ class Tape {
  private:
   struct Step {
     const char* op;
-    std::shared_ptr<GradSlot> slot;
-    Backward backward;
+    std::array<std::shared_ptr<GradSlot>, 2> slots;
+    BackwardOfTwo backward;
   };
   std::vector<Step> steps_;
 };

@@ -7,11 +7,11 @@
 #include "kernels/adamw.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
-#include "kernels/layernorm.h"
 #include "kernels/linear.h"
 #include "kernels/pointwise.h"
 #include "kernels/reduce.h"
 #include "train/kernel_case_attention.h"
+#include "train/kernel_case_norm.h"
 #include "train/kernel_case_sampling.h"
 #include "train/kernel_cases.h"
 
@@ -21,34 +21,6 @@ namespace {
 constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
 
 using Build = std::function<void(CaseRun&)>;
-
-Build layernorm_forward(std::int64_t n, std::int64_t c) {
-  return [=](CaseRun& r) {
-    LayerNormForward k;
-    k.y = r.output("y", {n, c}, r.type());
-    k.mean = r.output("mean", {n}, r.wide_type());
-    k.rstd = r.output("rstd", {n}, r.wide_type());
-    k.x = r.input({n, c}, 2, 0.5);
-    k.w = r.wide_input({c}, 0.3, 1);
-    k.b = r.wide_input({c});
-    r.kernel(k);
-  };
-}
-
-Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with_parameters) {
-  return [=](CaseRun& r) {
-    LayerNormBackward k;
-    if (with_dx) k.dx = r.gradient("dx", {n, c});
-    if (with_parameters) k.dw = r.wide_gradient("dw", {c});
-    if (with_parameters) k.db = r.wide_gradient("db", {c});
-    k.dy = r.input({n, c});
-    k.x = r.input({n, c}, 2, 0.5);
-    k.mean = r.wide_input({n}, 0.1, 0.5);
-    k.rstd = r.wide_input({n}, 0.05, 0.5);
-    k.w = r.wide_input({c}, 0.3, 1);
-    r.kernel(k);
-  };
-}
 
 Build linear_forward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias, bool batch_invariant) {
   return [=](CaseRun& r) {
@@ -76,20 +48,33 @@ Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool 
   };
 }
 
-Build gelu_forward(std::int64_t n) {
-  return [=](CaseRun& r) { r.kernel(GeluForward{r.output("y", {n}, r.type()), r.input({n}, 3)}); };
+Build gelu_forward(std::int64_t n, std::int64_t c, bool bias) {
+  return [=](CaseRun& r) {
+    GeluForward k;
+    k.y = r.output("y", {n, c}, r.type());
+    k.x = r.input({n, c}, 3);
+    if (bias) k.bias = r.input({c});
+    r.kernel(k);
+  };
 }
 
-Build gelu_backward(std::int64_t n) {
-  return [=](CaseRun& r) { r.kernel(GeluBackward{r.gradient("dx", {n}), r.input({n}), r.input({n}, 3)}); };
+Build gelu_backward(std::int64_t n, std::int64_t c, bool bias) {
+  return [=](CaseRun& r) {
+    GeluBackward k;
+    k.dx = r.gradient("dx", {n, c});
+    if (bias) k.dbias = r.wide_gradient("dbias", {c});
+    k.dy = r.input({n, c});
+    k.x = r.input({n, c}, 3);
+    if (bias) k.bias = r.input({c});
+    r.kernel(k);
+  };
 }
 
-Build dropout(std::int64_t n, double p, bool with_x) {
+Build dropout(std::int64_t n, double p) {
   return [=](CaseRun& r) {
     Dropout k;
     k.y = r.gradient("y", {n});
-    if (with_x) k.x = r.input({n});
-    k.h = r.input({n});
+    k.x = r.input({n});
     k.p = p;
     k.site = 3;
     k.step = r.step();
@@ -251,17 +236,7 @@ class Table {
   std::vector<KernelCase> cases_;
 };
 
-void add_rows(Table& t) {
-  for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
-    const std::int64_t n = c % 32 + 1;
-    t.add<LayerNormForward>(layernorm_forward(n, c), "N ", n, ", C ", c);
-    t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), "N ", n, ", C ", c);
-  }
-  t.add<LayerNormBackward>(layernorm_backward(4301, 40, true, true), "N 4301, C 40");
-  t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), "N 33, C 65, dx alone");
-  t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), "N 1025, C 72, dw and db alone");
-  t.time<LayerNormForward>(layernorm_forward(kTokens, 512), "N ", kTokens, ", C 512");
-  t.time<LayerNormBackward>(layernorm_backward(kTokens, 512, true, true), "N ", kTokens, ", C 512");
+void add_cross_entropy(Table& t) {
   for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007}) {
     const std::int64_t n = v % 32 + 1;
     t.add<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
@@ -300,11 +275,10 @@ void add_linear(Table& t) {
 
 void add_elementwise(Table& t) {
   for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
-    t.add<GeluForward>(gelu_forward(n), n, " elements");
-    t.add<GeluBackward>(gelu_backward(n), n, " elements");
-    t.add<Dropout>(dropout(n, 0.4, true), n, " elements, p 0.4, residual");
-    t.add<Dropout>(dropout(n, 0.1, false), n, " elements, p 0.1");
-    t.add<Dropout>(dropout(n, 0, true), n, " elements, p 0, residual");
+    t.add<GeluForward>(gelu_forward(1, n, false), "N 1, C ", n, ", no bias");
+    t.add<GeluBackward>(gelu_backward(1, n, false), "N 1, C ", n, ", no bias");
+    t.add<Dropout>(dropout(n, 0.4), n, " elements, p 0.4");
+    t.add<Dropout>(dropout(n, 0), n, " elements, p 0");
     t.add<Add>(add(n), n, " elements");
     t.add<Cast>(cast(n, true), n, " elements, to the wide type");
     t.add<Cast>(cast(n, false), n, " elements, from the wide type");
@@ -320,10 +294,18 @@ void add_elementwise(Table& t) {
     t.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
     t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
   }
-  constexpr std::int64_t hidden = kTokens * 2048, residual = kTokens * 512, parameters = 95'000'000;
-  t.time<GeluForward>(gelu_forward(hidden), hidden, " elements");
-  t.time<GeluBackward>(gelu_backward(hidden), hidden, " elements");
-  t.time<Dropout>(dropout(residual, 0.4, true), residual, " elements, p 0.4, residual");
+  constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
+                                       {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
+  for (const auto& [n, c] : sizes) {
+    t.add<GeluForward>(gelu_forward(n, c, true), "N ", n, ", C ", c);
+    t.add<GeluBackward>(gelu_backward(n, c, true), "N ", n, ", C ", c);
+  }
+  constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
+  for (const std::int64_t c : {512, 2048}) {
+    t.time<GeluForward>(gelu_forward(kTokens, c, true), "N ", kTokens, ", C ", c);
+    t.time<GeluBackward>(gelu_backward(kTokens, c, true), "N ", kTokens, ", C ", c);
+  }
+  t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
   t.time<Add>(add(residual), residual, " elements");
   t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
   t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
@@ -365,7 +347,8 @@ void add_embedding(Table& t) {
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> cases = [] {
     Table t;
-    add_rows(t);
+    add_norm_cases(t.cases_);
+    add_cross_entropy(t);
     add_linear(t);
     add_elementwise(t);
     add_embedding(t);

@@ -36,6 +36,7 @@ struct CaseOptions {
 struct CaseOutput {
   std::string name;
   DType dtype;
+  DType through;  // the coarsest type that its terms were rounded to on their way
   std::vector<double> values;
 };
 
@@ -58,6 +59,8 @@ class CaseRun {
   TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
   TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
   TensorView output(const char* name, const Shape&, DType);
+  // The output made last is a function of values that the kernel has rounded to T.
+  void through_rounded() { blocks_.back().through = type(); }
   GradView gradient(const char* name, const Shape& shape) {
     return gradient_of(name, shape, type(), options_.rounded);
   }
@@ -84,6 +87,7 @@ class CaseRun {
     std::string name;  // empty: an input
     Tensor memory;     // bytes, guard bands included
     TensorView view;
+    DType through;
     std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
   };
   TensorView add(const std::string& name, const Shape&, DType,

@@ -29,7 +29,7 @@ std::vector<double> mask_on(Device& device, std::int64_t n, const StepScalars& s
   device.upload(h, ones.data());
   Dropout k;
   k.y = {y};
-  k.h = h;
+  k.x = h;
   k.p = 0.5;
   k.site = site;
   k.step = static_cast<const StepScalars*>(step.view().data);

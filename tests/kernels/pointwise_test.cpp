@@ -16,6 +16,14 @@ TEST(Gelu, IsXTimesSigmoid) {
   for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-1.702 * x[i])), 1e-15);
 }
 
+TEST(Gelu, AddsTheBiasOfEachColumn) {
+  std::vector<double> x = normals(3 * 7, 1, 2), bias = normals(7, 2), sum = x, y(21), want(21);
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += bias[i % 7];
+  run(queue, GeluForward{view_of(y, {3, 7}), view_of(x, {3, 7}), view_of(bias, {7})});
+  run(queue, GeluForward{view_of(want, {21}), view_of(sum, {21})});
+  EXPECT_EQ(y, want);
+}
+
 TEST(Gelu, F32IsExactToAFewRoundings) {
   std::vector<float> x, y;
   for (float v = -70; v < 70; v += 0.037f) x.push_back(v);
@@ -41,11 +49,27 @@ TEST(Gelu, BackwardIsTheGradient) {
       "dx");
 }
 
+TEST(Gelu, BackwardOfABiasIsTheGradient) {
+  std::vector<double> x = normals(5 * 9, 1, 2), bias = normals(9, 3), y(45), dy = normals(45, 2), dx(45),
+                      dbias(9);
+  run(queue, GeluBackward{{view_of(dx, {5, 9})},
+                          view_of(dy, {5, 9}),
+                          view_of(x, {5, 9}),
+                          {view_of(dbias, {9})},
+                          view_of(bias, {9})});
+  const auto objective = [&] {
+    run(queue, GeluForward{view_of(y, {5, 9}), view_of(x, {5, 9}), view_of(bias, {9})});
+    return inner_product(y, dy);
+  };
+  expect_gradient(x, dx, objective, "dx");
+  expect_gradient(bias, dbias, objective, "dbias");
+}
+
 std::vector<double> mask_of(std::int64_t n, double p, std::uint32_t site, const StepScalars& step) {
-  std::vector<double> h(static_cast<std::size_t>(n), 1.0), y(h.size());
+  std::vector<double> x(static_cast<std::size_t>(n), 1.0), y(x.size());
   Dropout k;
   k.y = {view_of(y, {n})};
-  k.h = view_of(h, {n});
+  k.x = view_of(x, {n});
   k.p = p;
   k.site = site;
   k.step = &step;
@@ -91,17 +115,13 @@ TEST(Dropout, SeedDrawSiteAndElementAllMatter) {
             std::vector<double>(first.begin() + 32, first.end()));
 }
 
-TEST(Dropout, WithResidualAddsTheKept) {
+TEST(Dropout, RefusesToDropAll) {
   StepScalars step;
-  std::vector<double> x = normals(33, 1), h = normals(33, 2), y(33);
-  const std::vector<double> mask = mask_of(33, 0.3, 5, step);
-  Dropout k{{view_of(y, {33})}, view_of(x, {33}), view_of(h, {33}), 0.3, 5, &step};
+  std::vector<double> x = normals(33, 1), y(33);
+  Dropout k{{view_of(y, {33})}, view_of(x, {33}), 0, 5, nullptr};
   run(queue, k);
-  for (std::size_t i = 0; i < 33; ++i) EXPECT_NEAR(y[i], x[i] + mask[i] * h[i], 1e-14);
-  k.p = 0;
-  k.step = nullptr;
-  run(queue, k);
-  for (std::size_t i = 0; i < 33; ++i) EXPECT_EQ(y[i], x[i] + h[i]);
+  EXPECT_EQ(y, x);
+  k.step = &step;
   k.p = 1;
   EXPECT_THROW(run(queue, k), Error);
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Dropout as the CPU forms do it, and what both forms check. Which elements are dropped: kernels/philox.h.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/philox.h"
+#include "kernels/step_scalars.h"
+#include "kernels/view.h"
+
+namespace weft {
+
+inline void check_dropout(double p, const StepScalars* step, const char* kernel) {
+  WEFT_CHECK(p >= 0 && dropout_threshold(p) < 65536, kernel, ": 0 <= p < 1, got ", p);
+  WEFT_CHECK(p == 0 || step, kernel, ": p > 0 needs StepScalars");
+}
+
+// What kept elements are multiplied with: 1 / (1 - p) for the p that the threshold stands for.
+inline double dropout_scale(std::uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
+
+class DropoutMask {
+ public:
+  DropoutMask(double p, std::uint32_t site, const StepScalars* step)
+      : threshold_(dropout_threshold(p)),
+        site_(site),
+        seed_(threshold_ ? step->seed : 0),
+        draw_(threshold_ ? step->draw : 0) {}
+
+  double scale() const { return dropout_scale(threshold_); }
+  // Calls visit(i, kept) for each element i of [begin, end), in order.
+  template <class Visit>
+  void over(std::int64_t begin, std::int64_t end, Visit visit) const {
+    for (std::int64_t i = begin; threshold_ == 0 && i < end; ++i) visit(i, true);
+    for (std::int64_t i = begin; threshold_ > 0 && i < end;) {
+      const Philox4 bits =
+          philox4x32(dropout_counter(static_cast<std::uint64_t>(i / 8), site_, draw_), seed_);
+      for (const std::int64_t last = std::min(end, i / 8 * 8 + 8); i < last; ++i)
+        visit(i, ((bits[i % 8 / 2] >> (16 * (i % 2))) & 0xffffu) >= threshold_);
+    }
+  }
+
+ private:
+  std::uint32_t threshold_, site_;
+  std::uint64_t seed_, draw_;
+};
+
+}  // namespace weft

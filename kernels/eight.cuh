@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Eight consecutive elements of a row on CUDA: what a thread moves at a time where a row is whole, aligned
+// groups.
+#pragma once
+
+#include "kernels/cuda.cuh"
+
+namespace weft {
+
+// As they lie in memory: while they are on their way they take no more registers than that.
+template <class T>
+struct Eight {
+  uint4 words[sizeof(T) / 2];
+};
+
+// p: aligned to 16 bytes.
+template <class T>
+__device__ __forceinline__ Eight<T> load_eight(const T* p) {
+  Eight<T> e;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) e.words[i] = reinterpret_cast<const uint4*>(p)[i];
+  return e;
+}
+
+__device__ __forceinline__ void unpack(float (&out)[8], const Eight<float>& e) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    out[4 * i] = __uint_as_float(e.words[i].x), out[4 * i + 1] = __uint_as_float(e.words[i].y);
+    out[4 * i + 2] = __uint_as_float(e.words[i].z), out[4 * i + 3] = __uint_as_float(e.words[i].w);
+  }
+}
+
+__device__ __forceinline__ float2 to_float2(std::uint32_t two, __nv_bfloat16) {
+  return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
+}
+__device__ __forceinline__ float2 to_float2(std::uint32_t two, __half) {
+  const auto of = [](std::uint32_t bits) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits & 0xffffu)));
+  };
+  return {of(two), of(two >> 16)};
+}
+
+template <class T>
+__device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
+  const std::uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = to_float2(words[i], T{});
+    out[2 * i] = two.x, out[2 * i + 1] = two.y;
+  }
+}
+
+}  // namespace weft
