@@ -21,6 +21,7 @@ TEST(Ops, LayerNormGradients) {
 
 TEST(Ops, GeluGradients) {
   check_gradients({{3, 11}}, [](Ctx& c, const auto& v) { return gelu(c, v[0]); });
+  check_gradients({{2, 3, 5}, {5}}, [](Ctx& c, const auto& v) { return gelu(c, {v[0], v[1]}); });
 }
 
 TEST(Ops, DropoutGradients) {
@@ -37,12 +38,48 @@ TEST(Ops, ResidualGradients) {
   check_gradients({{3, 17}, {3, 17}}, op(0.0), true);
 }
 
+TEST(Ops, ResidualGradientsOfABias) {
+  check_gradients(
+      {{2, 3, 5}, {2, 3, 5}, {5}},
+      [](Ctx& c, const auto& v) {
+        return residual_dropout(c, v[0], {v[1], v[2]}, 0.3);
+      },
+      true);
+}
+
+// Of what follows, the sum, the norm, or both are used.
+TEST(Ops, ResidualAndNormGradients) {
+  const std::vector<Shape> shapes = {{2, 3, 5}, {2, 3, 5}, {5}, {5}, {5}};
+  const auto op = [](Ctx& c, const auto& v) {
+    return residual_layernorm(c, v[0], {v[1], v[2]}, 0.3, v[3], v[4]);
+  };
+  check_gradients(
+      shapes, [&](Ctx& c, const auto& v) { return op(c, v).norm; }, true);
+  check_gradients(
+      shapes,
+      [&](Ctx& c, const auto& v) {
+        const SumAndNorm y = op(c, v);
+        return residual_dropout(c, y.sum, gelu(c, y.norm), 0.2);
+      },
+      true);
+  check_gradients(
+      {{2, 3, 5}, {2, 3, 5}, {5}},
+      [&](Ctx& c, const auto& v) {
+        const Var ones{v[2].value, nullptr};
+        return residual_layernorm(c, v[0], {v[1], v[2]}, 0.3, ones, ones).sum;
+      },
+      true);
+}
+
 TEST(Ops, ResidualOfATensorWithItself) {
   const auto op = [](double p) {
     return [p](Ctx& c, const std::vector<Var>& v) { return residual_dropout(c, v[0], v[0], p); };
   };
   check_gradients({{2, 9}}, op(0.3), true);
   check_gradients({{2, 9}}, op(0.0), true);
+  check_gradients(
+      {{2, 9}, {9}, {9}},
+      [](Ctx& c, const auto& v) { return residual_layernorm(c, v[0], v[0], 0.3, v[1], v[2]).norm; }, true);
 }
 
 // x's gradient is added to after residual_dropout has handed dy on; h's must not change with it.
@@ -217,6 +254,9 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(layernorm(ctx, var({2, 3}), var({4}), var({3})), Error);
   EXPECT_THROW(layernorm(ctx, var({2, 3}, DType::bf16), var({3}, DType::bf16), var({3})), Error);
   EXPECT_THROW(residual_dropout(ctx, var({2, 3}), var({3, 2}), 0.1), Error);
+  EXPECT_THROW(residual_dropout(ctx, var({2, 3}), {var({2, 3}), var({2})}, 0.1), Error);
+  EXPECT_THROW(residual_layernorm(ctx, var({2, 3}), var({2, 3}), 0, var({3}), var({2})), Error);
+  EXPECT_THROW(gelu(ctx, {var({2, 3}), var({3}, DType::bf16)}), Error);
   EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, {}), Error);
   EXPECT_THROW(cross_entropy(ctx, var({2, 3}), ctx.empty({3}, DType::i32)), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);

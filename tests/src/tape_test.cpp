@@ -31,6 +31,27 @@ TEST(Tape, RunsBackwardsSkipsAndFrees) {
   EXPECT_FALSE(a.slot->written);
 }
 
+TEST(Tape, AnOpWithTwoOutputsGetsWhatEachWasGiven) {
+  Engine engine;
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  const auto slot = [] { return Var{Tensor(), std::make_shared<GradSlot>()}; };
+  const Var first = slot(), second = slot(), unused[2] = {slot(), slot()};
+  int runs = 0;
+  const auto record = [&](const Var& y, const Var& z) {
+    tape.record("two", y, z, [&](Ctx&, const Tensor& dy, const Tensor& dz) {
+      ++runs;
+      EXPECT_FALSE(dy);
+      EXPECT_EQ(engine.host(dz), (std::vector<double>{1, 2}));
+    });
+  };
+  record(first, second);
+  record(unused[0], unused[1]);
+  ctx.pass_gradient(second, engine.tensor({2}, {1, 2}, DType::f32));
+  tape.run_backward(ctx);
+  EXPECT_EQ(runs, 1);
+}
+
 TEST(Tape, PassGradientHandsOverThenAdds) {
   Engine engine;
   Ctx ctx = engine.ctx();
