@@ -36,7 +36,8 @@ __device__ __forceinline__ void norm_sums(const Backward<T>& a, std::int64_t fir
   }
 }
 
-// g += the gradient through the norm; adds to the sums dw and db.
+// g += the gradient through the norm, rounded before it is added: g is then the same whether dh was in it
+// from the start or is added where it is stored. Adds to the sums dw and db.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int64_t first, float mean,
                                                   float rstd, const float (&h)[kGroup],
@@ -49,7 +50,7 @@ __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int
     const float xhat = (h[j] - mean) * rstd;
     sums[0][j] += dy[j] * xhat;
     sums[1][j] += dy[j];
-    g[j] += rstd * (dy[j] * w[j] - mean_g - xhat * mean_gx);
+    g[j] = __fadd_rn(g[j], __fmul_rn(rstd, dy[j] * w[j] - mean_g - xhat * mean_gx));
   }
 }
 
