@@ -30,13 +30,15 @@ __device__ __forceinline__ uint4 dropout_bits(const DropoutCall& d, std::uint64_
       counter, uint2{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
 }
 
-// v = mask * v / (1 - p) for the elements first .. first + 7.
+// v = mask * v / (1 - p) for the elements first .. first + 7. kAligned: first is a multiple of eight.
+template <bool kAligned>
 __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::int64_t first) {
   if (!d.threshold) return;
   const auto group = static_cast<std::uint64_t>(first) / 8;
   const uint4 bits = dropout_bits(d, group);
   std::uint32_t words[8] = {bits.x, bits.y, bits.z, bits.w};
-  if (const unsigned shift = first % 8) {  // half-words to skip: the last ones are those of the next group
+  // Half-words to skip: the missing ones are the first of the next group.
+  if (const unsigned shift = kAligned ? 0 : first % 8) {
     const uint4 more = dropout_bits(d, group + 1);
     words[4] = more.x, words[5] = more.y, words[6] = more.z, words[7] = more.w;
 #pragma unroll

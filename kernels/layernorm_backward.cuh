@@ -63,7 +63,7 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
   if (!a.residual) return;
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) g[j] = to_float(from_float<T>(g[j]));
-  drop(g, a.dropout, at);
+  drop<kPacked>(g, a.dropout, at);
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) sums[2][j] += g[j];
   if (a.dbranch) store(a.dbranch + at, g, count, kPacked, a.add_dbranch);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void take(float (&out)[kGroup], const uint4 (&words)[
 
 // Blocks of a multiprocessor: what registers leave room for.
 template <class T, int kGroups>
-constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 3
+constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 4
                             : kGroups * sizeof(T) <= 4 ? 2
                                                        : 1;
 

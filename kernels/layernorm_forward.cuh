@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) branch[j] += bias[j];
   }
-  drop(branch, a.dropout, row * a.cols + first);
+  drop<kPacked>(branch, a.dropout, row * a.cols + first);
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) h[j] = to_float(from_float<T>(__fadd_rn(h[j], branch[j])));
   store(a.h + row * a.cols + first, h, left<kPacked>(a, first), kPacked);

@@ -104,7 +104,7 @@ struct DropoutBody {
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
-    drop(v, call, first);
+    drop<true>(v, call, first);
     store(y + first, v, count, packed, accumulate);
   }
 };
