@@ -48,11 +48,10 @@ template <class Parameters>
 std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
   const int capability = compute_capability();
   std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
-  constexpr bool kSweeps = std::is_same_v<Parameters, AttentionForward>;
   for (int p = 0; p < x.maps.passes; ++p)
     forms[p] = attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
                                       static_cast<bool>(x.segments), capability,
-                                      kSweeps && attention::covers_band(x.maps.pass[p], x.q.time));
+                                      attention::covers_band(x, x.maps.pass[p]));
   return forms;
 }
 
@@ -136,7 +135,9 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_rows("dv", g.dv);
   check_rows("dy", g.dy);
   const auto forms = choose_forms(g);
-  write_delta(queue, g);
+  const bool sweep_writes_delta =
+      g.maps.passes > 0 && forms[0] == AttentionForm::hopper && attention::covers_band(g, g.maps.pass[0]);
+  if (!sweep_writes_delta) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) {
     const AttentionPass& pass = g.maps.pass[p];
     if (forms[p] == AttentionForm::simple) attention::simple_backward(queue, g, pass);

@@ -90,6 +90,22 @@ bool covers_band(const AttentionPass& pass, std::int64_t n) {
   return pass.band && std::min<std::int64_t>(pass.band.reach, n / pass.band.stride) <= kLongestReach;
 }
 
+// The registers hold dK and dV of each key tile that meets a query tile: of three, or of two where keys have
+// more than 64 columns. The copy engine takes positive strides.
+bool covers_band(const AttentionBackward& g, const AttentionPass& pass) {
+  if (!covers_band(pass, g.q.time)) return false;
+  const std::int64_t rows = g.q.time / pass.band.stride,
+                     before =
+                         std::min<std::int64_t>((pass.band.reach + kTile - 2) / kTile, (rows - 1) / kTile);
+  if (before > (g.q.size > 64 ? 1 : 2)) return false;
+  const auto is_read = [](const HeadsView& x) {
+    return (x.time_stride > 0 || x.time == 1) && (x.head_stride > 0 || x.heads == 1) &&
+           (x.batch_stride > 0 || x.batch == 1);
+  };
+  return is_read(g.q) && is_read(g.k) && is_read(g.v) && is_read(g.y) && is_read(g.dy) && is_read(g.dq) &&
+         is_read(g.dk) && is_read(g.dv);
+}
+
 AttentionForm choose_form(AttentionForm wanted, DType dtype, int edge, std::int64_t qk_size,
                           std::int64_t v_size, bool segments, int compute_capability, bool sweep) {
   const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability, sweep};

@@ -17,6 +17,11 @@ AttentionForm parse_form(std::string_view name);
 
 // Whether the sweeps over bands (attention_band.cuh), a part of `hopper`, run a pass over n positions.
 bool covers_band(const AttentionPass&, std::int64_t n);
+inline bool covers_band(const AttentionForward& f, const AttentionPass& pass) {
+  return covers_band(pass, f.q.time);
+}
+// The backward sweep runs less of them. As the first pass it writes delta, too.
+bool covers_band(const AttentionBackward&, const AttentionPass&);
 
 // The form that runs a pass with tiles of edge `edge` on a GPU of compute capability 80, 90, ...: `wanted`
 // where it covers the case, else Error with the forms that do; automatic: the fastest that does. `sweep`:
@@ -24,7 +29,7 @@ bool covers_band(const AttentionPass&, std::int64_t n);
 AttentionForm choose_form(AttentionForm wanted, DType, int edge, std::int64_t qk_size, std::int64_t v_size,
                           bool segments, int compute_capability, bool sweep = false);
 
-// One pass each; the backward ones need `delta`.
+// One pass each; the backward ones need `delta`, but for a first pass that is a band.
 void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void simple_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 void general_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);

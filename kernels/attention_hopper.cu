@@ -17,8 +17,11 @@ void hopper_forward(CudaQueue& queue, const AttentionForward& f, const Attention
 }
 
 void hopper_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  g.q.dtype == DType::f16 ? hopper::launch_backward<f16>(queue, g, pass)
-                          : hopper::launch_backward<bf16>(queue, g, pass);
+  const bool is_f16 = g.q.dtype == DType::f16;
+  if (covers_band(g, pass))
+    return is_f16 ? hopper::launch_band_backward<f16>(queue, g, pass)
+                  : hopper::launch_band_backward<bf16>(queue, g, pass);
+  is_f16 ? hopper::launch_backward<f16>(queue, g, pass) : hopper::launch_backward<bf16>(queue, g, pass);
 }
 
 }  // namespace weft::attention

@@ -13,5 +13,7 @@ template <class T>
 bool launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 template <class T>
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template <class T>
+void launch_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -39,9 +39,11 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 #define WEFT_SUMS_8(c, i)                                                                     \
   "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
       "+f"(c[i + 6]), "+f"(c[i + 7])
+#define WEFT_SUMS_16(c, i) WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8)
 #define WEFT_SUMS_32(c, i) \
   WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8), WEFT_SUMS_8(c, i + 16), WEFT_SUMS_8(c, i + 24)
 #define WEFT_SUMS_64(c, i) WEFT_SUMS_32(c, i), WEFT_SUMS_32(c, i + 32)
+#define WEFT_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define WEFT_NAMES_32                                                                                      \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27," \
   "%28,%29,%30,%31"
@@ -95,11 +97,48 @@ __device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4
                "l"(whole(b)), "n"(kTransposed ? 0 : 1));
 #endif
 }
+// 32 columns: c = A B^T, or c += A B^T where add_to is not 0.
+template <class T>
+__device__ __forceinline__ void wgmma(float (&c)[16], Descriptor a, Descriptor b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("32", "bf16.bf16", WEFT_NAMES_16, WEFT_SUMS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
+               "l"(whole(a)), "l"(whole(b)));
+  else
+    WEFT_WGMMA("32", "f16.f16", WEFT_NAMES_16, WEFT_SUMS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
+               "l"(whole(a)), "l"(whole(b)));
+#endif
+}
+// A^T and B in shared memory, their rows are summed over: c = A B, or c += A B where add_to is not 0.
+template <class T>
+__device__ __forceinline__ void wgmma_of_rows(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+  else
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+#endif
+}
+template <class T>
+__device__ __forceinline__ void wgmma_of_rows(float (&c)[64], Descriptor a, Descriptor b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+  else
+    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+#endif
+}
 #undef WEFT_WGMMA
+#undef WEFT_NAMES_16
 #undef WEFT_NAMES_64
 #undef WEFT_NAMES_32
 #undef WEFT_SUMS_64
 #undef WEFT_SUMS_32
+#undef WEFT_SUMS_16
 #undef WEFT_SUMS_8
 
 // Keeps the compiler from moving uses of the sums across this point.

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+// Backward attention of a band on Hopper in one sweep: five products for each pair of tiles, every tensor is
+// touched once. Scores are transposed (rows are keys), so that P^T and dS^T are A operands of dV and dK
+// without leaving the registers. dS^T also goes to shared memory, where the consumer whose key tile begins
+// at a step sums dQ over the tiles of all consumers, in their order.
+#pragma once
+
+#include "kernels/attention_band_backward_producer.cuh"
+#include "kernels/attention_hopper_launch.cuh"
+
+namespace weft::attention::hopper {
+
+// All threads of a warpgroup; barrier 0 belongs to the block.
+__device__ __forceinline__ void synchronize_consumer(int consumer) {
+  asm volatile("bar.sync %0, 128;" ::"r"(consumer + 1) : "memory");
+}
+
+template <class T, class M, int kQueries>
+class BandConsumer {
+ public:
+  __device__ BandConsumer(const M& memory, const BandBackward& g)
+      : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+
+  __device__ __forceinline__ void run() {
+    int back = own_ == 0 ? 0 : M::kConsumers - own_;
+    for (;;) {
+      wait_for_phase(memory_.full(stage_.at), stage_.parity);
+      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      if (step.met_before < 0) break;
+      if (back <= step.met_before)
+        meet(step, back);
+      else
+        pass();
+      stage_.advance(), key_.advance();
+      parity_ ^= 1;
+      back = back + 1 == M::kConsumers ? 0 : back + 1;
+    }
+    if (speaks()) wait_for_stores<0>();
+  }
+
+ private:
+  static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
+  __device__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
+  __device__ static int warp() { return threadIdx.x % kWarpgroup / 32; }
+
+  // This consumer's key tile is of another run, or out of reach.
+  __device__ __forceinline__ void pass() {
+    wait_for_phase(memory_.ds_free(), parity_ ^ 1);
+    arrive_warp(memory_.ds_full());
+    arrive_warp(memory_.free(stage_.at));
+  }
+
+  // The queries at hand meet the key tile of `back` steps ago.
+  __device__ __forceinline__ void meet(const SweepStep& step, int back) {
+    const int slot = key_.back(back);
+    if (back == 0) wait_for_phase(memory_.keys_full(slot), key_.parity);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) meet_part(back, slot, part);
+    show_to_products();
+    arrive_warp(memory_.ds_full());
+    wait_for_products<0>();
+    pin(dk_), pin(dv_);
+    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    arrive_warp(memory_.free(stage_.at));
+    if (back == 0) end_queries(step, at);
+    if (!ends(step, back)) return;
+    arrive_warp(memory_.keys_free(slot));
+    if (!(step.owned_keys >> back & 1)) return;
+    const TilePlace keys{at.tile - back, at.group, at.h, at.b};
+    put(dk_, g_.scale, g_.dk, keys);
+    put(dv_, 1.0f, g_.dv, keys);
+  }
+
+  // Whether the key tile of `back` steps ago meets no later queries.
+  __device__ __forceinline__ bool ends(const SweepStep& step, int back) const {
+    return step.is_last || back == g_.tiles.tiles_back();
+  }
+  // All consumers have met the queries at hand: dQ.
+  __device__ __forceinline__ void end_queries(const SweepStep& step, const TilePlace& at) {
+    wait_for_phase(memory_.ds_full(), parity_);
+    if (step.owns_queries) {
+      float dq[M::Dqk / 2];
+      if (M::kConsumers == 3 && step.met_before == 2)
+        sum_queries<M::kConsumers>(dq);
+      else if (step.met_before == 1)
+        sum_queries<2>(dq);
+      else
+        sum_queries<1>(dq);
+      release_queries(step);
+      put(dq, g_.scale, g_.dq, at);
+    } else {
+      release_queries(step);
+    }
+  }
+  __device__ __forceinline__ void release_queries(const SweepStep& step) {
+    arrive_warp(memory_.ds_free());
+    for (int back = step.met_before; back >= 0; --back)
+      if (ends(step, back)) arrive_warp(memory_.keys_free(key_.back(back)));
+  }
+
+  // kQueries of the queries: P^T, dS^T, and what they add to dV and dK, which is under way at the end of the
+  // last part.
+  __device__ __forceinline__ void meet_part(int back, int slot, int part) {
+    float s[kQueries / 2], ds[kQueries / 2];
+    const int first = part * kQueries * 128;  // bytes of a panel
+    pin(s), pin(ds);
+    begin_products();
+    multiply_rows<M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
+    commit_products();
+    multiply_rows<M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
+    commit_products();
+    wait_for_products<1>();
+    pin(s);
+    exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4);
+    mask(s, back, part);
+    if (part == 0) {
+      if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
+      wait_for_phase(memory_.ds_free(), parity_ ^ 1);
+    }
+    wait_for_products<0>();
+    pin(ds);
+    differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
+    std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
+    round_steps(p_operand, s);
+    round_steps(ds_operand, ds);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      store_matrices(lane_address<64>(memory_.ds(back), warp(), part * kSteps + k), ds_operand[k]);
+    pin(dk_), pin(dv_);
+    begin_products();
+    const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
+                     q = descriptor(memory_.q(stage_.at) + first);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      wgmma<T, false>(dv_, p_operand[k], dy + k * kRowStep, back > 0 || part + k > 0);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      wgmma<T, false>(dk_, ds_operand[k], q + k * kRowStep, back > 0 || part + k > 0);
+    commit_products();
+    if (part + 1 < kParts) {
+      wait_for_products<0>();
+      pin(dk_), pin(dv_);
+    }
+  }
+
+  // c = A B^T over P columns.
+  template <int P, int N>
+  __device__ __forceinline__ static void multiply_rows(float (&c)[N], std::uint32_t a, std::uint32_t b) {
+    const Descriptor da = descriptor(a), db = descriptor(b);
+#pragma unroll
+    for (int k = 0; k < P / 16; ++k) {
+      const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
+      wgmma<T>(c, da + step, db + step, k > 0);
+    }
+  }
+  template <int N>
+  __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse) const {
+    const float scale = g_.scale * kLog2E;
+#pragma unroll
+    for (int j = 0; j < N / 4; ++j) {
+      const float2 of_column = two_floats(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
+    }
+  }
+  // Keeps the pairs of the band: rows are keys, columns are queries.
+  template <int N>
+  __device__ __forceinline__ void mask(float (&s)[N], int back, int part) const {
+    const BandTiles& tiles = g_.tiles;
+    if (!tiles.hides(back)) return;
+    const int lane = threadIdx.x % 32, column = part * kQueries + lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const TileRows seeing = tiles.queries_of(warp() * 16 + lane / 4 + half * 8, back);
+      const int first = seeing.first - column;
+      const auto count = static_cast<unsigned>(max(seeing.last - seeing.first + 1, 0));
+#pragma unroll
+      for (int j = 0; j < N / 4; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (static_cast<unsigned>(8 * j + i - first) >= count) s[4 * j + 2 * half + i] = 0;
+    }
+  }
+  template <int N>
+  __device__ __forceinline__ static void differentiate(float (&dp)[N], const float (&p)[N],
+                                                       std::uint32_t delta) {
+#pragma unroll
+    for (int j = 0; j < N / 4; ++j) {
+      const float2 of_column = two_floats(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? of_column.y : of_column.x));
+    }
+  }
+  __device__ __forceinline__ static void round_steps(std::uint32_t (&a)[kSteps][4],
+                                                     const float (&s)[kQueries / 2]) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+  }
+
+  // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
+  template <int kTiles>
+  __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
+    pin(dq);
+    begin_products();
+#pragma unroll
+    for (int back = kTiles - 1; back >= 0; --back) {
+      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back)));
+#pragma unroll
+      for (int step = 0; step < kTile / 16; ++step)
+        wgmma_of_rows<T>(dq, ds + step * kRowStep, k + step * kRowStep, back < kTiles - 1 || step > 0);
+    }
+    commit_products();
+    wait_for_products<0>();
+    pin(dq);
+  }
+
+  // Rounds sums times `factor` and sends them to where they belong.
+  template <int N>
+  __device__ __forceinline__ void put(const float (&c)[N], float factor, const CUtensorMap& to,
+                                      const TilePlace& at) {
+#pragma unroll
+    for (int panel = 0; panel < N / 32; ++panel) {
+      const std::uint32_t out = memory_.out(own_, out_.at);
+      if (speaks()) wait_for_stores<M::kOut - 1>();
+      synchronize_consumer(own_);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        std::uint32_t r[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int first = 32 * panel + 8 * k + 2 * i;
+          r[i] = pack<T>(c[first] * factor, c[first + 1] * factor);
+        }
+        store_matrices(lane_address<64>(out, warp(), k), r);
+      }
+      show_to_products();  // and to the copy engine
+      synchronize_consumer(own_);
+      if (speaks()) store_panel(to, out, panel, g_.tiles, at, g_.accumulate);
+      out_.advance();
+    }
+  }
+
+  const M& memory_;
+  const BandBackward& g_;
+  int own_, parity_ = 0;
+  Ring<M::kStages> stage_;
+  Ring<M::kKeySlots> key_;
+  Ring<M::kOut> out_;
+  float dk_[M::Dqk / 2], dv_[M::Dv / 2];
+};
+
+// As the registers allow: all queries of a tile at once, or a half after the other.
+template <int Dqk, int Dv, int kConsumers>
+struct BandShape {
+  using M = SweepMemory<Dqk, Dv, kConsumers>;
+  static constexpr int kQueries = (Dv == 128 && kConsumers == 3) || Dqk == 128 ? 32 : 64;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40,
+                       kConsumerRegisters = kConsumers == 3 ? 160 : 232;
+};
+
+template <class T, int Dqk, int Dv, int kConsumers>
+__global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1)
+    band_backward_kernel(const __grid_constant__ BandBackward g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = BandShape<Dqk, Dv, kConsumers>;
+  using M = typename Shape::M;
+  extern __shared__ __align__(128) char shared[];
+  const M memory = M::of(shared);
+  memory.init(!g.accumulate);
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    produce<T>(memory, g);
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    BandConsumer<T, M, Shape::kQueries>(memory, g).run();
+  }
+#endif
+}
+
+template <class T, int Dqk, int Dv, int kConsumers>
+void start_band_backward(CudaQueue& queue, const BandBackward& g) {
+  using M = SweepMemory<Dqk, Dv, kConsumers>;
+  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.units(), M::kThreads, M::kBytes, g);
+}
+
+template <class T>
+void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  tiles.cut(processors(), tiles.tiles_back());
+  if (tiles.units() == 0) return;
+  BandBackward sweep{.tiles = tiles,
+                     .lse = static_cast<const float*>(g.lse.data),
+                     .delta = static_cast<float*>(g.delta.data),
+                     .scale = static_cast<float>(g.scale),
+                     .accumulate = pass.accumulate};
+  const bool described = describe(sweep.q, g.q, tiles) && describe(sweep.k, g.k, tiles) &&
+                         describe(sweep.v, g.v, tiles) && describe(sweep.y, g.y, tiles) &&
+                         describe(sweep.dy, g.dy, tiles) && describe(sweep.dq, g.dq, tiles) &&
+                         describe(sweep.dk, g.dk, tiles) && describe(sweep.dv, g.dv, tiles);
+  WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
+             " over these views");
+  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    if constexpr (Dqk == 64) {
+      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, sweep);
+    }
+    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, sweep);
+  });
+}
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The backward sweep over bands: what it covers, and that it gives the same bits every time.
+#include <gtest/gtest.h>
+
+#include "kernels/attention_forms.h"
+
+#ifdef WEFT_CUDA
+#include "tests/kernels/attention_gpu.h"
+#endif
+
+namespace weft {
+namespace {
+
+using std::int64_t;
+
+// q, k, v and all that is shaped like them: heads of qk and v columns that follow each other.
+AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
+  const auto heads = [&](int64_t size) {
+    return HeadsView{nullptr, DType::bf16, 2, n, 3, size, n * 3 * size, 3 * size, size};
+  };
+  AttentionBackward g{};
+  g.q = g.k = g.dq = g.dk = heads(qk);
+  g.v = g.dv = g.y = g.dy = heads(v);
+  return g;
+}
+
+TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
+  const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
+    AttentionPass pass;
+    pass.band = band;
+    return attention::covers_band(problem_of(n, qk, v), pass);
+  };
+  for (const int64_t v : {8, 64, 128}) {
+    EXPECT_TRUE(covers({1, 128, 0}, 1000, 64, v));
+    EXPECT_FALSE(covers({1, 129, 0}, 1000, 64, v));
+    EXPECT_FALSE(covers({1, 128, 0}, 1000, 72, v));  // three tiles of keys
+    EXPECT_TRUE(covers({1, 128, 0}, 128, 72, v));
+    EXPECT_TRUE(covers({1, 65, 0}, 1000, 128, v));
+    EXPECT_TRUE(covers({128, 96, 1}, 128 * 96, 128, v));
+    EXPECT_FALSE(covers({1024, 1024, 0}, 1024 * 1024, 64, v));
+  }
+  EXPECT_FALSE(covers({}, 1000, 64, 64));
+}
+
+TEST(AttentionBandBackward, TakesStridesThatTheCopyEngineTakes) {
+  AttentionPass pass;
+  pass.band = {1, 128, 0};
+  AttentionBackward shared_keys = problem_of(300, 64, 64), backwards = problem_of(300, 64, 64),
+                    one_head = problem_of(300, 64, 64);
+  shared_keys.k.head_stride = 0;
+  backwards.dy.batch_stride *= -1;
+  for (HeadsView* x : {&one_head.q, &one_head.k, &one_head.v, &one_head.y, &one_head.dy, &one_head.dq,
+                       &one_head.dk, &one_head.dv})
+    x->heads = 1, x->head_stride = 0;
+  EXPECT_FALSE(attention::covers_band(shared_keys, pass));
+  EXPECT_FALSE(attention::covers_band(backwards, pass));
+  EXPECT_TRUE(attention::covers_band(one_head, pass));
+}
+
+#ifdef WEFT_CUDA
+using namespace attention_test;
+
+// Several runs a block, runs that share queries, tiles that columns share, a second pass that adds.
+TEST(CudaAttentionBandBackward, AThousandRunsGiveTheSameBits) {
+  PatternSpec both{.kind = "merged"};
+  both.of = {{"local", 16}, {"strided", 16}};
+  for (const auto& [spec, size] : {std::pair{PatternSpec{"local", 128}, Sizes{2, 1536, 9, 64, 64}},
+                                   {PatternSpec{"local", 128}, Sizes{1, 1500, 3, 64, 128}},
+                                   {PatternSpec{"strided", 64}, Sizes{2, 24 * 64, 3, 64, 128}},
+                                   {both, Sizes{1, 96 * 16, 9, 64, 64}}}) {
+    const int heads = static_cast<int>(size.heads);
+    const auto pattern = make_pattern(spec, heads);
+    const GpuMaps maps(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
+    Data<bf16> x(size);
+    const OnGpu<bf16> d(x);
+    launch(gpu().queue, d.forward(maps.maps));
+    const auto backward = [&] {
+      launch(gpu().queue, d.backward(maps.maps));
+      return std::pair{d.dq.get(0, d.qk), d.dk_dv.get(0, d.qk + d.v)};
+    };
+    const auto first = backward();
+    int other_bits = 0;
+    for (int repeat = 0; repeat < 1000; ++repeat) {
+      const auto again = backward();
+      other_bits += !same_bits(again.first, first.first) || !same_bits(again.second, first.second);
+    }
+    EXPECT_EQ(other_bits, 0) << pattern->name();
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace weft
