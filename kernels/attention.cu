@@ -48,10 +48,7 @@ template <class Parameters>
 std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
   const int capability = compute_capability();
   std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
-  for (int p = 0; p < x.maps.passes; ++p)
-    forms[p] = attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
-                                      static_cast<bool>(x.segments), capability,
-                                      attention::covers_band(x, x.maps.pass[p]));
+  for (int p = 0; p < x.maps.passes; ++p) forms[p] = attention::form_of_pass(x, p, capability);
   return forms;
 }
 

@@ -2,6 +2,7 @@
 // The CUDA forms of attention, between which attention.cu chooses for each pass.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "kernels/attention.h"
@@ -28,6 +29,22 @@ bool covers_band(const AttentionBackward&, const AttentionPass&);
 // covers_band(), so that no tiles are needed.
 AttentionForm choose_form(AttentionForm wanted, DType, int edge, std::int64_t qk_size, std::int64_t v_size,
                           bool segments, int compute_capability, bool sweep = false);
+
+// The form that runs pass `p` of x, an AttentionForward or AttentionBackward.
+template <class Parameters>
+AttentionForm form_of_pass(const Parameters& x, int p, int compute_capability) {
+  const AttentionPass& pass = x.maps.pass[p];
+  return choose_form(x.form, x.q.dtype, pass.edge, x.q.size, x.v.size, static_cast<bool>(x.segments),
+                     compute_capability, covers_band(x, pass));
+}
+// Those of all passes: "hopper + general".
+template <class Parameters>
+std::string forms_text(const Parameters& x, int compute_capability) {
+  std::string text;
+  for (int p = 0; p < x.maps.passes; ++p)
+    text += str(p ? " + " : "", name_of(form_of_pass(x, p, compute_capability)));
+  return text;
+}
 
 // One pass each; the backward ones need `delta`, but for a first pass that is a band.
 void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);

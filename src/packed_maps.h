@@ -26,6 +26,8 @@ class PackedMaps {
   // The tables of a pass and a group; nullptr: the group has no part in it.
   const TileTables* tables(int pass, int group) const;
   int edge(int pass) const { return passes_[static_cast<std::size_t>(pass)].edge; }
+  // What all groups have in a pass, if it is one band.
+  Band band(int pass) const { return band_of(passes_[static_cast<std::size_t>(pass)]); }
 
  private:
   struct Pass {
@@ -34,7 +36,6 @@ class PackedMaps {
     std::vector<bool> accumulate;
   };
   void add(int group, TileTables, const Band&, bool accumulate);
-  // What all groups have in this pass, if it is one band.
   Band band_of(const Pass&) const;
 
   Lengths n_;

@@ -128,21 +128,6 @@ std::unique_ptr<AttentionPattern> pattern_for(const std::string& yaml, const Siz
   return pattern;
 }
 
-// The kernels that run the passes; refuses a wanted form that does not cover them before anything runs.
-std::string form_text(const Device& device, AttentionForm wanted, DType dtype, const Sizes& size,
-                      bool segments, const AttentionMaps& maps) {
-  if (!device.is_cuda()) {
-    if (wanted != AttentionForm::automatic)
-      fail(str("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic"));
-    return "cpu";
-  }
-  std::string text;
-  for (int p = 0; p < maps.passes; ++p)
-    text += str(p ? " + " : "", name_of(attention::choose_form(wanted, dtype, maps.pass[p].edge, size.qk,
-                                                               size.v, segments, device.compute_capability)));
-  return text;
-}
-
 // Milliseconds of one launch. A GPU loads a kernel when it is first run: that is not counted.
 template <class Kernel>
 double run_timed(Device& device, const Kernel& kernel) {
@@ -185,6 +170,20 @@ AttentionBackward backward(const Arrays& a, const AttentionMaps& maps, double sc
           .form = form};
 }
 
+// The kernels that run the passes; refuses a wanted form that does not cover them before anything runs.
+std::string form_text(const Device& device, const Arrays& a, const AttentionMaps& maps,
+                      AttentionForm wanted) {
+  if (!device.is_cuda()) {
+    if (wanted != AttentionForm::automatic)
+      fail(str("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic"));
+    return "cpu";
+  }
+  const std::string there = attention::forms_text(forward(a, maps, 1, wanted), device.compute_capability);
+  if (!a.dout) return there;
+  const std::string back = attention::forms_text(backward(a, maps, 1, wanted), device.compute_capability);
+  return there == back ? there : there + "; backward " + back;
+}
+
 void write_results(const std::string& path, const Arrays& a) {
   const Sizes& s = a.size;
   Hdf5File file = Hdf5File::create(path);
@@ -215,9 +214,8 @@ void run_attention_file(const AttentionFileOptions& options, std::ostream& repor
   if (device->is_cuda() && dtype == DType::f64) fail("--dtype f64 is for a CPU: add --device cpu");
   const DeviceMaps maps(*device, *pattern, static_cast<int>(size.heads), {size.queries, size.keys},
                         std::max(size.qk, size.v));
-  const std::string form_name =
-      form_text(*device, form, dtype, size, file.has("query_segments"), maps.maps());
   const Arrays arrays(*device, file, dtype);
+  const std::string form_name = form_text(*device, arrays, maps.maps(), form);
   PairCount pairs;
   for (int head = 0; head < size.heads; ++head) pairs += maps.pairs(head);
   report << pattern->name() << ", " << size.queries << " queries, " << size.keys << " keys, " << size.heads

@@ -156,19 +156,11 @@ double median_ms(Device& device, const std::function<void()>& work) {
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
 // The kernels of each pass.
-template <class Kernel>
-std::string forms_of(const Device& device, const Kernel& x) {
-  std::string text;
-  for (int p = 0; p < x.maps.passes; ++p)
-    text += str(p ? " + " : "",
-                name_of(attention::choose_form(x.form, x.q.dtype, x.maps.pass[p].edge, x.q.size, x.v.size,
-                                               static_cast<bool>(x.segments), device.compute_capability)));
-  return text;
-}
 std::string form_text(const Device& device, const AttentionForward& forward,
                       const AttentionBackward& backward) {
   if (!device.is_cuda()) return "cpu";
-  const std::string there = forms_of(device, forward), back = forms_of(device, backward);
+  const std::string there = attention::forms_text(forward, device.compute_capability),
+                    back = attention::forms_text(backward, device.compute_capability);
   return there == back ? there : there + "; backward " + back;
 }
 

@@ -29,10 +29,12 @@ std::string parts_text(const AttentionPattern& pattern, int head) {
   return text;
 }
 
-std::string form_on(const AttentionTarget& target, int edge) {
+// Of the forward pass over `n` positions.
+std::string form_on(const AttentionTarget& target, const AttentionPass& pass, std::int64_t n) {
   if (target.compute_capability == 0) return "cpu";
-  return name_of(attention::choose_form(AttentionForm::automatic, target.dtype, edge, target.qk_size,
-                                        target.v_size, false, target.compute_capability));
+  return name_of(attention::choose_form(AttentionForm::automatic, target.dtype, pass.edge, target.qk_size,
+                                        target.v_size, false, target.compute_capability,
+                                        attention::covers_band(pass, n)));
 }
 
 // Distinct ones, in order.
@@ -82,7 +84,10 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
       const TileTables* tables = maps.tables(pass, static_cast<int>(g));
       if (!tables) continue;
       counts.edges.push_back(tables->edge);
-      counts.form.push_back(form_on(target, tables->edge));
+      AttentionPass as_run;
+      as_run.edge = tables->edge;
+      as_run.band = maps.band(pass);
+      counts.form.push_back(form_on(target, as_run, n.queries));
       counts.table_bytes += bytes_of(*tables);
     }
   }
