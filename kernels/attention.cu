@@ -132,9 +132,11 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_rows("dv", g.dv);
   check_rows("dy", g.dy);
   const auto forms = choose_forms(g);
-  const bool sweep_writes_delta =
-      g.maps.passes > 0 && forms[0] == AttentionForm::hopper && attention::covers_band(g, g.maps.pass[0]);
-  if (!sweep_writes_delta) write_delta(queue, g);
+  // The Hopper form computes delta on the way: a sweep of the first pass does, and walks that are the only
+  // pass.
+  const bool written_on_the_way = g.maps.passes > 0 && forms[0] == AttentionForm::hopper &&
+                                  (g.maps.passes == 1 || attention::covers_band(g, g.maps.pass[0]));
+  if (!written_on_the_way) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) {
     const AttentionPass& pass = g.maps.pass[p];
     if (forms[p] == AttentionForm::simple) attention::simple_backward(queue, g, pass);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The producer where slots follow each other in runs of 8 or more positions: one warp, whose lanes ask the
-// copy engine for a box of rows each (PTX ISA, "cp.async.bulk.tensor"). It writes the same 128-byte swizzle.
+// The producer where slots follow each other in runs of 8 or more positions: warps that take stages in turn,
+// whose lanes ask the copy engine for a box of rows each (PTX ISA, "cp.async.bulk.tensor"). It writes the
+// same 128-byte swizzle.
 #pragma once
 
 #include "kernels/attention_hopper_producer.cuh"
@@ -20,59 +21,110 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& fr
 #endif
 }
 
-// Warp 0 of the producer warpgroup. kSide is Direction::rows or Direction::columns.
+inline constexpr int kProducingWarps = 3;  // stages are 6, mostly
+
+// A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
+// what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
+// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::rows or
+// Direction::columns.
 template <auto kSide, class M>
 class BoxProducer {
  public:
-  __device__ BoxProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
+  __device__ BoxProducer(const M& memory, char* shared)
+      : memory_(memory), shared_(shared), warp_(same_in_warp(static_cast<int>(threadIdx.x / 32))) {}
 
   // Its whole life. `own` and `stream` are the shapes of what is owned and of what is walked over.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const HeadsView& own_x, const HeadsView& x, const Boxes& boxes,
                                       const TensorView& lse, const TensorView& delta) {
-    for (Tasks tasks(own_x, tiles, kOwners); tasks.next();) {
+    Tasks tasks(own_x, tiles, kOwners);
+    Front ahead;
+    for (unsigned round = 0; round < tasks.rounds(); ++round) {
+      if (round % kAhead == 0) ahead = look_ahead(tasks, round, maps, pass);
+      if (!tasks.go_to(round)) continue;
       const int b = tasks.batch(), h = tasks.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction d = kSide(map);
-      int own[kOwners];
-#pragma unroll
-      for (int i = 0; i < kOwners; ++i) {
-        const int rank = tasks.rank() * kOwners + i;
-        own[i] = rank < d.own_tiles ? __ldg(d.schedule + rank) : -1;
-      }
-      Lists<kOwners> lists(d, own);
-      Step step = look_up(d, lists.first(), boxes.run, static_cast<int>(x.time));
-      open_task(d, own, b, h, lists.first() == kEnd, map.accumulate, boxes, static_cast<int>(own_x.time));
+      Front front = ahead.of_task(round % kAhead);
+      int tile = front.first();
+      if (warp_ == 0)
+        open_task(d, front.own, b, h, tile == kEnd, map.accumulate, boxes, static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars) {
         const std::int64_t first = (b * x.heads + h) * x.time;
         lse_row = static_cast<const float*>(lse.data) + first;
         delta_row = static_cast<const float*>(delta.data) + first;
       }
-      for (int tile = lists.first(); tile != kEnd;) {
-        int mask[kOwners];
-        if (speaks()) lists.masks_of(tile, mask);
-        lists.drop(tile);
-        tile = lists.first();
-        const Step after = look_up(d, tile, boxes.run, static_cast<int>(x.time));
-        feed(mask, tile == kEnd, step, b, h, boxes, lse_row, delta_row);
-        step = after;
+      while (tile != kEnd) {
+        const bool mine = stage_.at % kWarps == warp_;
+        Step step{};
+        int mask = kSkip;
+        if (mine) {
+          step = look_up(d, tile, boxes.run, static_cast<int>(x.time));
+          mask = front.mask_of(tile, d);
+        }
+        front.drop(tile, d);
+        tile = front.first();
+        if (mine) feed(mask, tile == kEnd, step, b, h, boxes, lse_row, delta_row);
+        stage_.advance();
       }
     }
+    if (warp_ != 0) return;
+    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    if (!speaks()) return;
+    memory_.work(shared_, slot_.at).end = true;
+    arrive(memory_.slot_full(slot_.at));
   }
 
  private:
-  static constexpr int kOwners = M::kOwners;
+  static constexpr int kOwners = M::kOwners, kWarps = kProducingWarps;
+  static constexpr unsigned kAhead = 32 / kOwners;  // tasks
+  // Lane i of a task has the i-th owned tile and the rest of its list.
+  struct Front {
+    int own = -1, at = 0, end = 0, tile = kEnd;
+    // Of all lanes.
+    __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, tile); }
+    __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
+      return tile == other ? __ldg(d.mask + at) : kSkip;
+    }
+    __device__ __forceinline__ void drop(int other, const Direction& d) {
+      if (tile == other) tile = ++at < end ? __ldg(d.tile + at) : kEnd;
+    }
+    __device__ __forceinline__ Front of_task(unsigned task) const {
+      const unsigned from = task * kOwners + lane();
+      const auto get = [&](int x) { return __shfl_sync(0xffffffffu, x, from % 32); };
+      Front f{get(own), get(at), get(end), get(tile)};
+      if (lane() >= kOwners) f.own = -1, f.tile = kEnd;
+      return f;
+    }
+  };
   // What a lane copies of a tile: a box from `row` on, and the numbers of two rows (-1: none).
   struct Step {
     int row, number[2];
   };
-  __device__ static int lane() { return threadIdx.x; }
+  // The fronts of kAhead tasks, one after the other in the lanes.
+  __device__ __forceinline__ static Front look_ahead(Tasks tasks, unsigned round, const AttentionMaps& maps,
+                                                     const AttentionPass& pass) {
+    Front f;
+    if (lane() < kAhead * kOwners && tasks.go_to(round + lane() / kOwners)) {
+      const Direction d = kSide(pass.maps[maps.group_of_head[tasks.head()]]);
+      const int rank = tasks.rank() * kOwners + lane() % kOwners;
+      if (rank < d.own_tiles) {
+        f.own = __ldg(d.schedule + rank);
+        f.at = __ldg(d.start + f.own);
+        f.end = __ldg(d.start + f.own + 1);
+        if (f.at < f.end) f.tile = __ldg(d.tile + f.at);
+      }
+    }
+    __syncwarp();
+    return f;
+  }
+  __device__ static unsigned lane() { return threadIdx.x % 32; }
   __device__ static bool speaks() { return lane() == 0; }
   // First position of this lane's box: that of its first slot; past the end, which reads as zeros, where the
   // slots are empty.
   __device__ __forceinline__ static int first_row(const std::int32_t* order, int tile, int run, int time) {
-    if (lane() * run >= kTile || tile < 0 || tile == kEnd) return time;
+    if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
     const int row = __ldg(order + static_cast<std::int64_t>(tile) * kTile + lane() * run);
     return row < 0 ? time : row;
   }
@@ -89,23 +141,24 @@ class BoxProducer {
   template <int kPanels>
   __device__ __forceinline__ static void copy(std::uint32_t to, const CUtensorMap& from, int run, int row,
                                               int h, int b, std::uint32_t barrier) {
-    if (lane() * run >= kTile) return;
+    if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
       copy_box(to + panel * kPanel + lane() * run * 128, from, panel, row, h, b, barrier);
   }
 
-  __device__ __forceinline__ void open_task(const Direction& d, const int (&own)[kOwners], int b, int h,
-                                            bool empty, bool accumulate, const Boxes& boxes, int time) {
+  __device__ __forceinline__ void open_task(const Direction& d, int own, int b, int h, bool empty,
+                                            bool accumulate, const Boxes& boxes, int time) {
     const std::uint32_t full = memory_.slot_full(slot_.at);
     wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    Work<kOwners>& work = memory_.work(shared_, slot_.at);
+    if (lane() < kOwners) work.tile[lane()] = own;
+    __syncwarp();
     if (speaks()) {
-      Work<kOwners>& work = memory_.work(shared_, slot_.at);
-#pragma unroll
-      for (int i = 0; i < kOwners; ++i) work.tile[i] = own[i];
       work.b = b;
       work.h = h;
       work.empty = empty;
+      work.end = false;
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
@@ -114,7 +167,7 @@ class BoxProducer {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
-      const int row = first_row(d.own_order, own[i], boxes.own_run, time);
+      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), boxes.own_run, time);
       copy<M::kXPanels>(memory_.own_x(slot_.at, i), boxes.own_x, boxes.own_run, row, h, b, full);
       if constexpr (M::kOwnsY)
         copy<M::kYPanels>(memory_.own_y(slot_.at, i), boxes.own_y, boxes.own_run, row, h, b, full);
@@ -122,32 +175,32 @@ class BoxProducer {
     slot_.advance();
   }
 
-  __device__ __forceinline__ void feed(const int (&mask)[kOwners], bool last, const Step& step, int b, int h,
+  // `mask`: of the owner whose list this lane has.
+  __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
                                        const Boxes& boxes, const float* lse, const float* delta) {
     const std::uint32_t full = memory_.full(stage_.at);
     wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
-    if (speaks()) {
-      write_info(memory_.info(stage_.at), mask, last);
-      arrive_and_expect(full, M::kStage);
-    }
+    if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
+    __syncwarp();
+    if (speaks()) arrive_and_expect(full, M::kStage);
     __syncwarp();
     copy<M::kXPanels>(memory_.x(stage_.at), boxes.x, boxes.run, step.row, h, b, full);
     copy<M::kYPanels>(memory_.y(stage_.at), boxes.y, boxes.run, step.row, h, b, full);
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const std::uint32_t to = memory_.numbers(stage_.at) + (lane() + 32 * i) * 4;
+        const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
         const int at = max(step.number[i], 0);
         copy_4_async(to, lse + at, step.number[i] >= 0);
-        copy_4_async(to + kTile * 4, delta + at, step.number[i] >= 0);
+        copy_4_async(to + 8, delta + at, step.number[i] >= 0);
       }
       arrive_after_copies(full);
     }
-    stage_.advance();
   }
 
   const M& memory_;
   char* shared_;
+  int warp_;
   Ring<M::kStages> stage_;
   Ring<M::kSlots> slot_;
 };
@@ -159,7 +212,7 @@ __device__ __forceinline__ void produce(const M& memory, char* shared, const Att
                                         const Boxes& boxes) {
   if constexpr (!M::kBoxes)
     Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
-  else if (threadIdx.x < 32)
+  else if (threadIdx.x < kProducingWarps * 32)
     BoxProducer<kSide, M>(memory, shared)
         .run(maps, pass, tiles, from.own_x, from.x, boxes, from.lse, from.delta);
 }

@@ -11,38 +11,35 @@ namespace weft::attention::hopper {
 template <int Dqk, int Dv, bool kBoxes>
 struct ColumnsShape {
   // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
-  static constexpr bool kInRegisters = Dqk == 64 && Dv == 64, kDelayed = kInRegisters;
+  static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kBoxes;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots, kBoxes>;
   static constexpr int kProducerRegisters = kBoxes ? 40 : 56, kConsumerRegisters = kBoxes ? 232 : 224;
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
-__device__ __forceinline__ float2 column_numbers(std::uint32_t numbers, int j) {
-  float2 r;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-               : "=f"(r.x), "=f"(r.y)
-               : "r"(numbers + (8 * j + threadIdx.x % 4 * 2) * 4));
-  return r;
-}
-// Transposed scores into probabilities.
-__device__ __forceinline__ void exponentiate_columns(float (&s)[32], std::uint32_t numbers, float scale) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float2 lse = column_numbers(numbers, j);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? lse.y : lse.x) * -kLog2E));
+struct ColumnNumbers {
+  float lse[2], delta[2];
+  __device__ __forceinline__ ColumnNumbers(std::uint32_t numbers, int j) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
+                 : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
   }
-}
-// Transposed dP into dS.
-__device__ __forceinline__ void differentiate_columns(float (&dp)[32], const float (&p)[32],
-                                                      std::uint32_t numbers) {
+};
+// Transposed scores and dP into probabilities and dS; kMasked: where `words` allow it.
+template <bool kMasked>
+__device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
+                                                      float scale, const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float2 delta = column_numbers(numbers + kTile * 4, j);
+    const ColumnNumbers of(numbers, j);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? delta.y : delta.x));
+    for (int i = 0; i < 4; ++i) {
+      float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2] * -kLog2E));
+      if (kMasked && !words.at(i / 2, j, i % 2)) p = 0;
+      s[4 * j + i] = p;
+      dp[4 * j + i] = p * (dp[4 * j + i] - of.delta[i % 2]);
+    }
   }
 }
 
@@ -59,13 +56,12 @@ struct ColumnSums {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
-  // Two groups of products: scores, and dP.
+  // A group of products: scores, and dP.
   template <class M, class K, class V>
   __device__ __forceinline__ void start_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
     begin_products();
     k.template start_product<T>(s, memory.x(stage));
-    commit_products();
     v.template start_product<T>(ds, memory.y(stage));
     commit_products();
   }
@@ -81,18 +77,13 @@ struct ColumnSums {
     start_sums<T>(dk, ds_operand, descriptor(x));
     commit_products();
   }
-  // Once the scores are there: probabilities.
-  __device__ __forceinline__ void exponentiate(std::uint32_t numbers, int mask) {
-    pin(s);
-    exponentiate_columns(s, numbers, scale);
-    if (mask >= 0) words.apply(s, 0);
-    pin(s);
-  }
-  // Once dP is there: dS.
-  __device__ __forceinline__ void differentiate(std::uint32_t numbers) {
-    pin(ds);
-    differentiate_columns(ds, s, numbers);
-    pin(ds);
+  // Once both are there: probabilities and dS.
+  __device__ __forceinline__ void differentiate(std::uint32_t numbers, int mask) {
+    pin(s), pin(ds);
+    if (mask >= 0)
+      differentiate_columns<true>(s, ds, numbers, scale, words);
+    else
+      differentiate_columns<false>(s, ds, numbers, scale, words);
   }
 };
 
@@ -111,10 +102,8 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
     const int first = stream.stage();
     sums.start_scores(memory, first, k, v);
     int following = look_ahead();
-    wait_for_products<1>();
-    sums.exponentiate(memory.numbers(first), mask);
     wait_for_products<0>();
-    sums.differentiate(memory.numbers(first));
+    sums.differentiate(memory.numbers(first), mask);
     round_to_operand<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
@@ -123,13 +112,10 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
       sums.start_values(memory.y(before));
       sums.start_keys(memory.x(before));
       following = look_ahead();
-      wait_for_products<3>();
-      sums.exponentiate(memory.numbers(stage), mask);
-      wait_for_products<2>();
-      sums.differentiate(memory.numbers(stage));
       wait_for_products<0>();
-      pin(sums.dk), pin(sums.dv);
+      pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
       stream.release(before);
+      sums.differentiate(memory.numbers(stage), mask);
       round_to_operand<T>(sums.p_operand, sums.s);
       round_to_operand<T>(sums.ds_operand, sums.ds);
     }
@@ -152,10 +138,8 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
     sums.start_scores(memory, stage, k, v);
     if (mask >= 0) sums.words.load(masks, mask);
     const int following = stream.step();
-    wait_for_products<1>();
-    sums.exponentiate(memory.numbers(stage), mask);
     wait_for_products<0>();
-    sums.differentiate(memory.numbers(stage));
+    sums.differentiate(memory.numbers(stage), mask);
     round_to_operand<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     sums.start_values(memory.y(stage));
@@ -169,35 +153,48 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
 
 template <class T, int Dqk, int Dv, bool kBoxes>
 __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv, kBoxes>::M& memory,
-                                                char* shared, const AttentionBackward& g, int tiles) {
+                                                char* shared, const AttentionBackward& g) {
   using Shape = ColumnsShape<Dqk, Dv, kBoxes>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
   const float scale = static_cast<float>(g.scale) * kLog2E;
-  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+  for (;;) {
     const auto& work = stream.take_task();
-    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
-              b = work.b, h = work.h;
-    const bool accumulate = work.accumulate;
+    if (same_in_warp(work.end)) break;
+    // What is left to know of a task when its slot is given up; batch, head and whether results are added, in
+    // one register.
+    const int heads = static_cast<int>(g.q.heads);
+    int position[2], where;
+    const auto end_task = [&] {
+      position[0] = position_of(work, stream.own(), 0);
+      position[1] = position_of(work, stream.own(), 1);
+      where = same_in_warp((work.b * heads + work.h) * 2 + work.accumulate);
+      stream.release_task();
+    };
     const std::uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
     k.load(stream.own_x());
     v.load(stream.own_y());
-    if constexpr (Shape::kInRegisters) stream.release_task();
+    if constexpr (Shape::kInRegisters) end_task();
 
     ColumnSums<T, Dqk, Dv> sums(scale);
     if constexpr (Shape::kDelayed)
       walk_delayed(sums, stream, memory, masks, k, v);
     else
       walk_plain(sums, stream, memory, masks, k, v);
-    if constexpr (!Shape::kInRegisters) stream.release_task();
+    if constexpr (!Shape::kInRegisters) end_task();
+    const int b = where / 2 / heads, h = where / 2 % heads;
+    const bool accumulate = where % 2;
     const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
     const auto scaled = static_cast<float>(g.scale);
-    store_row<T, 0>(sums.dk, scaled, accumulate, 1.0f, position[0], dk_rows);
-    store_row<T, 1>(sums.dk, scaled, accumulate, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(sums.dv, 1.0f, accumulate, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(sums.dv, 1.0f, accumulate, 1.0f, position[1], dv_rows);
+    const auto store = [&](bool add) {
+      store_row<T, 0>(sums.dk, scaled, add, 1.0f, position[0], dk_rows);
+      store_row<T, 1>(sums.dk, scaled, add, 1.0f, position[1], dk_rows);
+      store_row<T, 0>(sums.dv, 1.0f, add, 1.0f, position[0], dv_rows);
+      store_row<T, 1>(sums.dv, 1.0f, add, 1.0f, position[1], dv_rows);
+    };
+    accumulate ? store(true) : store(false);
   }
 }
 
@@ -216,7 +213,7 @@ __global__ void __launch_bounds__(ColumnsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
                                 {g.k, g.v, g.q, g.dy, g.lse, g.delta}, boxes);
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_columns<T, Dqk, Dv, kBoxes>(memory, shared, g, pass.key_tiles);
+    consume_columns<T, Dqk, Dv, kBoxes>(memory, shared, g);
   }
 #endif
 }

@@ -20,6 +20,8 @@ struct MaskWords {
       row[half] =
           __ldg(masks + static_cast<std::int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
   }
+  // Of columns 8 j + 2 t + i.
+  __device__ __forceinline__ bool at(int half, int j, int i) const { return row[half] >> (8 * j + i) & 1; }
   __device__ __forceinline__ void apply(float (&s)[32], float value) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -27,7 +29,7 @@ struct MaskWords {
       for (int j = 0; j < 8; ++j)
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          if (!(row[half] >> (8 * j + i) & 1)) s[4 * j + 2 * half + i] = value;
+          if (!at(half, j, i)) s[4 * j + 2 * half + i] = value;
   }
 };
 

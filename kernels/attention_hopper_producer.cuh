@@ -94,6 +94,10 @@ class Producer {
       open_task(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
       feed(d, lists, rows, b, h, from);
     }
+    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    if (speaks()) memory_.work(shared_, slot_.at).end = true;
+    arrive_after_copies(memory_.slot_full(slot_.at));
+    if (speaks()) arrive(memory_.slot_full(slot_.at));
   }
 
  private:
@@ -113,6 +117,7 @@ class Producer {
       work.b = b;
       work.h = h;
       work.empty = empty;
+      work.end = false;
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
@@ -152,11 +157,12 @@ class Producer {
       rows.gather<M::kXPanels>(memory_.x(stage_.at), x);
       rows.gather<M::kYPanels>(memory_.y(stage_.at), y);
       if constexpr (M::kScalars)
-        copy_4_async(memory_.numbers(stage_.at) + threadIdx.x * 4, numbers + max(number_at, 0),
-                     number_at >= 0);
+        copy_4_async(memory_.number(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
+                     numbers + max(number_at, 0), number_at >= 0);
       arrive_after_copies(memory_.full(stage_.at));
       if (speaks()) {
-        write_info(memory_.info(stage_.at), mask, tile == kEnd);
+#pragma unroll
+        for (int i = 0; i < kOwners; ++i) write_info(memory_.info(stage_.at) + i * 4, mask[i], tile == kEnd);
         arrive(memory_.full(stage_.at));
       }
       stage_.advance();

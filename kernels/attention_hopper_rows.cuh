@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rows' walk of backward attention on Hopper: dQ. The products that end a step run while the next step's
-// scores are turned into probabilities.
+// The rows' walk of backward attention on Hopper: dQ, and delta for the columns' walk. The products that end
+// a step run while the next step's scores are turned into probabilities.
 #pragma once
 
 #include "kernels/attention_hopper_boxes.cuh"
@@ -19,27 +19,69 @@ struct RowsShape {
                        kConsumerRegisters = kOwners == 3 ? (kBoxes ? 160 : 152) : (kBoxes ? 232 : 224);
 };
 
+// Products of pairs of elements that lie in four words each.
+template <class T>
+__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+  const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    sum = fmaf(high_half<T>(x[i]), high_half<T>(y[i]), fmaf(low_half<T>(x[i]), low_half<T>(y[i]), sum));
+  return sum;
+}
+
 // lse (in powers of two) and delta of this thread's rows.
 struct RowNumbers {
   float lse[2], delta[2];
-  __device__ __forceinline__ RowNumbers(const AttentionBackward& g, int b, int h, const int (&position)[2]) {
+  // Computes delta from y and the owned tile of dy, and leaves it in g.delta: the columns' walk reads it
+  // there.
+  template <class T, int Dv>
+  __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
+                                       std::uint32_t dy) {
     const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+    const Rows y = Rows::of(g.y, b, h);
+    uint4 of_y[2][Dv / 32];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int t = position[half];
       lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
-      delta[half] = t < 0 ? 0.0f : static_cast<const float*>(g.delta.data)[first + t];
+#pragma unroll
+      for (int i = 0; i < Dv / 32; ++i) {
+        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        of_y[half][i] = t >= 0 && chunk < y.chunks ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
+                                                   : make_uint4(0, 0, 0, 0);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = position[half], row = row_of(half);
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < Dv / 32; ++i) {
+        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        uint4 of_dy;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(of_dy.x), "=r"(of_dy.y), "=r"(of_dy.z), "=r"(of_dy.w)
+                     : "r"(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4)));
+        sum += dot<T>(of_y[half][i], of_dy);
+      }
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      delta[half] = sum;
+      if (t >= 0 && threadIdx.x % 4 == 0) static_cast<float*>(g.delta.data)[first + t] = sum;
     }
   }
-  // Scores into probabilities.
-  __device__ __forceinline__ void exponentiate(float (&s)[32], float scale) const {
+  // Scores and dP into dS; kMasked: where `words` allow it.
+  template <bool kMasked>
+  __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&s)[32], float scale,
+                                                const MaskWords& words) const {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = exp2_fast(fmaf(s[i], scale, -lse[i / 2 % 2]));
-  }
-  // dP into dS.
-  __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&p)[32]) const {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) dp[i] = p[i] * (dp[i] - delta[i / 2 % 2]);
+    for (int i = 0; i < 32; ++i) {
+      const int half = i / 2 % 2;
+      float p = exp2_fast(fmaf(s[i], scale, -lse[half]));
+      if (kMasked && !words.at(half, i / 4, i % 2)) p = 0;
+      dp[i] = p * (dp[i] - delta[half]);
+    }
   }
 };
 
@@ -54,13 +96,12 @@ struct RowSums {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
   }
-  // Two groups of products: scores, and dP.
+  // A group of products: scores, and dP.
   template <class M, class Q, class Dy>
   __device__ __forceinline__ void start_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
     pin(s), pin(ds);
     begin_products();
     q.template start_product<T>(s, memory.x(stage));
-    commit_products();
     dy.template start_product<T>(ds, memory.y(stage));
     commit_products();
   }
@@ -70,17 +111,13 @@ struct RowSums {
     start_sums<T>(dq, ds_operand, descriptor(x));
     commit_products();
   }
-  // Once the scores are there: probabilities.
-  __device__ __forceinline__ void exponentiate(const RowNumbers& numbers, int mask) {
-    pin(s);
-    numbers.exponentiate(s, scale);
-    if (mask >= 0) words.apply(s, 0);
-    pin(s);
-  }
-  // Once dP is there: dS.
-  __device__ __forceinline__ void differentiate(const RowNumbers& numbers) {
-    pin(ds);
-    numbers.differentiate(ds, s);
+  // Once both are there: dS.
+  __device__ __forceinline__ void differentiate(const RowNumbers& numbers, int mask) {
+    pin(s), pin(ds);
+    if (mask >= 0)
+      numbers.differentiate<true>(ds, s, scale, words);
+    else
+      numbers.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };
@@ -98,20 +135,16 @@ __device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& st
   while (mask != kEnd) {
     sums.start_scores(memory, stream.stage(), q, dy);
     int following = look_ahead();
-    wait_for_products<1>();
-    sums.exponentiate(numbers, mask);
     wait_for_products<0>();
-    sums.differentiate(numbers);
+    sums.differentiate(numbers, mask);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
       sums.start_scores(memory, stage, q, dy);
       sums.start_queries(memory.x(before));
       following = look_ahead();
-      wait_for_products<2>();
-      sums.exponentiate(numbers, mask);
       wait_for_products<1>();
-      sums.differentiate(numbers);
+      sums.differentiate(numbers, mask);
       wait_for_products<0>();
       pin(sums.dq);
       stream.release(before);
@@ -128,27 +161,31 @@ __device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& st
 
 template <class T, int Dqk, int Dv, bool kBoxes>
 __device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv, kBoxes>::M& memory,
-                                             char* shared, const AttentionBackward& g, int tiles) {
+                                             char* shared, const AttentionBackward& g) {
   using M = typename RowsShape<Dqk, Dv, kBoxes>::M;
   Consumer<M> stream(memory, shared);
   const auto scale = static_cast<float>(g.scale);
-  for (Tasks tasks(g.q, tiles, M::kOwners); tasks.next();) {
+  for (;;) {
     const auto& work = stream.take_task();
-    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
-              b = work.b, h = work.h;
-    const bool accumulate = work.accumulate;
+    if (same_in_warp(work.end)) break;
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
     const std::uint64_t* const masks = work.masks;
-    const RowNumbers numbers(g, b, h, position);
+    RowNumbers numbers;
+    numbers.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
     Owned<Dqk, false> q;
     Owned<Dv, false> dy;
     q.load(stream.own_x());
     dy.load(stream.own_y());
     RowSums<T, Dqk> sums(scale * kLog2E);
     walk_rows(sums, stream, memory, masks, q, dy, numbers);
+    const Rows out = Rows::of(g.dq, work.b, work.h);
+    const bool accumulate = work.accumulate;
     stream.release_task();
-    const Rows out = Rows::of(g.dq, b, h);
-    store_row<T, 0>(sums.dq, scale, accumulate, 1.0f, position[0], out);
-    store_row<T, 1>(sums.dq, scale, accumulate, 1.0f, position[1], out);
+    const auto store = [&](bool add) {
+      store_row<T, 0>(sums.dq, scale, add, 1.0f, position[0], out);
+      store_row<T, 1>(sums.dq, scale, add, 1.0f, position[1], out);
+    };
+    accumulate ? store(true) : store(false);
   }
 }
 
@@ -167,7 +204,7 @@ __global__ void __launch_bounds__(RowsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
                              {g.q, g.dy, g.k, g.v, g.lse, g.delta}, boxes);
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    consume_rows<T, Dqk, Dv, kBoxes>(memory, shared, g, pass.query_tiles);
+    consume_rows<T, Dqk, Dv, kBoxes>(memory, shared, g);
   }
 #endif
 }

@@ -16,6 +16,7 @@ struct Work {
   int tile[kOwners];  // -1: none
   int b, h;
   bool empty, accumulate;  // empty: nothing is attended, there are no steps
+  bool end;                // this is no task: there are no more
   const std::int32_t* own_order;
   const std::uint64_t* masks;
 };
@@ -48,6 +49,10 @@ struct Memory {
   }
   __device__ std::uint32_t own_y(int slot, int owner) const { return own_x(slot, owner) + kX; }
   __device__ std::uint32_t numbers(int stage) const { return base + kNumbers + stage * kNumbersOfStage; }
+  // Of row `row`: lse; delta 8 bytes on. Two rows share 16 bytes.
+  __device__ std::uint32_t number(int stage, int row) const {
+    return numbers(stage) + row / 2 * 16 + row % 2 * 4;
+  }
   __device__ std::uint32_t info(int stage) const { return base + kInfos + stage * 16; }
   __device__ Work<kOwners>& work(char* shared, int slot) const {
     return *reinterpret_cast<Work<kOwners>*>(shared + (base - shared_address(shared)) + kWorks +
@@ -96,12 +101,16 @@ class Tasks {
       : heads_(static_cast<unsigned>(x.heads)),
         pairs_(static_cast<unsigned>(x.batch) * heads_),
         count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
+  // Goes to the task of a round; false: this block has none there.
+  __device__ __forceinline__ bool go_to(unsigned round) {
+    task_ = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    return task_ < count_;
+  }
+  __device__ __forceinline__ unsigned rounds() const { return (count_ + gridDim.x - 1) / gridDim.x; }
   __device__ __forceinline__ bool next() {
     do {
       if (static_cast<std::uint64_t>(round_) * gridDim.x >= count_) return false;
-      task_ = round_ * gridDim.x + (round_ % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-      ++round_;
-    } while (task_ >= count_);
+    } while (!go_to(round_++));
     return true;
   }
   __device__ int rank() const { return static_cast<int>(task_ / pairs_); }
@@ -112,15 +121,9 @@ class Tasks {
   unsigned heads_, pairs_, count_, task_ = 0, round_ = 0;
 };
 
-// What each consumer is told of a stage: the mask of its tile, and whether the step is the last of the task.
-template <int kOwners>
-__device__ __forceinline__ void write_info(std::uint32_t to, const int (&mask)[kOwners], bool last) {
-  int info[4] = {};
-#pragma unroll
-  for (int i = 0; i < kOwners; ++i) info[i] = mask[i] << 1 | static_cast<int>(last);
-  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(info[0]), "r"(info[1]), "r"(info[2]),
-               "r"(info[3])
-               : "memory");
+// What a consumer is told of a stage: the mask of its tile, and whether the step is the last of the task.
+__device__ __forceinline__ void write_info(std::uint32_t to, int mask, bool last) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(mask << 1 | static_cast<int>(last)) : "memory");
 }
 
 // A mask number that is neither kSkip nor kEnd.
