@@ -23,25 +23,9 @@ Affine Linear::affine(Ctx& ctx, const ParameterStore& store, const Var& x) const
   return {linear(ctx, x, store.var(weight), Var{}), bias.index >= 0 ? store.var(bias) : Var{}};
 }
 
-Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, const Tensor& weight,
-                     const Tensor& bias, const Around& around) {
-  WEFT_CHECK(!ctx.tape, "decode_linear is for sampling, without a tape");
-  Shape shape = x.shape();
-  shape.back() = weight.view().rows();
-  const Tensor y = ctx.empty(shape, x.dtype());
-  DecodeLinear k{.y = y, .x = x, .w = weight, .b = bias, .gelu = around.gelu, .residual = around.residual};
-  if (around.norm) {
-    k.norm_w = store.var(around.norm->weight).value;
-    k.norm_b = store.var(around.norm->bias).value;
-    k.eps = around.norm->eps;
-  }
-  ctx.launch(k);
-  return y;
-}
-
-Tensor Linear::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const Around& around) const {
-  return decode_linear(ctx, store, x, store.var(weight).value,
-                       bias.index >= 0 ? store.var(bias).value : Tensor{}, around);
+DecodeAffine Linear::decoding(const ParameterStore& store) const {
+  WEFT_CHECK(bias.index >= 0, "a residual block has biases");
+  return {store.var(weight).value, store.var(bias).value};
 }
 
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
@@ -56,6 +40,25 @@ Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) cons
 SumAndNorm LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const Affine& branch,
                               double dropout) const {
   return residual_layernorm(ctx, x, branch, dropout, store.var(weight), store.var(bias), eps);
+}
+
+DecodeNorm LayerNorm::decoding(const ParameterStore& store) const {
+  return {store.var(weight).value, store.var(bias).value, eps};
+}
+
+Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm* norm,
+                     const Tensor& weight) {
+  WEFT_CHECK(!ctx.tape, "decode_linear is for sampling, without a tape");
+  Shape shape = x.shape();
+  shape.back() = weight.view().rows();
+  const Tensor y = ctx.empty(shape, x.dtype());
+  DecodeLinear k{.y = y, .x = x, .w = weight, .b = {}, .residual = {}};
+  if (norm) {
+    const DecodeNorm n = norm->decoding(store);
+    k.norm_w = n.w, k.norm_b = n.b, k.eps = n.eps;
+  }
+  ctx.launch(k);
+  return y;
 }
 
 Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
@@ -102,27 +105,6 @@ Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, c
   return {recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed), store.var(proj.bias)};
 }
 
-Tensor Attention::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm,
-                         KeyValueCache& cache, const DecodeKeys& keys) const {
-  const std::int64_t batch = x.shape()[0], heads = shape.heads, qk = heads * shape.qk_size;
-  const Tensor packed = qkv.decode(ctx, store, x, {.norm = &norm});
-  const Tensor y = ctx.empty({batch, 1, heads * shape.v_size}, x.dtype());
-  ctx.launch(AttentionDecode{.y = heads_of(y, 0, heads, shape.v_size),
-                             .q = heads_of(packed, 0, heads, shape.qk_size),
-                             .k = rows_of(cache.keys, heads),
-                             .v = rows_of(cache.values, heads),
-                             .keys = keys.keys,
-                             .key_start = keys.key_start,
-                             .group_of_head = keys.group_of_head,
-                             .scale = shape.scale(),
-                             .first_row = keys.first_row,
-                             .new_k = heads_of(packed, qk, heads, shape.qk_size),
-                             .new_v = heads_of(packed, 2 * qk, heads, shape.v_size),
-                             .own_row = keys.row,
-                             .longest = keys.longest});
-  return proj.decode(ctx, store, y, {.residual = x});
-}
-
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
          double up_std, double down_std)
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
@@ -131,8 +113,41 @@ Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return down.affine(ctx, store, gelu(ctx, up.affine(ctx, store, x)));
 }
 
-Tensor Mlp::decode(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm& norm) const {
-  return down.decode(ctx, store, up.decode(ctx, store, x, {.norm = &norm, .gelu = true}), {.residual = x});
+DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
+                                    const DecodeKeys& keys) const {
+  return {.attention_norm = attention_norm.decoding(store),
+          .qkv = attention.qkv.decoding(store),
+          .proj = attention.proj.decoding(store),
+          .mlp_norm = mlp_norm.decoding(store),
+          .up = mlp.up.decoding(store),
+          .down = mlp.down.decoding(store),
+          .k = cache.keys,
+          .v = cache.values,
+          .keys = keys.keys,
+          .key_start = keys.key_start,
+          .group_of_head = keys.group_of_head,
+          .first_row = keys.first_row,
+          .own_row = keys.row,
+          .longest = keys.longest};
+}
+
+Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s) {
+  WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
+  const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
+  const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
+               attended = ctx.empty({batch, s.heads * s.v_size}, x.dtype()),
+               mlp = ctx.empty({batch, hidden}, x.dtype());
+  ctx.launch(DecodeBlocks{.y = y,
+                          .x = x,
+                          .blocks = std::move(blocks),
+                          .heads = s.heads,
+                          .qk_size = s.qk_size,
+                          .v_size = s.v_size,
+                          .scale = s.scale(),
+                          .packed = packed,
+                          .attended = attended,
+                          .hidden = mlp});
+  return y;
 }
 
 }  // namespace weft

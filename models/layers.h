@@ -7,20 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/decode_blocks.h"
 #include "src/ops.h"
 #include "src/parameters.h"
 #include "src/pattern.h"
 
 namespace weft {
-
-struct LayerNorm;
-
-// What decoding does in the same launch as an affine map: kernels/decode_linear.h.
-struct Around {
-  const LayerNorm* norm = nullptr;  // of x, before
-  bool gelu = false;                // after
-  Tensor residual = {};             // added at last; empty: nothing
-};
 
 struct Linear {
   Param weight, bias;  // (out, in), (out)
@@ -29,12 +21,8 @@ struct Linear {
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // The same with the bias left to the op that reads the product.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
-  // Without gradients; the bits of a row of x do not depend on the others.
-  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const Around& around = {}) const;
+  DecodeAffine decoding(const ParameterStore&) const;
 };
-// The same with another parameter as weight, without a bias.
-Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const Tensor& weight,
-                     const Tensor& bias = {}, const Around& around = {});
 
 struct LayerNorm {
   Param weight, bias;  // (C)
@@ -43,7 +31,12 @@ struct LayerNorm {
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // x + dropout(branch), and the norm of that.
   SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
+  DecodeNorm decoding(const ParameterStore&) const;
 };
+// For sampling, without gradients: the product of x, normalised where there is a norm, and a weight. The bits
+// of a row of x do not depend on the others.
+Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
+                     const Tensor& weight);
 
 // Tokens and positions, shifted by one: see kernels/embedding.h.
 struct Embedding {
@@ -80,10 +73,6 @@ struct Attention {
             double proj_std);
   // recomputed: of all that attention makes, only q, k and v are kept for the backward pass.
   Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
-  // x (B, 1, C), one position: normalises it, puts its key and value into the cache and attends to `keys`
-  // there; returns x and what the projection makes of that, added.
-  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&, KeyValueCache&,
-                const DecodeKeys& keys) const;
 };
 
 struct Mlp {
@@ -91,8 +80,18 @@ struct Mlp {
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
       double down_std);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
-  // x and the MLP of its norm, added.
-  Tensor decode(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm&) const;
 };
+
+// One residual block (section 5.2): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
+struct ResidualBlock {
+  LayerNorm attention_norm;
+  Attention attention;
+  LayerNorm mlp_norm;
+  Mlp mlp;
+  // What one position takes of it: its key and value are put into the cache, where it attends to `keys`.
+  DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
+};
+// x (B, 1, C), one position, through blocks of one shape of attention and one width of the MLP.
+Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&);
 
 }  // namespace weft

@@ -120,15 +120,13 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   check_sequences(s);
   WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
              cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
+  std::vector<DecodeBlock> blocks;
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const ResidualBlock& block = blocks_[i];
-    x = block.attention.decode(ctx, store_, x, block.attention_norm, cache.layer(i), cache.keys(i));
-    x = block.mlp.decode(ctx, store_, x, block.mlp_norm);
-  }
+  if (!blocks.empty()) x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_));
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
-  return decode_linear(ctx, store_, x, weight, {}, {.norm = final_norm_.get()})
-      .reshaped({cache.batch(), config_.vocab});
+  return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
 }
 
 std::unique_ptr<Model> make_sparse_transformer(const Config& config, ParameterStore& store, Device& device) {

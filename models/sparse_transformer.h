@@ -14,14 +14,6 @@
 
 namespace weft {
 
-// One residual block (section 5.2): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
-struct ResidualBlock {
-  LayerNorm attention_norm;
-  Attention attention;
-  LayerNorm mlp_norm;
-  Mlp mlp;
-};
-
 class SparseTransformer : public Model {
  public:
   SparseTransformer(const Config&, ParameterStore&, Device&);

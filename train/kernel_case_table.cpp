@@ -11,6 +11,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/reduce.h"
 #include "train/kernel_case_attention.h"
+#include "train/kernel_case_blocks.h"
 #include "train/kernel_case_norm.h"
 #include "train/kernel_case_sampling.h"
 #include "train/kernel_cases.h"
@@ -353,6 +354,7 @@ const std::vector<KernelCase>& kernel_cases() {
     add_elementwise(t);
     add_embedding(t);
     add_sampling_cases(t.cases_);
+    add_block_cases(t.cases_);
     add_attention_cases(t.cases_);
     return t.cases_;
   }();

@@ -150,16 +150,17 @@ TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
 }
 
 // The logits of a sequence are the same bits alone and among others.
-void check_batch_invariance(const Config& config, const std::string& device, DType compute) {
+void check_batch_invariance(const Config& config, const std::string& device, DType compute,
+                            std::int64_t batch = 3) {
   SmallModel small(config, compute, device);
   const std::int64_t length = 12, vocab = 7;
-  const std::vector<double> three = small.engine.host(small.tokens(3, length));
+  const std::vector<double> tokens = small.engine.host(small.tokens(batch, length));
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = true;
-  const auto all = small.model->make_cache(*small.engine.device, 3, length);
+  const auto all = small.model->make_cache(*small.engine.device, batch, length);
   const auto one = small.model->make_cache(*small.engine.device, 1, length);
-  const Tensor all_tokens = small.engine.tensor({3, length}, three, DType::i32);
-  const std::vector<double> last(three.end() - length, three.end());
+  const Tensor all_tokens = small.engine.tensor({batch, length}, tokens, DType::i32);
+  const std::vector<double> last(tokens.end() - length, tokens.end());
   const Tensor one_tokens = small.engine.tensor({1, length}, last, DType::i32);
   for (std::int64_t t = 0; t < length; ++t) {
     const std::vector<double> a = small.engine.host(small.model->decode(ctx, *all, all_tokens, t));
@@ -255,6 +256,15 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     SCOPED_TRACE(name_of(compute));
     check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
   }
+  // Sizes that one kernel takes through all blocks, with 1, 2 and more than 16 sequences for a cluster.
+  Config config = small_cuda_config({"fixed", 6, 2, 2});
+  config.model.width = 128;
+  config.model.heads = 2;
+  for (const std::int64_t batch : {3, 23, 257})
+    for (const DType compute : {DType::bf16, DType::f16}) {
+      SCOPED_TRACE(str(name_of(compute), ", batch ", batch));
+      check_batch_invariance(config, "cuda", compute, batch);
+    }
 }
 #endif
 

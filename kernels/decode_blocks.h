@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Sampling: one position of each sequence through a run of residual blocks (Child et al. 2019, arXiv
+// 1904.10509, section 5.2), one after the other:
+//   x' = x + proj(attention(qkv(norm(x))))    the position's key and value are put into the block's cache
+//   first y  = x' + down(gelu(up(norm(x'))))
+// Each step is what DecodeLinear and AttentionDecode make of it, rounded to T. The result for a sequence is a
+// function of that sequence alone, to the last bit, whatever B is.
+#pragma once
+
+#include "kernels/queue.h"
+
+namespace weft {
+
+struct DecodeNorm {
+  TensorView w, b;  // (C)  wide(T)
+  double eps = 1e-5;
+};
+struct DecodeAffine {
+  TensorView w, b;  // (M, K), (M)  T
+};
+
+struct DecodeBlock {
+  DecodeNorm attention_norm;
+  DecodeAffine qkv, proj;  // C -> q | k | v, H * Dv -> C
+  DecodeNorm mlp_norm;
+  DecodeAffine up, down;  // C -> M, M -> C
+  TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
+  // In the queue's memory, as in AttentionDecode: rows that the groups of heads read, where each group's
+  // begin, (H) the group of a head, (H) what is added to its rows, (H) where its new key and value go, or -1.
+  const std::int32_t *keys = nullptr, *key_start = nullptr, *group_of_head = nullptr, *first_row = nullptr,
+                     *own_row = nullptr;
+  std::int64_t longest = 0;  // no list is longer; 0: not known
+};
+
+struct DecodeBlocks {
+  static constexpr const char* kName = "decode_blocks";
+  TensorView y;  // (B, C)  T; any leading axes
+  TensorView x;  // (B, C)  T
+  std::vector<DecodeBlock> blocks;
+  std::int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+  double scale = 1;
+  // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
+  TensorView packed, attended, hidden;
+  std::vector<TensorView> outputs() const { return {y}; }
+};
+void check(const DecodeBlocks&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const DecodeBlocks&);
+void run(CudaQueue&, const DecodeBlocks&);
+
+}  // namespace weft
