@@ -25,7 +25,6 @@ class PackedMaps {
   const PairCount& pairs(int head) const;
   // The tables of a pass and a group; nullptr: the group has no part in it.
   const TileTables* tables(int pass, int group) const;
-  int edge(int pass) const { return passes_[static_cast<std::size_t>(pass)].edge; }
   // What all groups have in a pass, if it is one band.
   Band band(int pass) const { return band_of(passes_[static_cast<std::size_t>(pass)]); }
 

@@ -63,7 +63,8 @@ class Checker {
   }
   AttentionForm form(std::int32_t form, bool segments) const {
     const FormQuery query{dtype_, checked_form(form), plan_.d_qk, plan_.d_v, segments};
-    for (const int edge : plan_.edges) static_cast<void>(plan_.backend->form_name(query, edge));
+    for (int p = 0; p < plan_.maps.passes; ++p)
+      static_cast<void>(plan_.backend->form_name(query, plan_.maps.pass[p], plan_.n.queries));
     return query.form;
   }
   double scale(double scale) const {

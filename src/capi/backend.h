@@ -9,7 +9,7 @@
 
 namespace weft::capi {
 
-// What the choice of kernels depends on besides the plan's edges.
+// What the choice of kernels depends on besides the passes of the plan.
 struct FormQuery {
   DType dtype = DType::f32;
   AttentionForm form = AttentionForm::automatic;
@@ -25,8 +25,8 @@ class Backend {
   virtual AttentionMaps place(const PackedMaps&) = 0;
   // Throws where `pointer` certainly is not in this backend's memory.
   virtual void check_memory(const char* name, const void* pointer) const = 0;
-  // The kernels of passes with this edge; throws where the form does not cover the case.
-  virtual const char* form_name(const FormQuery&, int edge) const = 0;
+  // The kernels of this pass forward, over `n` queries; throws where the form does not cover the case.
+  virtual const char* form_name(const FormQuery&, const AttentionPass&, std::int64_t n) const = 0;
   virtual void run(const AttentionForward&, void* stream) const = 0;
   virtual void run(const AttentionBackward&, void* stream) const = 0;
 };

@@ -41,7 +41,7 @@ class CpuBackend : public Backend {
   void check_memory(const char* name, const void* pointer) const override {
     require(!is_device_memory(pointer), name, " is GPU memory, and the plan is one for the CPU");
   }
-  const char* form_name(const FormQuery& query, int /*edge*/) const override {
+  const char* form_name(const FormQuery& query, const AttentionPass&, std::int64_t) const override {
     if (query.form != AttentionForm::automatic)
       unsupported("form: on the CPU there is one form, WEFT_AUTOMATIC");
     return "cpu";

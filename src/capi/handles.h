@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "src/capi/backend.h"
 
@@ -20,7 +19,6 @@ struct weft_attention_plan {
   std::int64_t d_qk = 0, d_v = 0;
   std::unique_ptr<weft::capi::Backend> backend;
   weft::AttentionMaps maps;
-  std::vector<int> edges;  // of the passes
   weft::PairCount pairs;
   std::int64_t bytes = 0;
 };

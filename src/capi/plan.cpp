@@ -71,7 +71,6 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
   plan->backend = device == WEFT_CPU ? make_cpu_backend() : make_cuda_backend(device);
   check_memory(*pattern, n);
   const PackedMaps packed(*pattern->pattern, pattern->heads, n, std::max(d_qk, d_v));
-  for (int pass = 0; pass < packed.passes(); ++pass) plan->edges.push_back(packed.edge(pass));
   for (int head = 0; head < pattern->heads; ++head) plan->pairs += packed.pairs(head);
   plan->bytes = static_cast<std::int64_t>(packed.bytes());
   plan->maps = plan->backend->place(packed);
@@ -81,8 +80,9 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
 const char* form_names(const weft_attention_plan& plan, const FormQuery& query) {
   std::string names;
   for (const char* form : {"cpu", "hopper", "general", "simple"}) {
-    const bool used = std::any_of(plan.edges.begin(), plan.edges.end(), [&](int edge) {
-      return std::strcmp(plan.backend->form_name(query, edge), form) == 0;
+    const AttentionPass* passes = plan.maps.pass;
+    const bool used = std::any_of(passes, passes + plan.maps.passes, [&](const AttentionPass& pass) {
+      return std::strcmp(plan.backend->form_name(query, pass, plan.n.queries), form) == 0;
     });
     if (used) names += (names.empty() ? "" : "+") + std::string(form);
   }
