@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Who adds the branch that waits.
 #include "models/residual_stream.h"
 
 #include <utility>

@@ -109,9 +109,10 @@ class CaseRun {
 double relative_error(const std::vector<double>& got, const std::vector<double>& want);
 
 // Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the same rounded
-// inputs. Throws Error unless, for each output, the CPU's error is within a fixed bound for its type, the
-// device's is at most twice the CPU's (and a floor of a few roundings), and a second run gives the same bits.
-// With options.accumulate, a kernel without gradients has nothing to show and is not run.
+// inputs. Throws Error unless, for each output, the CPU's error is within a fixed bound for its type (or for
+// the coarser one that through_rounded() says), the device's is at most twice the CPU's (and a floor of a few
+// roundings), and a second run gives the same bits. With options.accumulate, a kernel without gradients has
+// nothing to show and is not run.
 void verify(Device& device, const KernelCase&, CaseOptions options);
 
 }  // namespace weft
