@@ -119,7 +119,9 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
 
 // Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
 // engine does not take these strides.
-inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile) {
+// `lines`: what the L2 cache fetches at a time; the next head's part of a row is often wanted, too.
+inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
+                     CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
   const auto encode = tensor_map_encoder();
   if (!encode) return false;
   const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
@@ -137,7 +139,7 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
   return encode(&map,
                 x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
                 x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.

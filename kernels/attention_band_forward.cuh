@@ -165,9 +165,11 @@ template <int kTiles>
 __device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTiles][32]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float top = -INFINITY;
+    float tops[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  // none waits for the one before
 #pragma unroll
-    for (int i = 0; i < kTiles * 16; ++i) top = fmaxf(top, s[i / 16][i % 16 / 2 * 4 + 2 * half + i % 2]);
+    for (int i = 0; i < kTiles * 16; ++i)
+      tops[i % 4] = fmaxf(tops[i % 4], s[i / 16][i % 16 / 2 * 4 + 2 * half + i % 2]);
+    float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     softmax.top[half] = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
   }
@@ -369,9 +371,11 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
 template <class T>
 bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q)};
-  if (!describe(maps.q, f.q, maps.tiles) || !describe(maps.k, f.k, maps.tiles) ||
-      !describe(maps.v, f.v, maps.tiles) || !describe(maps.y, f.y, maps.tiles) ||
-      !describe(maps.y_rows, f.y, maps.tiles, 16))
+  const auto covers = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
+    return describe(map, x, maps.tiles, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  };
+  if (!covers(maps.q, f.q, kTile) || !covers(maps.k, f.k, kTile) || !covers(maps.v, f.v, kTile) ||
+      !covers(maps.y, f.y, kTile) || !covers(maps.y_rows, f.y, 16))
     return false;
   // A tile that is fetched again but not written costs about half as much as others.
   maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());
