@@ -13,12 +13,15 @@ namespace weft::attention::hopper {
 
 template <int Dqk, int Dv, bool kBoxes>
 struct ForwardShape {
-  // As the registers allow: 512 a lane are shared by 4 warpgroups, 504 by 3.
-  static constexpr int kOwners = 3;
-  static constexpr bool kQueriesInRegisters = Dqk == 64 && Dv == 64;
+  // As the registers allow: 512 a lane are shared by 4 warpgroups, 480 by 5. A warpgroup waits for itself
+  // more than for others, so that a fourth consumer gives more than queries in registers.
+  static constexpr bool kFour = Dqk == 64 && Dv == 64 && kBoxes;
+  static constexpr int kOwners = kFour ? 4 : 3;
+  static constexpr bool kQueriesInRegisters = Dqk == 64 && Dv == 64 && !kFour;
   static constexpr int kStages = Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kBoxes>;
-  static constexpr int kProducerRegisters = kBoxes ? 32 : 56, kConsumerRegisters = kBoxes ? 160 : 152;
+  static constexpr int kProducerRegisters = kBoxes ? 32 : 56,
+                       kConsumerRegisters = kFour ? 112 : (kBoxes ? 160 : 152);
 };
 
 // y and lse of one of this thread's rows, added to what earlier passes left where the map says so.
@@ -41,20 +44,18 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
   Consumer<M> stream(memory, shared);
   for (Tasks tasks(f.q, tiles, M::kOwners); tasks.next();) {
     const auto& work = stream.take_task();
+    Owned<Dqk, Shape::kQueriesInRegisters> q;
+    q.load(stream.own_x());
+    ForwardSums<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (position_of(work, stream.own(), half) < 0) sums.softmax.leave_out(half);
+    walk_forward(sums, stream, memory, work.masks, q);
+    // Positions are looked up once more: that takes no registers from the walk.
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
               b = work.b, h = work.h;
     const bool accumulate = work.accumulate;
-    const std::uint64_t* const masks = work.masks;
-    Owned<Dqk, Shape::kQueriesInRegisters> q;
-    q.load(stream.own_x());
-    if constexpr (Shape::kQueriesInRegisters) stream.release_task();
-    ForwardSums<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
-    // Empty slots need no reference of their own.
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (position[half] < 0) sums.softmax.top[half] = 0;
-    walk_forward(sums, stream, memory, masks, q);
-    if constexpr (!Shape::kQueriesInRegisters) stream.release_task();
+    stream.release_task();
     store_forward<T, 0>(f, sums.softmax, sums.y, b, h, accumulate, position[0]);
     store_forward<T, 1>(f, sums.softmax, sums.y, b, h, accumulate, position[1]);
   }

@@ -17,80 +17,89 @@ struct ForwardSums {
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
   template <class Q>
-  __device__ __forceinline__ static void start_scores(float (&s)[32], const Q& q, std::uint32_t keys) {
+  __device__ __forceinline__ void start_scores(const Q& q, Descriptor keys) {
     pin(s);
     begin_products();
-    q.template start_product<T>(s, keys);
+    q.template start_product_with<T>(s, keys);
     commit_products();
   }
-  __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], std::uint32_t values) {
-    start_sums<T>(y, p, descriptor(values));
+  __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], Descriptor values) {
+    start_sums<T>(y, p, values);
+    commit_products();
   }
 };
 
-// Masks of a tile's scores.
-struct ScoreMask {
-  MaskWords words;
-  int mask;
-  __device__ __forceinline__ void load(const std::uint64_t* masks, int of) {
-    mask = of;
-    if (mask >= 0) words.load(masks, mask);
-  }
-  // Once the scores are there.
-  __device__ __forceinline__ void hide(float (&s)[32]) const {
-    pin(s);
-    if (mask >= 0) words.apply(s, -INFINITY);
-  }
+// Descriptors of the keys and the values of a stage.
+template <class M>
+struct StageDescriptors {
+  Descriptor first;
+  __device__ __forceinline__ explicit StageDescriptors(const M& memory) : first(descriptor(memory.x(0))) {}
+  __device__ __forceinline__ Descriptor keys(int stage) const { return first + stage * (M::kStage / 16); }
+  __device__ __forceinline__ Descriptor values(int stage) const { return keys(stage) + M::kX / 16; }
 };
+
+// Sets the scores of pairs that the tile's mask leaves out to -infinity.
+__device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks, int mask) {
+  MaskWords words;
+  words.load(masks, mask);
+  pin(s);
+  words.apply(s, -INFINITY);
+}
+
+// A step after the first: its scores, and beside its probabilities the values of the step before with theirs,
+// `p`. Returns the mask of the next step.
+template <class T, int Dv, class M, class Q>
+__device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
+                                            Consumer<M>& stream, const M& memory,
+                                            const StageDescriptors<M>& at, const std::uint64_t* masks,
+                                            const Q& q, int mask) {
+  const int stage = stream.stage(), before = stream.stage_before();
+  pin(sums.y);
+  sums.start_scores(q, at.keys(stage));
+  sums.start_values(p, at.values(before));
+  const int following = stream.step();  // waits early: that is hidden behind the products
+  wait_for_products<1>();
+  pin(sums.s);
+  if (mask >= 0) hide(sums.s, masks, mask);
+  sums.softmax.apply_again(sums.s);
+  // The branch keeps the compiler from waiting for the values ahead of the powers.
+  const bool failed = sums.softmax.failed();
+  if (failed) {  // in this warp, not in its group
+    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
+    if (mask >= 0) hide(sums.s, masks, mask);
+    sums.softmax.begin(sums.s);
+  }
+  wait_for_products<0>();
+  pin(sums.y);
+  stream.release(before);
+  if (failed) sums.softmax.rescale(sums.y);
+  sums.softmax.add();
+  round_to_operand<T>(p, sums.s);
+  return following;
+}
 
 // The values of a step are added beside the probabilities of the next one.
 template <class T, int Dv, class M, class Q>
 __device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Consumer<M>& stream, const M& memory,
                                              const std::uint64_t* masks, const Q& q) {
+  const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
-  ScoreMask hidden;
-  int mask = stream.next();
-  // Scores into probabilities, with a new reference.
-  const auto begin = [&] {
-    hidden.hide(sums.s);
+  for (int mask = stream.next(); mask != kEnd;) {
+    sums.start_scores(q, at.keys(stream.stage()));
+    const int following = stream.step();
+    wait_for_products<0>();
+    pin(sums.s);
+    if (mask >= 0) hide(sums.s, masks, mask);
     sums.softmax.begin(sums.s);
     sums.softmax.rescale(sums.y);
-  };
-  while (mask != kEnd) {
-    sums.start_scores(sums.s, q, memory.x(stream.stage()));
-    hidden.load(masks, mask);
-    int following = stream.step();
-    wait_for_products<0>();
-    begin();
     sums.softmax.add();
     round_to_operand<T>(p, sums.s);
-    while (is_tile(mask = following)) {
-      const int stage = stream.stage(), before = stream.stage_before();
-      pin(sums.y);
-      sums.start_scores(sums.s, q, memory.x(stage));
-      sums.start_values(p, memory.y(before));
-      commit_products();
-      hidden.load(masks, mask);
-      following = stream.step();  // waits early: that is hidden behind the products
-      wait_for_products<1>();
-      hidden.hide(sums.s);
-      sums.softmax.apply(sums.s);
-      pin(sums.s);
-      wait_for_products<0>();
-      pin(sums.y);
-      stream.release(before);
-      if (sums.softmax.failed()) {  // in this warp, not in its group
-        q.template multiply_in_warp<T>(sums.s, memory.x(stage));
-        begin();
-      }
-      sums.softmax.add();
-      round_to_operand<T>(p, sums.s);
-    }
+    for (mask = following; is_tile(mask);)
+      mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
     const int last = stream.last_tile(mask);
     pin(sums.y);
     begin_products();
-    sums.start_values(p, memory.y(last));
-    commit_products();
+    sums.start_values(p, at.values(last));
     wait_for_products<0>();
     pin(sums.y);
     stream.release(last);

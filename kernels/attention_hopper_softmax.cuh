@@ -13,30 +13,25 @@ struct Softmax {
   static constexpr float kLimit = 4096;  // far below what f16 holds
   float scale;                           // to powers of two
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  // Taken off scaled scores: top * scale. For rows that have seen no key yet it is -infinity: their powers
+  // are infinite or no numbers, so that apply_again() fails.
+  float reference[2] = {-INFINITY, -INFINITY};
   float here[2] = {0, 0};    // sums of this thread's part of the step at hand
   float shrink[2] = {1, 1};  // what older sums are to be multiplied by after begin()
 
   // Scores into probabilities relative to `top`: they add to `here`.
   __device__ __forceinline__ void apply(float (&s)[32]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float reference = top[half] == -INFINITY ? 0.0f : top[half] * scale;
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& x = s[4 * j + 2 * half + i];
-          x = exp2_fast(fmaf(x, scale, -reference));
-          here[half] += x;
-        }
-    }
+    const float taken[2] = {top[0] == -INFINITY ? 0.0f : top[0] * scale,
+                            top[1] == -INFINITY ? 0.0f : top[1] * scale};
+    apply(s, taken);
   }
+  // The same in a step after the one that called begin().
+  __device__ __forceinline__ void apply_again(float (&s)[32]) { apply(s, reference); }
   // Whether begin() is to be called with the scores of the step instead: a row of this warp grew too large,
   // or has no reference, for it had seen no key yet and its first scores may be so low that their powers
   // vanish.
   __device__ __forceinline__ bool failed() const {
-    const bool none = top[0] == -INFINITY || top[1] == -INFINITY;
-    return __any_sync(0xffffffffu, none || !(here[0] <= kLimit) || !(here[1] <= kLimit));
+    return __any_sync(0xffffffffu, !(here[0] <= kLimit) || !(here[1] <= kLimit));
   }
   // Moves `top` to the largest score, then the same as apply() of a new step.
   __device__ __forceinline__ void begin(float (&s)[32]) {
@@ -51,9 +46,12 @@ struct Softmax {
       shrink[half] = x == top[half] ? 1.0f : exp2_fast((top[half] - x) * scale);
       sum[half] *= shrink[half];
       top[half] = x;
+      reference[half] = x == -INFINITY ? x : x * scale;
     }
     apply(s);
   }
+  // Before any step: this row is an empty slot, which needs no reference of its own.
+  __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
   // Ends a step.
   __device__ __forceinline__ void add() {
 #pragma unroll
@@ -79,6 +77,20 @@ struct Softmax {
   __device__ __forceinline__ void rescale(float (&y)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) y[i] *= shrink[i / 2 % 2];
+  }
+
+ private:
+  __device__ __forceinline__ void apply(float (&s)[32], const float (&taken)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& x = s[4 * j + 2 * half + i];
+          x = exp2_fast(fmaf(x, scale, -taken[half]));
+          here[half] += x;
+        }
   }
 };
 

@@ -127,7 +127,9 @@ __device__ __forceinline__ void write_info(std::uint32_t to, int mask, bool last
 }
 
 // A mask number that is neither kSkip nor kEnd.
-__device__ __forceinline__ bool is_tile(int mask) { return mask != kSkip && mask != kEnd; }
+__device__ __forceinline__ bool is_tile(int mask) {
+  return static_cast<int>(static_cast<unsigned>(mask) + 1) >= 0;
+}
 
 // A consumer warpgroup's view of the rings.
 template <class M>

@@ -190,7 +190,10 @@ struct Owned {
   // s = A B^T, B the 64 rows at `other`.
   template <class T>
   __device__ __forceinline__ void start_product(float (&s)[32], std::uint32_t other) const {
-    const Descriptor b = descriptor(other);
+    start_product_with<T>(s, descriptor(other));
+  }
+  template <class T>
+  __device__ __forceinline__ void start_product_with(float (&s)[32], Descriptor b) const {
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
