@@ -151,6 +151,26 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
   }
 }
 
+// Batch and head of a task and whether results are added, in one register.
+template <class Work>
+__device__ __forceinline__ int place_of(const Work& work, int heads) {
+  return (work.b * heads + work.h) * 2 + work.accumulate;
+}
+template <class T, class Sums>
+__device__ __forceinline__ void store_columns(const Sums& sums, const AttentionBackward& g, int place,
+                                              const int (&position)[2]) {
+  const int heads = static_cast<int>(g.q.heads), b = place / 2 / heads, h = place / 2 % heads;
+  const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
+  const auto scale = static_cast<float>(g.scale);
+  const auto store = [&](bool add) {
+    store_row<T, 0>(sums.dk, scale, add, 1.0f, position[0], dk_rows);
+    store_row<T, 1>(sums.dk, scale, add, 1.0f, position[1], dk_rows);
+    store_row<T, 0>(sums.dv, 1.0f, add, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(sums.dv, 1.0f, add, 1.0f, position[1], dv_rows);
+  };
+  place % 2 ? store(true) : store(false);
+}
+
 template <class T, int Dqk, int Dv, bool kBoxes>
 __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv, kBoxes>::M& memory,
                                                 char* shared, const AttentionBackward& g) {
@@ -161,40 +181,28 @@ __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk,
   for (;;) {
     const auto& work = stream.take_task();
     if (same_in_warp(work.end)) break;
-    // What is left to know of a task when its slot is given up; batch, head and whether results are added, in
-    // one register.
-    const int heads = static_cast<int>(g.q.heads);
-    int position[2], where;
-    const auto end_task = [&] {
+    int position[2], place;
+    const auto locate = [&] {
       position[0] = position_of(work, stream.own(), 0);
       position[1] = position_of(work, stream.own(), 1);
-      where = same_in_warp((work.b * heads + work.h) * 2 + work.accumulate);
-      stream.release_task();
+      place = place_of(work, static_cast<int>(g.q.heads));
     };
+    if constexpr (Dqk == 64) locate();
     const std::uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
     k.load(stream.own_x());
     v.load(stream.own_y());
-    if constexpr (Shape::kInRegisters) end_task();
+    if constexpr (Shape::kInRegisters) stream.release_task();
 
     ColumnSums<T, Dqk, Dv> sums(scale);
     if constexpr (Shape::kDelayed)
       walk_delayed(sums, stream, memory, masks, k, v);
     else
       walk_plain(sums, stream, memory, masks, k, v);
-    if constexpr (!Shape::kInRegisters) end_task();
-    const int b = where / 2 / heads, h = where / 2 % heads;
-    const bool accumulate = where % 2;
-    const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
-    const auto scaled = static_cast<float>(g.scale);
-    const auto store = [&](bool add) {
-      store_row<T, 0>(sums.dk, scaled, add, 1.0f, position[0], dk_rows);
-      store_row<T, 1>(sums.dk, scaled, add, 1.0f, position[1], dk_rows);
-      store_row<T, 0>(sums.dv, 1.0f, add, 1.0f, position[0], dv_rows);
-      store_row<T, 1>(sums.dv, 1.0f, add, 1.0f, position[1], dv_rows);
-    };
-    accumulate ? store(true) : store(false);
+    if constexpr (Dqk == 128) locate();  // registers are scarce
+    if constexpr (!Shape::kInRegisters) stream.release_task();
+    store_columns<T>(sums, g, place, position);
   }
 }
 
