@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Products on a GPU that are large enough for their algorithm to be measured: right, and the same to the last
 // bit whichever is chosen.
+#ifdef WEFT_CUDA
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -121,3 +122,4 @@ TEST(CudaLinear, LargeProductsAreRightAndTheSameWhicheverAlgorithmRuns) {
 
 }  // namespace
 }  // namespace weft
+#endif
