@@ -16,9 +16,9 @@ __device__ __forceinline__ void synchronize_consumer(int consumer) {
 }
 
 template <class T, class M, int kQueries>
-class BandConsumer {
+class BandBackwardConsumer {
  public:
-  __device__ BandConsumer(const M& memory, const BandBackward& g)
+  __device__ BandBackwardConsumer(const M& memory, const BandBackward& g)
       : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
     produce<T>(memory, g);
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    BandConsumer<T, M, Shape::kQueries>(memory, g).run();
+    BandBackwardConsumer<T, M, Shape::kQueries>(memory, g).run();
   }
 #endif
 }
