@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Communicator: sums and copies of tensors over the ranks of a ProcessGroup. NCCL between GPUs (src/cuda/),
+// the group's own connections between CPU processes. Results are the same bits on every rank, and in every
+// run with the same number of ranks.
+#pragma once
+
+#include <memory>
+
+#include "src/device.h"
+#include "src/process_group.h"
+
+namespace weft {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // What is called from here on runs beside what the device's queue gets, after everything that the queue
+  // has been given so far (a second stream that waits for an event; on the CPU: at once).
+  virtual void fork() = 0;
+  // What the queue gets from here on waits for all of the collectives below. fork() and join() may be
+  // captured in a CUDA graph.
+  virtual void join() = 0;
+
+  // In place, over all ranks, f32, f64, bf16, f16; every rank calls them in the same order with the same
+  // shapes.
+  virtual void all_reduce_sum(const TensorView&) = 0;
+  // `t` is size() pieces of the same length; afterwards piece rank() is the sum of all ranks' (the others are
+  // undefined) ...
+  virtual void reduce_scatter_sum(const TensorView& t) = 0;
+  // ... and here every rank has every piece r as rank r had it.
+  virtual void all_gather(const TensorView& t) = 0;
+};
+
+// NCCL for a CUDA device (Error when weft was built without it), the group's connections for the CPU. With
+// one rank, all calls do nothing.
+std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
+
+}  // namespace weft
