@@ -20,16 +20,18 @@ struct World {
   std::string source = "alone";        // whose environment said so: "torchrun", "mpirun", "srun", "--gpus"
 };
 
-// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun,
-// train --gpus); OMPI_COMM_WORLD_* (mpirun); SLURM_PROCID, SLURM_NTASKS ... (srun). A lone process when none
-// of them is set. Throws Error when they contradict each other: a rank outside the world, a missing address.
+// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun;
+// train --gpus N sets the same ones and WEFT_GPUS=N); OMPI_COMM_WORLD_* (mpirun); SLURM_PROCID, SLURM_NTASKS
+// ... (srun). A lone process when none of them is set. Throws Error when they contradict each other: a rank
+// outside the world, a missing address.
 World world_from_environment();
 
 class ProcessGroup {
  public:
-  // Meets the others: rank 0 listens, the others connect. `identity` (version, hash of the config) must be
-  // the same everywhere. Throws Error after `patience`: one clear line from rank 0 that names the ranks that
-  // are missing or differ; a taken port, a wrong world size.
+  // Meets the others: rank 0 listens, the others connect. `identity` (one line: version, hash of the config)
+  // must be the same everywhere. Throws Error after `patience`: one clear line from rank 0 that names the
+  // ranks that are missing, or that differ with the identities of both; a taken port, a wrong world size.
+  // With SO_REUSEADDR: a launcher may keep the port bound, without listening, until rank 0 takes it.
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));
   ~ProcessGroup();  // says goodbye: a rank that leaves after it is not taken for dead
@@ -44,6 +46,10 @@ class ProcessGroup {
   std::vector<std::string> all_gather(const std::string& mine);
   std::string broadcast(const std::string& of_rank_0);
   void barrier();
+
+  // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
+  // <why>" (the caller prints it where rank() is 0). Afterwards this object is only good for being destroyed.
+  void fail(const std::string& why) noexcept;
 
   // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
   void report_step(std::int64_t step);
