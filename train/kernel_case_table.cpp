@@ -12,6 +12,7 @@
 #include "kernels/reduce.h"
 #include "train/kernel_case_attention.h"
 #include "train/kernel_case_blocks.h"
+#include "train/kernel_case_gelu.h"
 #include "train/kernel_case_norm.h"
 #include "train/kernel_case_sampling.h"
 #include "train/kernel_cases.h"
@@ -351,6 +352,7 @@ const std::vector<KernelCase>& kernel_cases() {
     add_norm_cases(t.cases_);
     add_cross_entropy(t);
     add_linear(t);
+    add_linear_gelu_cases(t.cases_);
     add_elementwise(t);
     add_embedding(t);
     add_sampling_cases(t.cases_);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Projection and GELU in one: the definition is that of the two parts.
+#include "kernels/linear_gelu.h"
+
+#include "kernels/checks.h"
+#include "kernels/linear.h"
+#include "kernels/pointwise.h"
+
+namespace weft {
+
+LaunchCost LinearGeluForward::cost() const {
+  return {.bytes = bytes_of({y, h, x, w, b}), .flops = linear_flops(x, w), .shape = linear_shape(x, w)};
+}
+
+LaunchCost LinearGeluBackward::cost() const {
+  return {.bytes = bytes_of({dh, y, db.view, dy, w, h, b}),
+          .flops = linear_flops(h, w),
+          .shape = linear_shape(h, w)};
+}
+
+void check(const LinearGeluForward& k) {
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const DType t = k.x.dtype;
+  expect_floating(k.x, "linear_gelu_forward: x");
+  WEFT_CHECK(inner > 0, "linear_gelu_forward: x needs at least one column, got ", shape_text(k.x));
+  expect_matrix(k.w, t, cols, inner, "linear_gelu_forward: w");
+  expect_matrix(k.y, t, rows, cols, "linear_gelu_forward: y");
+  if (k.h) expect_matrix(k.h, t, rows, cols, "linear_gelu_forward: h");
+  expect_size(k.b, t, cols, "linear_gelu_forward: b");
+}
+
+void check(const LinearGeluBackward& k) {
+  const std::int64_t rows = k.dy.rows(), inner = k.dy.cols(), cols = k.w.cols();
+  const DType t = k.dy.dtype;
+  expect_floating(k.dy, "linear_gelu_backward: dy");
+  WEFT_CHECK(inner > 0, "linear_gelu_backward: dy needs at least one column, got ", shape_text(k.dy));
+  expect_matrix(k.w, t, inner, cols, "linear_gelu_backward: w");
+  expect_matrix(k.h, t, rows, cols, "linear_gelu_backward: h");
+  expect_matrix(k.dh, t, rows, cols, "linear_gelu_backward: dh");
+  if (k.y) expect_matrix(k.y, t, rows, cols, "linear_gelu_backward: y");
+  if (k.db) expect_size(k.db.view, wide(t), cols, "linear_gelu_backward: db");
+  expect_size(k.b, t, cols, "linear_gelu_backward: b");
+}
+
+void run(CpuQueue& q, const LinearGeluForward& k) {
+  check(k);
+  const TensorView h = k.h ? k.h : k.y;
+  run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
+  run(q, GeluForward{.y = k.y, .x = h, .bias = k.b});
+}
+
+void run(CpuQueue& q, const LinearGeluBackward& k) {
+  check(k);
+  const GradView dh = {k.dh, false};
+  run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
+  run(q, GeluBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b});
+  if (k.y) run(q, GeluForward{.y = k.y, .x = k.h, .bias = k.b});
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// A projection with a GELU behind or before it: awkward sizes to verify, and those of the text and of the
+// image model to time.
+#include "train/kernel_case_gelu.h"
+
+#include "kernels/linear_gelu.h"
+
+namespace weft {
+namespace {
+
+using Build = std::function<void(CaseRun&)>;
+
+struct Sizes {
+  std::int64_t n, inner, m;
+  double flops() const { return 2.0 * static_cast<double>(n * inner * m); }
+};
+
+// `all`: what may be absent is there.
+Build linear_gelu_forward(const Sizes& s, bool all) {
+  return [=](CaseRun& r) {
+    LinearGeluForward k;
+    k.y = r.output("y", {s.n, s.m}, r.type());
+    if (all) k.h = r.output("h", {s.n, s.m}, r.type());
+    k.x = r.input({s.n, s.inner});
+    k.w = r.input({s.m, s.inner}, 0.1);
+    k.b = r.input({s.m});
+    r.kernel(k, s.flops());
+  };
+}
+
+Build linear_gelu_backward(const Sizes& s, bool all) {
+  return [=](CaseRun& r) {
+    LinearGeluBackward k;
+    k.dh = r.output("dh", {s.n, s.m}, r.type());
+    if (all) {
+      k.y = r.output("y", {s.n, s.m}, r.type());
+      k.db = r.wide_gradient("db", {s.m});
+      r.through_rounded();
+    }
+    k.dy = r.input({s.n, s.inner});
+    k.w = r.input({s.inner, s.m}, 0.1);
+    k.h = r.input({s.n, s.m}, 2);
+    k.b = r.input({s.m});
+    r.kernel(k, s.flops());
+  };
+}
+
+void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realistic) {
+  const auto text = [&](const char* inner, const char* alone) {
+    return str("N ", s.n, ", ", inner, " ", s.inner, ", M ", s.m, all ? "" : alone);
+  };
+  cases.push_back({LinearGeluForward::kName, text("K", ", y alone"), realistic, linear_gelu_forward(s, all)});
+  cases.push_back(
+      {LinearGeluBackward::kName, text("C", ", dh alone"), realistic, linear_gelu_backward(s, all)});
+}
+
+}  // namespace
+
+void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
+  constexpr Sizes awkward[] = {{1, 1, 1},      {1, 33, 31},     {31, 32, 33},    {33, 31, 65},
+                               {65, 72, 63},   {130, 64, 128},  {129, 200, 264}, {7, 520, 257},
+                               {1, 64, 128},   {300, 128, 384}, {257, 192, 256}, {2, 1000, 1},
+                               {1000, 64, 512}};
+  for (const Sizes& s : awkward) {
+    add(cases, s, true, false);
+    add(cases, s, false, false);
+  }
+  constexpr std::int64_t tokens = 4 * 12288;
+  for (const Sizes& s : {Sizes{tokens, 512, 2048}, Sizes{tokens, 256, 512}}) add(cases, s, true, true);
+}
+
+}  // namespace weft
