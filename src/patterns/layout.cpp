@@ -10,6 +10,7 @@
 #include <bit>
 #include <map>
 
+#include "src/hash.h"
 #include "src/layout_file.h"
 #include "src/pattern.h"
 
@@ -48,28 +49,6 @@ void check_layout(const BlockLayout& layout, int heads) {
   fail(str(where, "must hold only 0 and 1, got ", int{*wrong}, " for head ", at / square, ", query block ",
            at % square / layout.key_blocks, ", key block ", at % layout.key_blocks));
 }
-
-// FNV-1a over 64-bit words.
-class Hash {
- public:
-  template <class Number>
-  void add(const std::vector<Number>& numbers) {
-    add(numbers.size());
-    for (const Number number : numbers) add(static_cast<std::uint64_t>(number));
-  }
-  void add(std::uint64_t word) {
-    for (int byte = 0; byte < 8; ++byte) value_ = (value_ ^ (word >> 8 * byte & 0xff)) * 0x100000001b3u;
-  }
-  std::string text() const {
-    constexpr const char* kDigits = "0123456789abcdef";
-    std::string digits;
-    for (int shift = 60; shift >= 0; shift -= 4) digits += kDigits[value_ >> shift & 15];
-    return digits;
-  }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325u;
-};
 
 class Layout : public AttentionPattern {
  public:
