@@ -73,6 +73,8 @@ int cuda_index(const std::string& name) {
 }
 
 #ifdef WEFT_CUDA
+int visible_gpus() { return cuda_device_count(); }
+
 std::unique_ptr<Device> open_cuda(const std::string& name) { return make_cuda_device(cuda_index(name)); }
 
 // A GPU that is there and cannot be used is said to be so, not passed over in silence.
@@ -86,6 +88,8 @@ std::unique_ptr<Device> open_any() {
   }
 }
 #else
+int visible_gpus() { return 0; }
+
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
   fail(str("device '", name,
@@ -135,6 +139,8 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
 }
 
 }  // namespace
+
+int gpu_count() { return visible_gpus(); }
 
 double Device::matrix_rate(DType compute) {
   double& rate = matrix_rate_[static_cast<int>(compute)];

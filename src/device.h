@@ -43,6 +43,8 @@ class Device {
 // built without CUDA, no GPU, driver too old, no such GPU.
 std::unique_ptr<Device> make_device(const std::string& name);
 
+int gpu_count();  // that this process sees; 0 when built without CUDA
+
 // Copies a tensor to the host as doubles, whatever its type.
 std::vector<double> to_host(Device&, const TensorView&);
 

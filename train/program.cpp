@@ -7,17 +7,15 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
 #include <new>
+
+#include "src/error_line.h"
 
 namespace weft {
 namespace {
 
 int print_error(const std::string& what) {
-  std::string line;
-  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
-  while (line.ends_with("; ")) line.resize(line.size() - 2);
-  std::cerr << "error: " << line << std::endl;
+  print_error_line(what);
   return 1;
 }
 
@@ -45,7 +43,7 @@ int run_program(const Program& program, int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     return print_error(std::string(e.what()) + " (try --help)");
-  } catch (const std::bad_alloc&) {
+  } catch (const SaidElsewhere&) { return 1; } catch (const std::bad_alloc&) {
     return print_error("out of memory on the host: lower the batch or the context");
   } catch (const std::exception& e) { return print_error(e.what()); }
 }

@@ -17,8 +17,12 @@ struct Program {
   std::function<void()> work;  // runs when the command line has been parsed
 };
 
+// Thrown by `work` when another process has said, or will say, what went wrong.
+struct SaidElsewhere {};
+
 // Parses the command line and does the work. Exit code 0; 1 after "error: ..." on one line of stderr,
-// whatever went wrong, the command line included. Adds --help and --version.
+// whatever went wrong, the command line included (src/error_line.h); 1 alone after
+// SaidElsewhere. Adds --help and --version.
 int run_program(const Program&, int argc, char** argv);
 
 }  // namespace weft
