@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "src/device.h"
 #include "src/process_group.h"
@@ -34,8 +35,11 @@ class Communicator {
   virtual void all_gather(const TensorView& t) = 0;
 };
 
-// NCCL for a CUDA device (Error when weft was built without it), the group's connections for the CPU. With
-// one rank, all calls do nothing.
+// Collective. NCCL for a CUDA device (Error when weft was built without it), the group's connections for the
+// CPU. With one rank, all calls do nothing. Device and group outlive it; CUDA graphs that captured its calls
+// must be gone before it.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
+
+std::string nccl_version();  // "2.28.9" of the library; "" of a program built without it
 
 }  // namespace weft

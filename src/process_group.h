@@ -9,22 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "src/world.h"
+
 namespace weft {
-
-// Who this process is among those that train together. A process started alone is rank 0 of 1.
-struct World {
-  int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // among those of this host; local_rank chooses the GPU
-  std::string address = "127.0.0.1";   // of rank 0
-  int port = 0;                        // where rank 0 listens
-  std::string source = "alone";        // whose environment said so: "torchrun", "mpirun", "srun", "--gpus"
-};
-
-// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun;
-// train --gpus N sets the same ones and WEFT_GPUS=N); OMPI_COMM_WORLD_* (mpirun); SLURM_PROCID, SLURM_NTASKS
-// ... (srun). A lone process when none of them is set. Throws Error when they contradict each other: a rank
-// outside the world, a missing address.
-World world_from_environment();
 
 class ProcessGroup {
  public:
@@ -46,6 +33,11 @@ class ProcessGroup {
   std::vector<std::string> all_gather(const std::string& mine);
   std::string broadcast(const std::string& of_rank_0);
   void barrier();
+  // For rank 0 alone; the others get an empty list.
+  std::vector<std::string> gather(const std::string& mine);
+  // `trouble` is "" where all is well. Otherwise rank 0 throws an Error that names the ranks in trouble and
+  // what each said, and the other processes leave without a word, exit code 1.
+  void require_all(const std::string& trouble);
 
   // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
   // <why>" (the caller prints it where rank() is 0). Afterwards this object is only good for being destroyed.
@@ -54,8 +46,10 @@ class ProcessGroup {
   // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
   void report_step(std::int64_t step);
   // From here to disarm() this rank must call report_step() or a collective at least every `limit`; one that
-  // does not is taken for hung. A rank that is dead or hung ends every other process within 60 seconds, exit
-  // code 1, with one line that names it and its last step. Checkpoints are safe: they are renamed when whole.
+  // does not is taken for hung (one that waits for others in a collective is not). A rank that is hung, or
+  // dead at any time, ends every other process, exit code 1, with one line that names it and its last step:
+  // at once when its process ends, 20 seconds after its host or process stopped, `limit` after its last step,
+  // even while this process waits for a GPU. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
   void disarm();
 
