@@ -13,6 +13,7 @@
 #include "train/inspect_counts.h"
 #include "train/loaded_model.h"
 #include "train/options.h"
+#include "train/ranks.h"
 
 namespace weft {
 namespace {
@@ -58,10 +59,11 @@ const char* unit_of(const TokenDataset& data, const ModelConfig& model) {
 
 class Evaluation {
  public:
-  Evaluation(const EvaluateArguments& arguments, Progress& progress)
+  Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
       : a_(arguments),
+        group_(group),
         progress_(progress),
-        loaded_(load_model(a_.checkpoint, a_.device, weights_from(a_.weights))),
+        loaded_(load_model(a_.checkpoint, rank_device(group.world(), a_.device), weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab),
         augmenter_(augmenter_for(loaded_->config, data_)) {
@@ -75,18 +77,19 @@ class Evaluation {
   }
 
   void run(std::ostream& out) {
+    const bool writes = group_.rank() == 0;
     std::optional<Hdf5File> file;
-    if (!a_.losses.empty()) file.emplace(Hdf5File::create(a_.losses));
+    if (!a_.losses.empty() && writes) file.emplace(Hdf5File::create(a_.losses));
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       HeatMap map(map_shape(data_, loaded_->config.model));
       Losses losses;
       const EvalResult result =
-          evaluate_one(i, file ? &losses : nullptr, a_.heatmap.empty() ? nullptr : &map);
+          evaluate_one(i, a_.losses.empty() ? nullptr : &losses, a_.heatmap.empty() ? nullptr : &map);
       const std::string choice = choice_text(choices_[i], loaded_->config);
       progress_.line(sentence(result, choice));
       out << json(result, choice) << std::endl;
       if (file) losses.write(*file, choices_.size() > 1 ? "/" + choice : "", data_.image());
-      if (!a_.heatmap.empty()) {
+      if (!a_.heatmap.empty() && writes) {
         write_png(a_.heatmap, map.image());
         progress_.line(str(a_.heatmap, ": ", map.text()));
       }
@@ -104,11 +107,13 @@ class Evaluation {
                         .choice = choices_[number]};
     if (options.batch == 0)
       options.batch = std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
-    options.on_losses = [&](const EvalWindow& window, auto tokens, auto nats) {
+    options.group = &group_;
+    const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
       if (losses) losses->add(window, tokens, nats);
       for (std::int64_t t = window.scored; map && t < window.length; ++t)
         map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
     };
+    if (losses || map) options.on_losses = keep;
     Stopwatch clock;
     clock.start();
     const EvalResult result =
@@ -142,6 +147,7 @@ class Evaluation {
   }
 
   const EvaluateArguments& a_;
+  ProcessGroup& group_;
   Progress& progress_;
   std::unique_ptr<LoadedModel> loaded_;
   std::string path_;
@@ -152,8 +158,11 @@ class Evaluation {
 
 }  // namespace
 
-void run_evaluate(const EvaluateArguments& arguments, std::ostream& out, Progress& progress) {
-  Evaluation(arguments, progress).run(out);
+void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::ostream& out,
+                  Progress& progress) {
+  group.watch(hang_limit());
+  Evaluation(arguments, group, progress).run(out);
+  group.disarm();
 }
 
 }  // namespace weft

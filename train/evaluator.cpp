@@ -3,7 +3,9 @@
 #include "train/evaluator.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numbers>
+#include <numeric>
 
 #include "data/batch_source.h"
 #include "kernels/pointwise.h"
@@ -40,20 +42,55 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
   return batch;
 }
 
-// Nats of the scored tokens of `count` windows from `windows`, added to `nats` in the order of the split.
-void score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
-           const EvalWindow* windows, std::int64_t count, EvalResult& result, double& nats) {
+// A batch of windows as one rank has scored it.
+struct Scored {
+  std::vector<double> sums;          // nats of the scored tokens of each window
+  std::vector<std::int32_t> tokens;  // (windows, length), as the model saw them
+  std::vector<double> nats;          // of each of these tokens
+};
+
+Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
+             const EvalWindow* windows, std::int64_t count) {
   const std::int64_t length = windows[0].length;
+  Scored scored;
   HostBatch host = read_windows(data, options, windows, count);
   DeviceBatch batch(device, "evaluation");
   batch.upload(host, count, length);
-  std::vector<double> losses = to_host(device, model.token_losses(ctx, batch.sequences()).value);
+  scored.nats = to_host(device, model.token_losses(ctx, batch.sequences()).value);
+  scored.tokens = std::move(host.tokens);
   for (std::int64_t b = 0; b < count; ++b) {
-    for (std::int64_t t = windows[b].scored; t < length; ++t)
-      nats += losses[static_cast<std::size_t>(b * length + t)];
-    result.tokens += length - windows[b].scored;
-    if (options.on_losses) options.on_losses(windows[b], row(host.tokens, b, length), row(losses, b, length));
+    const std::span<double> nats = row(scored.nats, b, length);
+    scored.sums.push_back(std::accumulate(nats.begin() + windows[b].scored, nats.end(), 0.0));
   }
+  return scored;
+}
+
+// The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
+template <class T>
+void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
+  const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  values.clear();
+  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine)) {
+    const std::size_t before = values.size();
+    values.resize(before + of_rank.size() / sizeof(T));
+    std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
+  }
+}
+
+// Windows first .. first + (ranks * batch) - 1, one batch a rank.
+Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
+                   const EvalOptions& options, const std::vector<EvalWindow>& windows, std::int64_t first) {
+  if (options.group) first += options.group->rank() * options.batch;
+  const std::int64_t count = std::min(options.batch, static_cast<std::int64_t>(windows.size()) - first);
+  Scored scored;
+  if (count > 0)
+    scored = score(ctx, device, model, data, options, &windows[static_cast<std::size_t>(first)], count);
+  if (!options.group || options.group->size() == 1) return scored;
+  gather(*options.group, scored.sums, false);
+  if (!options.on_losses) return scored;
+  gather(*options.group, scored.tokens, true);
+  gather(*options.group, scored.nats, true);
+  return scored;
 }
 
 std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
@@ -114,9 +151,17 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   EvalResult result;
   double nats = 0;
   const auto total = static_cast<std::int64_t>(windows.size());
-  for (std::int64_t i = 0; i < total; i += options.batch) {
-    score(ctx, device, model, data, options, &windows[static_cast<std::size_t>(i)],
-          std::min(options.batch, total - i), result, nats);
+  for (std::int64_t i = 0; i < total;) {
+    Scored scored = score_round(ctx, device, model, data, options, windows, i);
+    const std::int64_t length = windows[0].length, first = i;
+    for (const double sum : scored.sums) {
+      const EvalWindow& window = windows[static_cast<std::size_t>(i)];
+      nats += sum;
+      result.tokens += length - window.scored;
+      if (options.on_losses && !scored.nats.empty())
+        options.on_losses(window, row(scored.tokens, i - first, length), row(scored.nats, i - first, length));
+      ++i;
+    }
     if (progress) progress(result.tokens, size);
   }
   result.bits = nats / static_cast<double>(result.tokens) / std::numbers::ln2;

@@ -12,6 +12,7 @@
 #include "data/augment.h"
 #include "data/dataset.h"
 #include "models/model.h"
+#include "src/process_group.h"
 
 namespace weft {
 
@@ -43,7 +44,8 @@ struct EvalOptions {
   std::int64_t max_tokens = 0;           // only the first tokens of the split (images: whole ones); 0: all
   const Augmenter* augmenter = nullptr;  // of images
   AugmentChoice choice = {};             // what is done to each of them, and what the model is told
-  OnLosses on_losses = {};               // hears of every window, in the order of the split
+  OnLosses on_losses = {};               // hears of every window, in the order of the split; on rank 0
+  ProcessGroup* group = nullptr;         // whose ranks share the windows out, batch by batch; null: none
 };
 
 struct EvalResult {
@@ -51,8 +53,10 @@ struct EvalResult {
   std::int64_t tokens = 0;
 };
 
-// Sums nats in double on the host, in the order of the split: the result does not depend on `batch` beyond
-// what the model's own arithmetic does. `progress` hears (tokens scored, tokens in all) after every batch.
+// Sums nats in double on the host, of each window and then of the windows, in the order of the split: the
+// result does not depend on `batch` beyond what the model's own arithmetic does, and on the number of ranks
+// not at all: every rank returns what one process would. Collective. `progress` hears (tokens scored, tokens
+// in all) after every batch.
 EvalResult evaluate(Device&, Model&, const TokenDataset&, const EvalOptions&,
                     const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 

@@ -11,6 +11,14 @@ void add_device(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
 }
 
+void add_gpus(CLI::App& app, int& gpus) {
+  app.add_option("--gpus", gpus,
+                 "start so many processes on this host, one a GPU (with --device cpu without any); torchrun "
+                 "--no-python, mpirun and srun start them otherwise")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+}
+
 void add_weights(CLI::App& app, std::string& weights) {
   auto* which =
       app.add_option("--weights", weights, "ema (the moving average; default where it was kept) or last")
@@ -85,6 +93,7 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_option("--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr");
   app.add_option("--losses", a.losses, "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
+  add_gpus(app, a.gpus);
   app.footer(
       "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "
       "min_context, split, ema, step, checkpoint, data.\n"
@@ -119,6 +128,7 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
                  "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav");
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
+  add_gpus(app, a.gpus);
   add_image_options(app, a);
   app.footer(
       "Writes what follows the prompt, as it comes; several samples one after the other, a line between "

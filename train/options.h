@@ -32,6 +32,7 @@ void add_train_options(CLI::App&, TrainArguments&);
 
 struct EvaluateArguments {
   std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
+  int gpus = 0;  // processes to start (train/ranks.h); so below
   std::int64_t min_context = 0;
   std::int64_t batch = 0;       // 0: that of training
   std::string weights;          // "ema", "last"; "": ema where it was kept
@@ -39,13 +40,15 @@ struct EvaluateArguments {
   std::string heatmap, losses;  // files to write
 };
 void add_evaluate_options(CLI::App&, EvaluateArguments&);
-// A JSON line for each evaluation to `out`; progress, and a line for people, to `progress`.
-void run_evaluate(const EvaluateArguments&, std::ostream& out, Progress& progress);
+// A JSON line for each evaluation to `out`; progress, and a line for people, to `progress`. Every rank of the
+// group calls it; rank 0 writes the files.
+void run_evaluate(const EvaluateArguments&, ProcessGroup&, std::ostream& out, Progress& progress);
 
 struct SampleArguments {
   std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
   std::string weights;  // "ema", "last"; "": ema where it was kept
   SampleOptions options;
+  int gpus = 0;
   std::int64_t batch = 0;  // 0: 8 texts, or images of about 800,000 tokens
   bool stats = false;
   // Images.
@@ -58,8 +61,9 @@ struct SampleArguments {
   std::int64_t rate = 12000;           // of a WAV file
 };
 void add_sample_options(CLI::App&, SampleArguments&);
-// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`.
-void run_sample(SampleArguments, std::ostream& text, Progress& notes);
+// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`. Every
+// rank of the group calls it; rank 0 writes the files.
+void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
 
 struct PrepareArguments {
   std::string command;  // name of one of them

@@ -101,11 +101,12 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
       fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
                " of them: leave it out"));
     if (options.gpus > 1) {
-      config();  // what is wrong with it is said before anything is started
+      config();  // so that what is wrong with it is said before anything is started
       return launch_ranks(options.gpus, options.device);
     }
   }
   if (world.size > 1) return work_as_rank(world, config, work);
+  config();
   ProcessGroup alone(world, "");
   work(alone);
 }

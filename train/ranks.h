@@ -24,7 +24,7 @@ std::string rank_identity(const std::string& config);
 
 // Does `work` on every rank. With --gpus N this process starts N of itself (train/launcher.h) and waits; in
 // them, and in what torchrun, mpirun or srun started, `work` gets a group that has met; a process alone gets
-// a group of one. `config` makes the text for rank_identity(); when it throws, so do all ranks. An Error on
+// a group of one. `config` runs first: it makes the text for rank_identity(), or throws. An Error on
 // one rank ends all of them, and one line says which rank it was. Throws Error, or SaidElsewhere
 // (train/program.h) where another process prints the line.
 void with_ranks(const RankOptions&, const std::function<std::string()>& config,

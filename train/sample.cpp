@@ -4,15 +4,21 @@
 
 #include <iostream>
 
+#include "src/checkpoint.h"
 #include "train/options.h"
 #include "train/program.h"
+#include "train/ranks.h"
 
 int main(int argc, char** argv) {
   weft::SampleArguments arguments;
   const auto add_options = [&](CLI::App& app) { weft::add_sample_options(app, arguments); };
   const auto work = [&] {
-    weft::Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-    weft::run_sample(arguments, std::cout, progress);
+    weft::with_ranks(
+        {arguments.gpus, arguments.device}, [&] { return weft::checkpoint_config(arguments.checkpoint); },
+        [&](weft::ProcessGroup& group) {
+          weft::Progress progress = weft::rank_progress(group, std::cerr, STDERR_FILENO);
+          weft::run_sample(arguments, group, weft::rank_output(group, std::cout), progress);
+        });
   };
   return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work}, argc, argv);
 }

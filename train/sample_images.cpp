@@ -94,8 +94,9 @@ class ImageSampler {
         },
         [&](std::int64_t done, std::int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
     progress.clear();
-    if (!a_.out.empty()) write_grid(drawn);
-    if (!a_.singles.empty()) write_singles(drawn);
+    const bool writes = options_.group->rank() == 0;
+    if (!a_.out.empty() && writes) write_grid(drawn);
+    if (!a_.singles.empty() && writes) write_singles(drawn);
     progress.line(sentence(stats));
     if (a_.stats) progress.line(stats_text(stats, options_.given(), shape_.tokens()));
   }

@@ -10,6 +10,7 @@
 #include "src/files.h"
 #include "train/loaded_model.h"
 #include "train/options.h"
+#include "train/ranks.h"
 #include "train/sample_images.h"
 
 namespace weft {
@@ -81,7 +82,8 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
       },
       a.out.empty() ? OnPositions{} : bar(notes));
   notes.clear();
-  if (!a.out.empty()) write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
+  if (!a.out.empty() && a.options.group->rank() == 0)
+    write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
   if (a.out.empty()) text << '\n' << std::flush;
   if (a.stats) notes.line(stats_text(stats, a.options.given(), length));
 }
@@ -108,7 +110,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
       },
       bar(notes));
   notes.clear();
-  for (std::size_t i = 0; i < sounds.size(); ++i)
+  for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
     write_wav(numbered(a.out, i, sounds.size()), sounds[i], a.rate);
   notes.line(str(a.out, ": ",
                  fixed_text(static_cast<double>(a.options.length) / static_cast<double>(a.rate), 2), " s at ",
@@ -118,8 +120,10 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
 
 }  // namespace
 
-void run_sample(SampleArguments a, std::ostream& text, Progress& notes) {
-  const auto loaded = load_model(a.checkpoint, a.device, weights_from(a.weights));
+void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Progress& notes) {
+  const auto loaded = load_model(a.checkpoint, rank_device(group.world(), a.device), weights_from(a.weights));
+  a.options.group = &group;
+  group.watch(hang_limit());
   if (a.options.length == 0 && draws_images(loaded->config)) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.upright)
     fail(str(a.checkpoint,

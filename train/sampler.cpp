@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <sstream>
 
 #include "src/graph.h"
@@ -72,7 +73,7 @@ class BatchSampler {
       std::copy(prompt.begin(), prompt.end(), start.begin() + b * length_);
     }
     device_.upload(sequences_.tokens, start.data());
-    const auto number = static_cast<std::int32_t>(first);
+    const auto number = static_cast<std::int32_t>(options_.first + first);
     device_.upload(first_sample_, &number);
   }
 
@@ -130,7 +131,7 @@ class BatchSampler {
         const std::int64_t row = b * length_ + position;
         const std::int32_t token =
             choose_token(to_host(device_, logits.slice(row * vocab, {vocab})), options_.choice(),
-                         sample_uniform(options_.seed, first_ + b, position));
+                         sample_uniform(options_.seed, options_.first + first_ + b, position));
         if (token < 0) fail_on_logits();
         device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + row, &token, sizeof token);
         on_token(first_ + b, position, token);
@@ -177,6 +178,46 @@ void check_positions(const SampleOptions& options, std::int64_t context) {
       fail(str("a token's place is ", place, ", the model knows 0 to ", context - 1));
 }
 
+// The samples of one rank, in one piece; the first ranks have one more where the number does not divide.
+SampleOptions part_of(const SampleOptions& all, std::int64_t rank, std::int64_t ranks) {
+  SampleOptions part = all;
+  const std::int64_t each = all.count / ranks, more = all.count % ranks;
+  const std::int64_t first = rank * each + std::min(rank, more);
+  part.first += first;
+  part.count = each + (rank < more ? 1 : 0);
+  if (!all.prompts.empty())
+    part.prompts.assign(all.prompts.begin() + first, all.prompts.begin() + first + part.count);
+  return part;
+}
+
+// Draws this rank's samples; rank 0 then hears of those of all ranks.
+void sample_part(Device& device, Model& model, const SampleOptions& options, SampleStats& stats,
+                 const OnToken& on_token, const OnPositions& on_positions) {
+  ProcessGroup& group = *options.group;
+  const SampleOptions part = part_of(options, group.rank(), group.size());
+  std::vector<std::int32_t> drawn(static_cast<std::size_t>(part.count * part.length));
+  const auto keep = [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+    drawn[static_cast<std::size_t>(sample * part.length + position - options.given())] = token;
+  };
+  const auto report = [&](std::int64_t done, std::int64_t all) {
+    group.report_step(done);
+    if (on_positions) on_positions(done, all);
+  };
+  if (part.count > 0) BatchSampler(device, model, part, stats).run(keep, report);
+  std::string all;
+  for (const std::string& of_rank :
+       group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
+    all += of_rank;
+  if (group.rank() != 0) return;
+  for (std::int64_t t = 0; t < options.length; ++t)
+    for (std::int64_t sample = 0; sample < options.count; ++sample) {
+      std::int32_t token = 0;
+      std::memcpy(&token, all.data() + static_cast<std::size_t>(sample * options.length + t) * sizeof token,
+                  sizeof token);
+      on_token(sample, options.given() + t, token);
+    }
+}
+
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
@@ -191,7 +232,7 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
   if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
   if (!(options.top_p > 0 && options.top_p <= 1))
     fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
-  if (options.count < 1 || options.batch < 1 || options.count > kMaxPositions)
+  if (options.count < 1 || options.batch < 1 || options.first + options.count > kMaxPositions)
     fail(str("count and batch must be at least 1, got ", options.count, " and ", options.batch));
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
@@ -203,7 +244,11 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   SampleStats stats;
   Stopwatch clock;
   clock.start();
-  BatchSampler(device, model, options, stats).run(on_token, on_positions);
+  if (options.group && options.group->size() > 1) {
+    sample_part(device, model, options, stats, on_token, on_positions);
+  } else {
+    BatchSampler(device, model, options, stats).run(on_token, on_positions);
+  }
   stats.seconds = clock.seconds();
   stats.tokens = options.count * options.length;
   return stats;

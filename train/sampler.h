@@ -10,6 +10,7 @@
 
 #include "kernels/choose_token.h"
 #include "models/model.h"
+#include "src/process_group.h"
 
 namespace weft {
 
@@ -29,6 +30,8 @@ struct SampleOptions {
   std::vector<std::int32_t> positions = {};   // the place of each token of a text, prompt included, for texts
                                               // in another order; empty: 0, 1, 2 ...
   bool graph = true;                          // on a GPU: launches of a position are replayed as one
+  std::int64_t first = 0;                     // number of the first sample: these may be a part of more
+  ProcessGroup* group = nullptr;              // whose ranks share the samples out; null: none
 
   std::int64_t given() const {  // tokens of a prompt
     return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
@@ -51,8 +54,10 @@ struct SampleStats {
 // after position, and at each sample after sample. Tokens come some positions late, where these take a few
 // milliseconds at most.
 using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
-// Called now and then: positions done and to do, all batches.
+// Called now and then: positions done and to do, all batches (of this rank).
 using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
+// With a group a collective: every rank draws a part, and rank 0 hears of all tokens at the end. The same
+// samples for any number of ranks.
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
 

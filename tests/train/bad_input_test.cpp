@@ -32,7 +32,7 @@ class BadInputTest : public testing::Test {
   // The one line that the program leaves on stderr; its exit code must be 1.
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
                          std::int64_t limit_bytes = 0) {
-    Process process(dir, program, arguments, limit_bytes);
+    Process process(dir, program, arguments, {.limit_bytes = limit_bytes});
     EXPECT_EQ(process.wait(), 1) << process.out() << process.err();
     const std::string text = process.err();
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;

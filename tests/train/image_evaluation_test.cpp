@@ -36,7 +36,8 @@ class ImageRunTest : public testing::Test {
   std::string evaluated(const EvaluateArguments& a) {
     std::ostringstream out, notes;
     Progress progress(notes, false);
-    run_evaluate(a, out, progress);
+    ProcessGroup alone(World{}, "");
+    run_evaluate(a, alone, out, progress);
     notes_ = notes.str();
     return out.str();
   }

@@ -39,7 +39,8 @@ class ImageSamplingTest : public testing::Test {
   std::string sampled(const SampleArguments& a) {
     std::ostringstream text, notes;
     Progress progress(notes, false);
-    run_sample(a, text, progress);
+    ProcessGroup alone(World{}, "");
+    run_sample(a, alone, text, progress);
     EXPECT_EQ(text.str(), "");
     return notes.str();
   }

@@ -75,21 +75,24 @@ std::string timeless_metrics(const std::string& metrics_path) {
 }
 
 Process::Process(const TempDir& dir, const std::string& program, const std::vector<std::string>& arguments,
-                 std::int64_t limit_bytes)
-    : out_(dir / (program + ".out")), err_(dir / (program + ".err")) {
-  const std::string path = str(WEFT_TEST_BIN, "/", program);
+                 const ProcessOptions& options)
+    : out_(dir / ((options.name.empty() ? program : options.name) + ".out")),
+      err_(dir / ((options.name.empty() ? program : options.name) + ".err")) {
+  const std::string path = program.starts_with("/") ? program : str(WEFT_TEST_BIN, "/", program);
   std::vector<std::string> words{path};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<std::string> environment = options.environment;
   pid_ = fork();
   if (pid_ != 0) return;
   dup2(open(out_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), STDOUT_FILENO);
   dup2(open(err_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), STDERR_FILENO);
-  const auto bytes = static_cast<rlim_t>(limit_bytes);
+  for (std::string& variable : environment) putenv(variable.data());
+  const auto bytes = static_cast<rlim_t>(options.limit_bytes);
   const rlimit limit{bytes, bytes};
-  if (limit_bytes > 0) setrlimit(RLIMIT_FSIZE, &limit);
+  if (options.limit_bytes > 0) setrlimit(RLIMIT_FSIZE, &limit);
   execv(path.c_str(), argv.data());
   _exit(127);
 }

@@ -33,17 +33,23 @@ std::vector<double> metric(const std::string& metrics_path, const std::string& k
 // metrics.jsonl without what time decides (tokens_per_s, elapsed_s).
 std::string timeless_metrics(const std::string& metrics_path);
 
-// A program of this build as a process, its output in files.
+struct ProcessOptions {
+  std::int64_t limit_bytes = 0;               // > 0: no file may grow beyond it
+  std::vector<std::string> environment = {};  // "NAME=value", added to this one
+  std::string name = "";                      // of the files of its output; "": that of the program
+};
+
+// A program of this build as a process, its output in files. A path is a program of this machine.
 class Process {
  public:
-  // `limit_bytes` > 0: no file may grow beyond it.
   Process(const TempDir&, const std::string& program, const std::vector<std::string>& arguments,
-          std::int64_t limit_bytes = 0);
+          const ProcessOptions& = {});
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   void signal(int number) const;
-  int wait();  // exit code, or 128 + signal
+  pid_t pid() const { return pid_; }  // -1 when it was waited for
+  int wait();                         // exit code, or 128 + signal
   std::string out() const { return read_file(out_); }
   std::string err() const { return read_file(err_); }
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// --gpus N: the same results as one process, one line of output, and one line when something is wrong.
+#include "train/ranks.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/src/ranks.h"
+#include "tests/train/ranks_testing.h"
+#include "train/launcher.h"
+#include "train/loaded_model.h"
+#include "train/sampler.h"
+
+namespace weft {
+namespace {
+
+class RanksTest : public testing::Test {
+ protected:
+  RanksTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
+  void train_some_steps() {
+    train(small_config(dir.path(), {"train.steps=4"}), {.out = dir / "run", .device = "cpu"});
+  }
+  // stdout of a program on a checkpoint; its exit code must be 0.
+  std::string output(const std::string& program, std::vector<std::string> arguments, int ranks) {
+    arguments.insert(arguments.end(), {"--checkpoint", dir / "run/latest.h5", "--device", "cpu"});
+    Launched launched(dir, program, arguments, ranks);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    notes_ = launched.err();
+    return launched.out();
+  }
+  // The one line of a program that fails; no process is left.
+  std::string error_line(const std::string& program, const std::vector<std::string>& arguments, int ranks,
+                         const ProcessOptions& options = {}) {
+    Launched launched(dir, program, arguments, ranks, options);
+    EXPECT_EQ(launched.wait(), 1) << launched.out() << launched.err();
+    const std::string text = launched.err();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_EQ(text.find("error: "), 0u) << text;
+    return text;
+  }
+  TempDir dir;
+  std::string notes_;
+};
+
+TEST_F(RanksTest, EvaluateIsTheSameBitsFromAnyNumberOfProcesses) {
+  train_some_steps();
+  const auto evaluated = [&](int ranks) {
+    const std::string losses = dir / (str(ranks, ".h5")), map = dir / (str(ranks, ".png"));
+    const std::string line = output(
+        "evaluate",
+        {"--split", "valid", "--min-context", "20", "--batch", "3", "--losses", losses, "--heatmap", map},
+        ranks);
+    return line + read_file(losses) + read_file(map);
+  };
+  const std::string one = evaluated(1);
+  EXPECT_EQ(json_number(one.substr(0, one.find('\n')), "tokens"), 600);
+  for (const int ranks : {2, 3}) {
+    EXPECT_TRUE(evaluated(ranks) == one) << ranks;
+    EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 2) << notes_;  // bits, and the map
+  }
+  EXPECT_EQ(json_number(output("evaluate", {"--split", "valid", "--batch", "100"}, 2), "tokens"), 600)
+      << "more ranks than batches";
+}
+
+TEST_F(RanksTest, SamplesAreTheSameFromAnyNumberOfProcesses) {
+  train_some_steps();
+  const std::vector<std::string> five{"--count", "5", "--length", "30", "--batch", "2", "--prompt", "\x03"};
+  const std::string one = output("sample", five, 1);
+  EXPECT_CONTAINS(one, "==== sample 5 ====");
+  EXPECT_EQ(output("sample", five, 2), one);
+  EXPECT_EQ(output("sample", five, 3), one);
+  EXPECT_EQ(output("sample", {"--length", "12"}, 2), output("sample", {"--length", "12"}, 1))
+      << "an idle rank";
+  EXPECT_EQ(notes_, "moving average of the weights of step 4\n");
+}
+
+TEST_F(RanksTest, PartsOfASetAreTheSetsSamples) {
+  train_some_steps();
+  const auto loaded = load_model(dir / "run/latest.h5", "cpu");
+  const auto drawn = [&](std::int64_t first, std::int64_t count, bool cached) {
+    std::vector<std::vector<std::int32_t>> texts(static_cast<std::size_t>(count));
+    const SampleOptions options{.length = 10, .count = count, .cached = cached, .first = first};
+    sample(*loaded->device, *loaded->model, loaded->config.model, options,
+           [&](auto i, auto, auto token) { texts[static_cast<std::size_t>(i)].push_back(token); });
+    return texts;
+  };
+  const auto all = drawn(0, 5, true);
+  for (const bool cached : {true, false}) {
+    const auto part = drawn(2, 2, cached);
+    EXPECT_EQ(part[0], all[2]);
+    EXPECT_EQ(part[1], all[3]);
+  }
+}
+
+TEST_F(RanksTest, WhatIsWrongFromTheStartIsOneLine) {
+  train_some_steps();
+  const std::vector<std::string> none{"--checkpoint", dir / "none.h5"},
+      good{"--checkpoint", dir / "run/latest.h5", "--device", "cuda"};
+  EXPECT_CONTAINS(error_line("evaluate", none, 2), "none.h5");
+  EXPECT_CONTAINS(error_line("evaluate", good, 2, {.environment = rank_environment(1, 2, 29500)}),
+                  "--gpus starts the processes itself; here torchrun has started 2");
+  EXPECT_CONTAINS(error_line("evaluate", good, 0), "--gpus");
+  EXPECT_CONTAINS(error_line("evaluate", good, 1000), "--gpus 1000: this machine has ");
+}
+
+TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
+  train_some_steps();
+  const std::string line =
+      error_line("sample", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "100"}, 3);
+  EXPECT_CONTAINS(line, "do not fit into the context of 64");
+}
+
+TEST_F(RanksTest, ProcessesThatDoNotBelongTogetherSaySo) {
+  train_some_steps();
+  const auto of_both = [&](const std::vector<std::string>& first, const std::vector<std::string>& second,
+                           int second_size) {
+    const int port = free_port();
+    std::vector<std::string> arguments[2] = {first, second};
+    for (auto& a : arguments)
+      a.insert(a.end(), {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "9"});
+    Process zero(dir, "sample", arguments[0], {.environment = rank_environment(0, 2, port), .name = "zero"});
+    Process one(dir, "sample", arguments[1],
+                {.environment = rank_environment(1, second_size, port), .name = "one"});
+    EXPECT_EQ(zero.wait(), 1) << zero.out();
+    EXPECT_EQ(one.wait(), 1) << one.out();
+    EXPECT_EQ(one.err(), "");
+    return zero.err();
+  };
+  const std::string seeds = of_both({"--seed", "1"}, {"--seed", "2"}, 2);
+  EXPECT_CONTAINS(seeds, "rank 1");
+  EXPECT_CONTAINS(seeds, "command line ");
+  EXPECT_EQ(std::count(seeds.begin(), seeds.end(), '\n'), 1) << seeds;
+  EXPECT_CONTAINS(of_both({}, {}, 3), "of 3");
+}
+
+TEST_F(RanksTest, StartedByOthersTheyFindEachOther) {
+  train_some_steps();
+  const std::vector<std::string> arguments{
+      "--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "9", "--count", "4"};
+  const int port = free_port();
+  Process zero(dir, "sample", arguments, {.environment = rank_environment(0, 2, port), .name = "zero"});
+  Process one(dir, "sample", arguments, {.environment = rank_environment(1, 2, port), .name = "one"});
+  EXPECT_EQ(zero.wait(), 0) << zero.err();
+  EXPECT_EQ(one.wait(), 0) << one.err();
+  EXPECT_EQ(one.out() + one.err(), "");
+  Process alone(dir, "sample", arguments);
+  EXPECT_EQ(alone.wait(), 0);
+  EXPECT_EQ(zero.out(), alone.out());
+}
+
+TEST(RankDevice, IsTheGpuOfTheLocalRank) {
+  World world{.rank = 5, .size = 8, .local_rank = 1, .local_size = 4};
+  EXPECT_EQ(rank_device(world, "cpu"), "cpu");
+  EXPECT_EQ(rank_device(world, "cuda"), "cuda:1");
+  EXPECT_CONTAINS(error_of([&] { rank_device(world, "cuda:0"); }), "a GPU of their own");
+  world.local_size = 1, world.local_rank = 0;
+  EXPECT_EQ(rank_device(world, "cuda:3"), "cuda:3");
+  EXPECT_EQ(rank_device(World{}, "auto"), "auto");
+}
+
+TEST(RankIdentity, DependsOnTheWork) {
+  EXPECT_EQ(rank_identity("a"), rank_identity("a"));
+  EXPECT_NE(rank_identity("a"), rank_identity("b"));
+  EXPECT_CONTAINS(rank_identity("a"), "build ");
+  EXPECT_EQ(rank_identity("a").find("build ,"), std::string::npos) << "the linker leaves a build ID";
+  EXPECT_FALSE(own_command_line().empty() && rank_identity("a").empty());
+}
+
+}  // namespace
+}  // namespace weft

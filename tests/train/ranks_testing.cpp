@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Processes seen through /proc.
+#include "tests/train/ranks_testing.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+struct ProcessEntry {
+  pid_t pid = -1, parent = -1, group = -1;
+  char state = '?';
+};
+
+// All processes of this machine that have not ended.
+std::vector<ProcessEntry> live_processes() {
+  std::vector<ProcessEntry> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    ProcessEntry p;
+    if (std::from_chars(name.data(), name.data() + name.size(), p.pid).ec != std::errc()) continue;
+    std::ifstream in(entry.path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::size_t after_name = text.rfind(") ");
+    if (after_name == std::string::npos) continue;  // it ended meanwhile
+    std::istringstream(text.substr(after_name + 2)) >> p.state >> p.parent >> p.group;
+    if (p.state != 'Z' && p.state != 'X') found.push_back(p);
+  }
+  return found;
+}
+
+// RANK in the environment of a process; -1 where there is none, or not yet.
+int rank_of(pid_t pid) {
+  std::ifstream in(str("/proc/", pid, "/environ"), std::ios::binary);
+  for (std::string variable; std::getline(in, variable, '\0');)
+    if (variable.starts_with("RANK=")) return std::atoi(variable.c_str() + 5);
+  return -1;
+}
+
+std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks) {
+  arguments.insert(arguments.end(), {"--gpus", std::to_string(ranks)});
+  return arguments;
+}
+
+}  // namespace
+
+std::vector<std::string> rank_environment(int rank, int size, int port) {
+  return {str("RANK=", rank),      str("WORLD_SIZE=", size),       str("LOCAL_RANK=", rank),
+          "MASTER_ADDR=127.0.0.1", str("LOCAL_WORLD_SIZE=", size), str("MASTER_PORT=", port),
+          "OMP_NUM_THREADS=1"};
+}
+
+bool eventually(const std::function<bool()>& done, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!done()) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+Launched::Launched(const TempDir& dir, const std::string& program, std::vector<std::string> arguments,
+                   int ranks, const ProcessOptions& options)
+    : launcher_(dir, program, with_gpus(std::move(arguments), ranks), options),
+      ranks_(static_cast<std::size_t>(ranks), -1) {}
+
+Launched::~Launched() {
+  if (group_ > 0) kill(-group_, SIGKILL);  // what a failed test left
+}
+
+void Launched::expect_ranks() {
+  const auto all_there = [&] {
+    std::size_t found = 0;
+    for (const ProcessEntry& p : live_processes()) {
+      const int rank = p.parent == launcher_.pid() ? rank_of(p.pid) : -1;
+      if (rank < 0 || rank >= static_cast<int>(ranks_.size())) continue;
+      ranks_[static_cast<std::size_t>(rank)] = p.pid;
+      if (rank == 0) group_ = p.group;
+      ++found;
+    }
+    return found == ranks_.size();
+  };
+  ASSERT_TRUE(eventually(all_there)) << "not all ranks were started: " << err();
+  EXPECT_NE(group_, getpgrp());
+}
+
+void Launched::signal_rank(int rank, int number) {
+  expect_ranks();
+  const pid_t pid = ranks_[static_cast<std::size_t>(rank)];
+  if (pid > 0) kill(pid, number);
+}
+
+int Launched::wait() {
+  const int code = launcher_.wait();
+  const auto none_left = [&] {
+    for (const ProcessEntry& p : live_processes())
+      if (p.group == group_) return false;
+    return true;
+  };
+  EXPECT_TRUE(group_ <= 0 || eventually(none_left, 5)) << "processes are left: " << err();
+  return code;
+}
+
+}  // namespace weft

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Programs as several real processes: started with --gpus, or one by one with the variables of torchrun.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/train/training.h"
+
+namespace weft {
+
+// What torchrun tells rank `rank` of `size` on one host.
+std::vector<std::string> rank_environment(int rank, int size, int port);
+
+// Waits until `done` says so, at most `seconds`; what it said at last.
+bool eventually(const std::function<bool()>& done, double seconds = 60);
+
+// A program with --gpus N. Afterwards none of its processes may be there.
+class Launched {
+ public:
+  Launched(const TempDir&, const std::string& program, std::vector<std::string> arguments, int ranks,
+           const ProcessOptions& = {});
+  ~Launched();
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+  void signal(int number) const { launcher_.signal(number); }
+  void signal_rank(int rank, int number);  // waits until all ranks are there
+  void expect_ranks();                     // waits until they are
+  int wait();                              // as Process does; no process is left then
+  std::string out() const { return launcher_.out(); }
+  std::string err() const { return launcher_.err(); }
+
+ private:
+  Process launcher_;
+  std::vector<pid_t> ranks_;
+  pid_t group_ = -1;
+};
+
+}  // namespace weft
