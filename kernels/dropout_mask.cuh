@@ -9,16 +9,17 @@
 
 namespace weft {
 
-// One dropout call, as a kernel argument.
+// One dropout call on a matrix of `cols` columns, as a kernel argument.
 struct DropoutCall {
   const StepScalars* step = nullptr;
+  std::int64_t cols = 0;
   std::uint32_t threshold = 0, site = 0;
   float scale = 1.0f;
 };
 
-inline DropoutCall dropout_call(double p, std::uint32_t site, const StepScalars* step) {
+inline DropoutCall dropout_call(double p, std::uint32_t site, const StepScalars* step, std::int64_t cols) {
   const std::uint32_t threshold = dropout_threshold(p);
-  return {step, threshold, site, static_cast<float>(dropout_scale(threshold))};
+  return {step, cols, threshold, site, static_cast<float>(dropout_scale(threshold))};
 }
 
 // The half-words of elements 8 * group ... 8 * group + 7.
@@ -30,10 +31,12 @@ __device__ __forceinline__ uint4 dropout_bits(const DropoutCall& d, std::uint64_
       counter, uint2{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
 }
 
-// v = mask * v / (1 - p) for the elements first .. first + 7. kAligned: first is a multiple of eight.
+// v = mask * v / (1 - p) for the elements first .. first + 7 of the matrix. kAligned: `first` and the columns
+// are multiples of eight.
 template <bool kAligned>
 __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::int64_t first) {
   if (!d.threshold) return;
+  first += d.step->first_row * d.cols;
   const auto group = static_cast<std::uint64_t>(first) / 8;
   const uint4 bits = dropout_bits(d, group);
   std::uint32_t words[8] = {bits.x, bits.y, bits.z, bits.w};

@@ -94,7 +94,7 @@ void add_branch(const ResidualForward& k) {
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias ? k.bias.as<T>() : nullptr;
   T* h = k.h.as<T>();
-  const DropoutMask mask(k.p, k.site, k.step);
+  const DropoutMask mask(k.p, k.site, k.step, cols);
   const W scale = static_cast<W>(mask.scale());
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -124,7 +124,7 @@ void residual_backward(const ResidualBackward& k) {
     for (std::int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
     g = sum;
   }
-  const DropoutMask mask(k.p, k.site, k.step);
+  const DropoutMask mask(k.p, k.site, k.step, cols);
   const W scale = static_cast<W>(mask.scale());
   Kept<T> dbranch(k.dbranch, rows * cols);
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)

@@ -113,7 +113,7 @@ void run(CudaQueue& q, const ResidualForward& k) {
                                  .rows = k.x.rows(),
                                  .cols = k.x.cols(),
                                  .eps = static_cast<float>(k.eps),
-                                 .dropout = dropout_call(k.p, k.site, k.step),
+                                 .dropout = dropout_call(k.p, k.site, k.step, k.x.cols()),
                                  .packed = packed});
   });
 }
@@ -160,7 +160,7 @@ void run(CudaQueue& q, const ResidualBackward& k) {
                            .partial = nullptr,
                            .rows = shaped.rows(),
                            .cols = shaped.cols(),
-                           .dropout = dropout_call(k.p, k.site, k.step),
+                           .dropout = dropout_call(k.p, k.site, k.step, shaped.cols()),
                            .packed = packed,
                            .add_dx = k.dx.accumulate,
                            .add_dbranch = k.dbranch.accumulate,

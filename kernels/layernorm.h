@@ -42,8 +42,9 @@ void run(CudaQueue&, const LayerNormBackward&);
 
 // A branch joins the residual stream, and the sum is normalised in the same pass:
 //   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
-// The mask is a function of (seed, draw, site, element) alone: kernels/philox.h. The norm is that of h as it
-// is stored, rounded to T. Without y there is no norm, and mean, rstd, w and b are absent, too.
+// The mask is a function of (seed, draw, site, first_row + row, column, columns) alone: kernels/philox.h. The
+// norm is that of h as it is stored, rounded to T. Without y there is no norm, and mean, rstd, w and b are
+// absent, too.
 struct ResidualForward {
   static constexpr const char* kName = "residual_forward";
   TensorView h;           // (N, C)  T; any leading axes
@@ -55,7 +56,7 @@ struct ResidualForward {
   double eps = 1e-5;
   double p = 0;  // 0 <= p < 1; 0 draws nothing
   std::uint32_t site = 0;
-  const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
+  const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
   std::vector<TensorView> outputs() const { return {h, y, mean, rstd}; }
   std::vector<TensorView> inputs() const { return {x, branch, bias, w, b}; }
 };

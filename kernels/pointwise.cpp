@@ -70,7 +70,7 @@ void dropout(const Dropout& k) {
   T* y = k.y.view.as<T>();
   const T* x = k.x.as<T>();
   const bool accumulate = k.y.accumulate;
-  const DropoutMask mask(k.p, k.site, k.step);
+  const DropoutMask mask(k.p, k.site, k.step, k.x.cols());
   const W scale = static_cast<W>(mask.scale());
   for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
     mask.over(begin, end, [=](std::int64_t i, bool kept) {

@@ -100,11 +100,11 @@ struct DropoutBody {
   T* y;
   const T* x;
   DropoutCall call;
-  bool packed, accumulate;
+  bool packed, accumulate, whole;  // whole: rows of whole groups
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
-    drop<true>(v, call, first);
+    whole ? drop<true>(v, call, first) : drop<false>(v, call, first);
     store(y + first, v, count, packed, accumulate);
   }
 };
@@ -168,8 +168,8 @@ void run(CudaQueue& q, const Dropout& k) {
   const bool packed = aligned16(k.y.view) && aligned16(k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(),
-                  DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step), packed,
-                                 k.y.accumulate});
+                  DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
+                                 packed, k.y.accumulate, k.x.cols() % kGroup == 0});
   });
 }
 

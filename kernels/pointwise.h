@@ -35,15 +35,15 @@ void check(const GeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const GeluBackward&);
 void run(CudaQueue&, const GeluBackward&);
 
-// y = mask * x / (1 - p), mask a function of (seed, draw, site, element) alone: kernels/philox.h. It is its
-// own backward. p = 0 draws nothing.
+// y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns) alone:
+// kernels/philox.h. It is its own backward. p = 0 draws nothing.
 struct Dropout {
   static constexpr const char* kName = "dropout";
-  GradView y;    // T
-  TensorView x;  // T
+  GradView y;    // (N, C)  T; any leading axes
+  TensorView x;  // (N, C)  T
   double p = 0;  // 0 <= p < 1
   std::uint32_t site = 0;
-  const StepScalars* step = nullptr;  // in the queue's memory: seed and draw
+  const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
   std::vector<TensorView> outputs() const { return {y.view}; }
   std::vector<TensorView> inputs() const { return {x}; }
 };

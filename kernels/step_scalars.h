@@ -10,7 +10,10 @@ namespace weft {
 
 struct StepScalars {
   std::uint64_t seed = 0;  // Philox key of all dropout masks
-  std::uint64_t draw = 0;  // number of the forward pass (step * accumulation + micro-batch): new masks each
+  std::uint64_t draw = 0;  // number of the update: new masks each
+  // Of the first row (token) that this forward pass has among those of the whole update, over micro-batches
+  // and processes: masks depend on the row there, so that they stay the same however an update is cut up.
+  std::int64_t first_row = 0;
   float learning_rate = 0;
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t

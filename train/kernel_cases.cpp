@@ -148,7 +148,7 @@ TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, doubl
 }
 
 const StepScalars* CaseRun::step() {
-  const StepScalars scalars = {0x123456789abcdef0u, 7, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
+  const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
   Tensor memory(*device_.pool, {sizeof(StepScalars)}, DType::u8, "case");
   device_.upload(memory, &scalars);
   kept_.push_back(std::make_shared<Tensor>(memory));

@@ -88,7 +88,8 @@ void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t 
 
 void TrainStep::upload(const BatchSource& source, std::int64_t step, std::int64_t micro,
                        StepScalars scalars) {
-  scalars.draw = static_cast<std::uint64_t>(step * shape_.accumulation + micro);
+  scalars.draw = static_cast<std::uint64_t>(step);
+  scalars.first_row = micro * shape_.micro_batch * shape_.context;
   device_.upload_async(scalars_.view().data, &scalars, sizeof scalars);
   read(source, step, micro);
   batch_.upload(host_batch_, shape_.micro_batch, shape_.context);

@@ -115,6 +115,24 @@ TEST(Dropout, SeedDrawSiteAndElementAllMatter) {
             std::vector<double>(first.begin() + 32, first.end()));
 }
 
+// A matrix cut into pieces of rows, each told where it begins, has the mask of the whole.
+TEST(Dropout, MasksBelongToRowsOfTheUpdate) {
+  for (const std::int64_t cols : {8, 5}) {
+    std::vector<double> whole(static_cast<std::size_t>(30 * cols)), parts(whole.size());
+    std::vector<double> ones(whole.size(), 1.0);
+    StepScalars step{.seed = 5, .draw = 6};
+    run(queue, Dropout{{view_of(whole, {30, cols})}, view_of(ones, {30, cols}), 0.4, 3, &step});
+    for (const auto& [first, rows] : {std::pair<std::int64_t, std::int64_t>{0, 7}, {7, 1}, {8, 22}}) {
+      step.first_row = first;
+      TensorView part = view_of(parts, {30, cols}), x = view_of(ones, {30, cols});
+      part.shape[0] = x.shape[0] = rows;
+      part.data = &parts[static_cast<std::size_t>(first * cols)];
+      run(queue, Dropout{{part}, x, 0.4, 3, &step});
+    }
+    EXPECT_EQ(parts, whole) << cols;
+  }
+}
+
 TEST(Dropout, RefusesToDropAll) {
   StepScalars step;
   std::vector<double> x = normals(33, 1), y(33);

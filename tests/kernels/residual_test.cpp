@@ -106,6 +106,23 @@ TEST(Residual, BackwardAddsWhenAsked) {
       EXPECT_NEAR((added.*member)[i], (before.*member)[i] + (stored.*member)[i], 1e-12);
 }
 
+// Rows 0 .. 3 of 9 with their place told are those rows of the whole: forward and backward.
+TEST(Residual, MasksBelongToRowsOfTheUpdate) {
+  for (const std::int64_t c : {16, 11}) {
+    Data whole(9, c), part(4, c);
+    whole.step.first_row = 3;
+    part.step.first_row = 8;
+    for (const auto member : {&Data::x, &Data::branch, &Data::dh, &Data::dy})
+      std::copy_n((whole.*member).begin() + 5 * c, 4 * c, (part.*member).begin());
+    for (Data* data : {&whole, &part}) {
+      run(queue, data->forward());
+      run(queue, data->backward());
+    }
+    for (const auto member : {&Data::h, &Data::dbranch})
+      EXPECT_TRUE(std::equal((part.*member).begin(), (part.*member).end(), (whole.*member).begin() + 5 * c));
+  }
+}
+
 // A tensor of random values rounded to its type.
 Tensor random_tensor(Device& device, const Shape& shape, DType type, unsigned seed) {
   const Tensor exact(*device.pool, shape, DType::f32), t(*device.pool, shape, type);
@@ -120,7 +137,7 @@ void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
   const auto random = [&](unsigned seed) { return random_tensor(device, {n, c}, type, seed); };
   const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };
   const Tensor scalars(*device.pool, {sizeof(StepScalars)}, DType::u8);
-  const StepScalars host_scalars{.seed = 77, .draw = 4};
+  const StepScalars host_scalars{.seed = 77, .draw = 4, .first_row = 6};
   device.upload(scalars, &host_scalars);
   const auto* step = static_cast<const StepScalars*>(scalars.view().data);
   const Tensor x = random(1), branch = random(2), dh = random(3), dy = random(4);
