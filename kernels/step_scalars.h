@@ -18,7 +18,7 @@ struct StepScalars {
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t
   float ema_decay = 0;         // this step's decay (0: copy)
-  float loss_gradient = 1;     // d(objective)/d(mean loss): loss scale / micro-batches
+  float loss_gradient = 1;     // d(objective)/d(mean loss): loss scale / (micro-batches x processes)
   float gradient_scale = 1;    // 1 / loss scale: what gradients are multiplied with before clipping
 };
 

@@ -76,7 +76,7 @@ struct TrainConfig {
   std::int64_t batch = 4;     // sequences of full context in one update; tokens a step = batch * context
   std::int64_t batch_tokens =
       0;  // instead of batch: tokens a step. A config that was read has 0: batch says it
-  std::int64_t accumulation = 1;  // micro-batches in one update; divides batch
+  std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
   std::int64_t warmup = 200;         // steps of linear warm-up
@@ -91,6 +91,8 @@ struct TrainConfig {
   double loss_scale = 65536;              // f16: initial value
   std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
   bool graph = true;                      // capture the step as a CUDA graph
+  std::string reduce_dtype = "f32";       // several processes: gradients are summed up in f32 | bf16
+  std::int64_t bucket_mb = 25;            // several processes: gradients summed up at a time, at least
   std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
   std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
   std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
@@ -105,7 +107,9 @@ struct Config {
   AugmentConfig augment;
   ModelConfig model;
   TrainConfig train;
-  std::string source;  // the file this was read from; not a key
+  // Not keys: the file this was read from, and the processes that train together, each on its share of batch.
+  std::string source;
+  std::int64_t ranks = 1;
 };
 
 // What a config is read for. An autoregressive model must not see what it predicts: its patterns have to be

@@ -136,18 +136,21 @@ class Check {
 
   void batches() const {
     const TrainConfig& t = config_.train;
-    if (t.batch % t.accumulation == 0) return;
+    const std::int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
+    if (t.batch % parts == 0) return;
     std::int64_t below = t.accumulation;
-    while (below > 1 && t.batch % below != 0) --below;
+    while (below > 0 && t.batch % (below * ranks) != 0) --below;
     refuse({"train.accumulation", "train.batch"},
-           str("train.accumulation ", t.accumulation, " does not divide train.batch ", t.batch,
-               "; accumulation ", below, " or batch ", (t.batch / t.accumulation + 1) * t.accumulation,
+           str("train.accumulation ", t.accumulation, ranks > 1 ? str(" on ", ranks, " processes") : "",
+               " does not divide train.batch ", t.batch, "; ",
+               below > 0 ? str("accumulation ", below, " or ") : "", "batch ", (t.batch / parts + 1) * parts,
                " works"));
   }
 
   void context_schedule() const {
     const TrainConfig& t = config_.train;
     const std::int64_t full = config_.model.context, tokens = t.batch * full;
+    const std::int64_t parts = t.accumulation * config_.ranks;
     const std::vector<std::string> keys = {"train.context_schedule", "model.context", "train.batch",
                                            "train.accumulation"};
     const std::string name = "train.context_schedule";
@@ -160,14 +163,14 @@ class Check {
       previous = step;
       if (context < 1 || context > full)
         refuse(keys, str(name, ": expected contexts from 1 to model.context ", full, ", found ", context));
-      const auto fits = [&](std::int64_t c) { return tokens % c == 0 && tokens / c % t.accumulation == 0; };
+      const auto fits = [&](std::int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
       if (fits(context)) continue;
       std::int64_t below = context, above = context;
       while (below > 1 && !fits(below)) --below;
       while (above < full && !fits(above)) ++above;
       refuse(keys,
              str(name, ": the ", tokens, " tokens of a step (train.batch * model.context) do not split into ",
-                 t.accumulation, " equal micro-batches of sequences of ", context,
+                 parts, " equal micro-batches of sequences of ", context,
                  "; nearest contexts that work: ", below, fits(above) ? str(" and ", above) : ""));
     }
   }

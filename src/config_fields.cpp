@@ -89,7 +89,7 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
   visit({"train.batch_tokens", &c.batch_tokens,
          "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
-  visit({"train.accumulation", &c.accumulation, "micro-batches in one update; divides batch",
+  visit({"train.accumulation", &c.accumulation, "micro-batches in one update, of each process; divides batch",
          between(1, 1 << 20)});
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
@@ -115,6 +115,13 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});
   visit({"train.graph", &c.graph, "capture the step as a CUDA graph"});
+  visit({"train.reduce_dtype",
+         &c.reduce_dtype,
+         "several processes: in which gradients are summed up",
+         {},
+         {"f32", "bf16"}});
+  visit({"train.bucket_mb", &c.bucket_mb, "several processes: MB of gradients summed up at a time, at least",
+         between(1, 65536)});
   visit({"train.log_every", &c.log_every, "steps between log lines", at_least(1)});
   visit({"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)});
   visit({"train.save_every", &c.save_every, "steps between numbered checkpoints; 0: none", at_least(0)});

@@ -127,10 +127,14 @@ void ParameterStore::begin_step() {
   for (const auto& slot : slots_) slot->written = false;
 }
 
-void ParameterStore::finish_gradients(Ctx&) {
-  for (const auto& slot : slots_) {
-    if (!slot->written) device_->zero(slot->grad);
-    slot->written = true;
+void ParameterStore::finish_gradients(Ctx&) { finish_gradients(0, gradients_.size()); }
+
+void ParameterStore::finish_gradients(std::int64_t begin, std::int64_t end) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    GradSlot& slot = *slots_[i];
+    if (slot.written || params_[i].offset < begin || params_[i].offset >= end) continue;
+    device_->zero(slot.grad);
+    slot.written = true;
   }
 }
 

@@ -53,6 +53,8 @@ class ParameterStore {
   void begin_step();
   // Sets gradients that nothing has written to zero (parameters out of use at this context length).
   void finish_gradients(Ctx&);
+  // The same for those whose slices begin in [begin, end) of the block.
+  void finish_gradients(std::int64_t begin, std::int64_t end);
   // Casts master to compute; after load, init, or a switch to the EMA weights.
   void refresh_compute(Ctx&);
 

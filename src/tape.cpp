@@ -6,6 +6,10 @@
 
 namespace weft {
 
+void Ctx::mark(std::int32_t first) {
+  if (tape && complete) tape->mark([first](Ctx& c) { (*c.complete)(c, first); });
+}
+
 GradView Ctx::grad(const Var& v) {
   if (!v.slot) return {};
   if (!v.slot->grad) v.slot->grad = empty(v.shape(), v.dtype());
@@ -34,7 +38,7 @@ void Tape::run_backward(Ctx& ctx) {
     const Step step = std::move(steps_.back());
     steps_.pop_back();
     std::array<Tensor, 2> gradients;
-    bool any = false;
+    bool any = step.is_mark;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!step.slots[i] || !step.slots[i]->written) continue;
       any = true;

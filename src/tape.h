@@ -31,6 +31,11 @@ struct Var {  // a tensor, plus where its gradient goes (null: no gradient wante
 };
 
 class Tape;
+struct Ctx;
+
+// Hears, while a backward pass goes on, that the gradients of all parameters numbered `first` and above are
+// complete.
+using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
 
 struct Ctx {
   Queue* queue = nullptr;
@@ -42,6 +47,7 @@ struct Ctx {
   bool training = false;         // dropout acts
   bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size
   std::int64_t launches = 0;     // kernels started through this context
+  const GradientsComplete* complete = nullptr;  // null: nobody wants to know; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
     return Tensor(*pool, shape, dtype, name);
@@ -49,6 +55,9 @@ struct Ctx {
   Var output(const Shape& shape, DType dtype) {
     return {empty(shape, dtype), tape ? std::make_shared<GradSlot>() : nullptr};
   }
+  // Called by a model where a part begins that uses parameters numbered `first` and above, and they are used
+  // by nothing before it: the backward pass, come back to here, tells `complete`.
+  void mark(std::int32_t first);
   // Where a backward kernel writes the gradient of v: the first writer stores, later ones add.
   GradView grad(const Var& v);
   // The gradient of v is dy itself (or dy is added to it). The caller must not use dy afterwards.
@@ -71,6 +80,11 @@ class Tape {
   void record(const char* op, const Var& y, const Var& z, BackwardOfTwo backward) {
     steps_.push_back({op, {y.slot, z.slot}, std::move(backward)});
   }
+  // A closure that always runs, after all that are recorded from here on.
+  void mark(std::function<void(Ctx&)> passed) {
+    const auto run = [run = std::move(passed)](Ctx& c, const Tensor&, const Tensor&) { run(c); };
+    steps_.push_back({"mark", {}, run, true});
+  }
   // Runs the closures, last first. Those whose outputs got no gradient are skipped. Called through backward()
   // below.
   void run_backward(Ctx&);
@@ -81,6 +95,7 @@ class Tape {
     const char* op;
     std::array<std::shared_ptr<GradSlot>, 2> slots;
     BackwardOfTwo backward;
+    bool is_mark = false;  // runs without a gradient
   };
   std::vector<Step> steps_;
 };

@@ -3,12 +3,12 @@
 #include "train/bench_step.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <ostream>
 
 #include "train/loaded_model.h"
+#include "train/ranks.h"
 #include "train/step_breakdown.h"
 #include "train/trainer_report.h"
 #include "train/trainer_step.h"
@@ -18,15 +18,11 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+Stopwatch started() {
+  Stopwatch watch;
+  watch.start();
+  return watch;
+}
 
 struct Timing {
   double first_s = 0;                // from the start of the program's work to the end of the first step
@@ -34,6 +30,48 @@ struct Timing {
   double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
+
+// A communicator that sums nothing: a step with it is one whose communication takes no time.
+class Silent : public Communicator {
+ public:
+  explicit Silent(const ProcessGroup& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void fork() override {}
+  void join() override {}
+  void all_reduce_sum(const TensorView&) override {}
+  void reduce_scatter_sum(const TensorView&) override {}
+  void all_gather(const TensorView&) override {}
+
+ private:
+  const ProcessGroup& group_;
+};
+
+// What the sums of gradients take, of several ranks.
+struct Exchange {
+  std::int64_t collectives = 0, bytes = 0;      // of an update, of each rank
+  double without_ms = 0, without_in_a_row = 0;  // the same step without them, on the slowest rank
+};
+
+double slowest(ProcessGroup& group, double milliseconds) {
+  double most = 0;
+  for (const std::string& text : group.all_gather(str(milliseconds))) most = std::max(most, std::stod(text));
+  return most;
+}
+
+std::string exchange_json(const Exchange& e, const Timing& with) {
+  return str(", \"all_reduces\": ", e.collectives, ", \"all_reduce_bytes\": ", e.bytes,
+             ", \"ms_without\": ", e.without_ms, ", \"ms_in_a_row_without\": ", e.without_in_a_row,
+             ", \"exposed_ms\": ", with.median() - e.without_ms,
+             ", \"exposed_in_a_row_ms\": ", with.in_a_row - e.without_in_a_row);
+}
+
+std::string exchange_text(const Exchange& e, std::int64_t ranks, const Timing& with) {
+  return str("ranks       ", ranks, ": ", e.collectives, " sums of ",
+             bytes_text(static_cast<std::size_t>(e.bytes)), " a step; without them ", e.without_ms, " ms (",
+             e.without_in_a_row, " in a row): exposed ", with.median() - e.without_ms, " ms (",
+             with.in_a_row - e.without_in_a_row, " in a row)");
+}
 
 // Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
 // training does.
@@ -45,14 +83,14 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   };
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
-    const Stopwatch one;
+    const Stopwatch one = started();
     launch(i);
     device.synchronize();
     if (i == 0) timing.first_s = since_start.seconds();
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
   }
   const std::int64_t more = device.is_cuda() ? steps : 0;
-  const Stopwatch row;
+  const Stopwatch row = started();
   for (std::int64_t i = 0; i < more; ++i) launch(kWarmUp + steps + i);
   device.synchronize();
   const double row_ms = row.seconds() * 1e3;
@@ -63,13 +101,58 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
+// What is written of a config.
+struct Report {
+  const Config& config;
+  const Device& device;
+  DType dtype;
+  StepShape shape;
+  Timing timing;
+  std::size_t peak = 0;
+  double matrix_rate = 0;  // FLOP/s of each rank
+  std::optional<Exchange> exchange = {};
+  std::optional<StepBreakdown> breakdown = {};
+
+  double tokens_per_s() const { return static_cast<double>(shape.tokens()) / timing.median() * 1e3; }
+  double flops() const { return tokens_per_s() * flops_per_token(config.model, shape.context); }
+  double share() const { return flops() / matrix_rate / static_cast<double>(config.ranks); }
+};
+
+void write_json(const Report& r, std::ostream& out) {
+  out << "{\"config\": \"" << r.config.name << "\", \"device\": \"" << r.device.name << "\", \"dtype\": \""
+      << name_of(r.dtype) << "\", \"context\": " << r.shape.context << ", \"tokens\": " << r.shape.tokens()
+      << ", \"ms\": " << r.timing.median() << ", \"ms_min\": " << r.timing.milliseconds.front()
+      << ", \"ms_max\": " << r.timing.milliseconds.back() << ", \"ms_in_a_row\": " << r.timing.in_a_row
+      << ", \"tok_s\": " << r.tokens_per_s() << ", \"tflop_per_s\": " << r.flops() * 1e-12
+      << ", \"matrix_share\": " << r.share() << ", \"peak_bytes\": " << r.peak
+      << ", \"first_step_s\": " << r.timing.first_s << ", \"ranks\": " << r.config.ranks
+      << (r.exchange ? exchange_json(*r.exchange, r.timing) : "")
+      << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
+}
+
+void write_text(const Report& r, std::ostream& out) {
+  out << r.config.name << " on " << r.device.description() << ", " << name_of(r.dtype) << "\n"
+      << "step        " << r.timing.median() << " ms (median of " << r.timing.milliseconds.size() << ", "
+      << r.timing.milliseconds.front() << " to " << r.timing.milliseconds.back() << "; " << r.timing.in_a_row
+      << " in a row), " << r.shape.tokens() << " tokens of context " << r.shape.context << "\n"
+      << "rate        " << static_cast<std::int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
+      << " TFLOP/s, " << r.share() * 100 << "% of the matrix rate measured here\n"
+      << "memory      peak " << bytes_text(r.peak) << "\n"
+      << "first step  " << r.timing.first_s << " s after the start" << std::endl;
+  if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks, r.timing) << std::endl;
+  if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
+}
+
 }  // namespace
 
-void bench_step(const BenchStepOptions& options, std::ostream& out) {
-  const Stopwatch since_start;
+void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
+  const Stopwatch since_start = started();
   if (options.steps < 1) fail(str("--steps must be at least 1, got ", options.steps));
-  const Config config = load_config(options.config, options.overrides);
-  const auto device = make_device(options.device);
+  Config config = load_config(options.config, options.overrides);
+  config.ranks = group.size();
+  check_config(config);
+  const auto device = make_device(rank_device(group.world(), options.device));
+  const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
   const DType dtype = dtype_on(*device, config);
   check_memory(config, *device);
   ParameterStore store;
@@ -79,40 +162,26 @@ void bench_step(const BenchStepOptions& options, std::ostream& out) {
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
-  auto step = std::make_unique<TrainStep>(*device, *model, store, config);
-  const Timing timing = time_steps(*step, *device, config, source, options.steps, since_start);
-
-  const StepShape shape = step_shape(config, 0);
-  const std::size_t peak = device->pool->peak();
-  const double tokens_per_s = static_cast<double>(shape.tokens()) / timing.median() * 1e3;
-  const double flops = tokens_per_s * flops_per_token(config.model, shape.context);
-  const double share = flops / device->matrix_rate(dtype);
-  std::optional<StepBreakdown> breakdown;
-  if (options.breakdown) {
-    step.reset();  // its graphs hold memory that the eager step needs
-    device->pool->trim();
-    breakdown = measure_breakdown(*device, *model, store, config, source);
+  const auto timed = [&](TrainStep& step) {
+    return time_steps(step, *device, config, source, options.steps, since_start);
+  };
+  auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
+  Report report{config, *device, dtype, step_shape(config, 0), timed(*step), device->pool->peak()};
+  report.matrix_rate = device->matrix_rate(dtype);
+  if (const GradientSum* sum = step->gradient_sum())
+    report.exchange = Exchange{.collectives = sum->collectives(), .bytes = sum->bytes()};
+  step.reset();  // its graphs hold memory
+  device->pool->trim();
+  Silent silent(group);
+  Communicator* none = communicator ? &silent : nullptr;
+  if (report.exchange) {
+    TrainStep alone(*device, *model, store, config, none);
+    const Timing without = timed(alone);
+    report.exchange->without_ms = slowest(group, without.median());
+    report.exchange->without_in_a_row = slowest(group, without.in_a_row);
   }
-  if (options.json) {
-    out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
-        << name_of(dtype) << "\", \"context\": " << shape.context << ", \"tokens\": " << shape.tokens()
-        << ", \"ms\": " << timing.median() << ", \"ms_min\": " << timing.milliseconds.front()
-        << ", \"ms_max\": " << timing.milliseconds.back() << ", \"ms_in_a_row\": " << timing.in_a_row
-        << ", \"tok_s\": " << tokens_per_s << ", \"tflop_per_s\": " << flops * 1e-12
-        << ", \"matrix_share\": " << share << ", \"peak_bytes\": " << peak
-        << ", \"first_step_s\": " << timing.first_s
-        << (breakdown ? ", " + breakdown_json(*breakdown, timing.median()) : "") << "}" << std::endl;
-    return;
-  }
-  out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
-      << "step        " << timing.median() << " ms (median of " << options.steps << ", "
-      << timing.milliseconds.front() << " to " << timing.milliseconds.back() << "; " << timing.in_a_row
-      << " in a row), " << shape.tokens() << " tokens of context " << shape.context << "\n"
-      << "rate        " << static_cast<std::int64_t>(tokens_per_s) << " tokens/s, " << flops * 1e-12
-      << " TFLOP/s, " << share * 100 << "% of the matrix rate measured here\n"
-      << "memory      peak " << bytes_text(peak) << "\n"
-      << "first step  " << timing.first_s << " s after the start" << std::endl;
-  if (breakdown) print_breakdown(*breakdown, timing.median(), out);
+  if (options.breakdown) report.breakdown = measure_breakdown(*device, *model, store, config, source, none);
+  options.json ? write_json(report, out) : write_text(report, out);
 }
 
 }  // namespace weft

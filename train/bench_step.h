@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "src/process_group.h"
+
 namespace weft {
 
 struct BenchStepOptions {
@@ -21,6 +23,8 @@ struct BenchStepOptions {
 // A row to `out`: milliseconds a step (median, fastest, slowest, and without waiting for each), tokens/s,
 // FLOP/s counted from the pairs that are needed, share of the measured matrix rate, bytes at the peak,
 // seconds from the start to the end of the first step; then where the time goes (train/step_breakdown.h).
-void bench_step(const BenchStepOptions&, std::ostream& out);
+// Of several ranks: the whole update of all of them, and how much of the time the sums of gradients cost:
+// the difference to updates without them, those of the slowest rank. `out` counts on rank 0.
+void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
 
 }  // namespace weft

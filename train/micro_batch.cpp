@@ -17,10 +17,10 @@ constexpr std::size_t kSpareShare = 16;
 
 // Every context of the schedule must be cut into as many equal micro-batches.
 bool divides(const Config& config, std::int64_t accumulation) {
-  const std::int64_t tokens = config.train.batch * config.model.context;
-  if (config.train.batch % accumulation != 0) return false;
+  const std::int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
+  if (config.train.batch % parts != 0) return false;
   for (const auto& [step, context] : config.train.context_schedule)
-    if (tokens / context % accumulation != 0) return false;
+    if (tokens / context % parts != 0) return false;
   return true;
 }
 
@@ -29,13 +29,15 @@ std::int64_t sequences(const std::string& wish, const Config& config) {
   const auto [end, error] = std::from_chars(wish.data(), wish.data() + wish.size(), count);
   if (error != std::errc() || end != wish.data() + wish.size() || count < 1)
     fail(str("--batch ", wish, ": expected auto, or a number of sequences"));
-  const std::int64_t batch = config.train.batch;
-  if (batch % count == 0 && divides(config, batch / count)) return count;
-  std::string works;
+  const std::int64_t batch = config.train.batch / config.ranks;
+  const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
+  if (works(count)) return count;
+  std::string working;
   for (std::int64_t m = 1; m <= batch; ++m)
-    if (batch % m == 0 && divides(config, batch / m)) works += str(works.empty() ? "" : ", ", m);
-  fail(str("--batch ", count, " does not divide the ", batch,
-           " sequences of an update (train.batch) into equal parts at every context; these do: ", works));
+    if (works(m)) working += str(working.empty() ? "" : ", ", m);
+  fail(str("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
+           config.ranks > 1 ? " / processes" : "",
+           ") into equal parts at every context; these do: ", working));
 }
 
 std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
@@ -47,7 +49,7 @@ std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
 }  // namespace
 
 MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device) {
-  const std::int64_t batch = config.train.batch;
+  const std::int64_t batch = config.train.batch / config.ranks;
   if (wish != "auto") {
     const std::int64_t accumulation = batch / sequences(wish, config);
     return {accumulation, parts_text(batch, accumulation)};
@@ -68,9 +70,10 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
            "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context"));
 }
 
-MicroBatch micro_batch_of(const std::string& checkpoint) {
+MicroBatch micro_batch_of(const std::string& checkpoint, std::int64_t ranks) {
   const TrainConfig there = parse_config(checkpoint_config(checkpoint), checkpoint).train;
-  return {there.accumulation, str(parts_text(there.batch, there.accumulation), ", as in ", checkpoint)};
+  return {there.accumulation,
+          str(parts_text(there.batch / ranks, there.accumulation), ", as in ", checkpoint)};
 }
 
 }  // namespace weft

@@ -20,6 +20,7 @@ struct MicroBatch {
 // not divide the update, or when not even one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&);
 // What the checkpoint of a run that goes on was trained with: other micro-batches would sum in another order.
-MicroBatch micro_batch_of(const std::string& checkpoint);
+// On `ranks` processes.
+MicroBatch micro_batch_of(const std::string& checkpoint, std::int64_t ranks);
 
 }  // namespace weft

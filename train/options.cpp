@@ -264,7 +264,10 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
 }
 
 void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
-  if (arguments.command == "step") return bench_step(arguments.step, out);
+  if (arguments.command == "step") {
+    ProcessGroup alone(World{}, "");
+    return bench_step(arguments.step, alone, out);
+  }
   if (arguments.command == "decode") return bench_decode(arguments.decode, out);
   if (arguments.command == "attention") return bench_attention(arguments.attention, out);
   bench_kernels(arguments.kernels, out, notes);

@@ -26,6 +26,9 @@ bool decides(const std::string& key) {
                                           "train.save_every",
                                           "train.keep",
                                           "train.graph",
+                                          "train.accumulation",
+                                          "train.reduce_dtype",
+                                          "train.bucket_mb",
                                           "train.recompute"};
   return free.count(key) == 0;
 }

@@ -108,11 +108,11 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launche
 }
 
 StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& store, const Config& config,
-                                const BatchSource& source) {
+                                const BatchSource& source, Communicator* communicator) {
   Config eager = config;
   eager.train.graph = false;
   const double loss_scale = config.precision == "f16" ? config.train.loss_scale : 1;
-  TrainStep step(device, model, store, eager);
+  TrainStep step(device, model, store, eager, communicator);
   const auto run = [&](std::int64_t i) { step.run(source, i, step_scalars(eager, i, i, loss_scale)); };
   run(0);
   const auto flush = l2_flush(device);

@@ -10,6 +10,7 @@
 #include "data/batch_source.h"
 #include "kernels/launch_profile.h"
 #include "models/model.h"
+#include "src/communicator.h"
 #include "src/config.h"
 
 namespace weft {
@@ -33,7 +34,9 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>&);
 
 // Runs a few steps without a CUDA graph, each launch timed, and takes the median of each. Operations of
 // attention are counted from the pairs that are needed.
-StepBreakdown measure_breakdown(Device&, Model&, ParameterStore&, const Config&, const BatchSource&);
+// `communicator` as for TrainStep.
+StepBreakdown measure_breakdown(Device&, Model&, ParameterStore&, const Config&, const BatchSource&,
+                                Communicator* communicator = nullptr);
 
 // `step_ms`: of the step as it is trained. What kernels do not account for is a gap: launches, copies,
 // clears.

@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
   const auto work = [&] {
     weft::Progress progress(std::cout, isatty(STDOUT_FILENO) != 0);
     const weft::Config config = weft::load_config(arguments.config, arguments.overrides);
-    weft::Trainer(config, arguments.options, progress).run();
+    weft::ProcessGroup alone(weft::World{}, "");
+    weft::Trainer(config, arguments.options, progress, alone).run();
   };
   return weft::run_program({"train", "Trains a model.", add_options, work}, argc, argv);
 }

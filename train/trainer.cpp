@@ -8,6 +8,7 @@
 #include "train/evaluator.h"
 #include "train/loaded_model.h"
 #include "train/micro_batch.h"
+#include "train/ranks.h"
 #include "train/stop_signal.h"
 #include "train/trainer_report.h"
 
@@ -17,19 +18,25 @@ namespace {
 // At this loss scale a gradient that is not finite is no overflow that a smaller scale would mend.
 constexpr float kSmallestLossScale = 1;
 
-Config with_found_data(Config config) {
+// For the ranks of `group`, with the data that is there.
+Config prepared(Config config, const ProcessGroup* group) {
+  config.ranks = group ? group->size() : 1;
+  check_config(config);
   config.data.path = find_data(config.data.path, config.source);
   if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
   return config;
 }
 
 // With what --batch asks for in train.accumulation, and in `text` what to say of it.
-Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, std::string& text) {
+// Every rank takes the micro-batches that fit on all of them.
+Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
+                        std::string& text) {
   if (options.batch.empty()) return config;
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
-  const MicroBatch chosen = options.batch == "auto" && !from.empty()
-                                ? micro_batch_of(from)
-                                : choose_micro_batch(config, options.batch, device);
+  MicroBatch chosen = options.batch == "auto" && !from.empty()
+                          ? micro_batch_of(from, config.ranks)
+                          : choose_micro_batch(config, options.batch, device);
+  if (group) chosen = smallest_micro_batch(*group, chosen);
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
   return config;
@@ -42,9 +49,11 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress)
-    : device_(make_device(options.device)),
-      config_(with_micro_batch(with_found_data(config), options, *device_, batch_text_)),
+Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
+    : group_(group.size() > 1 ? &group : nullptr),
+      device_(make_device(rank_device(group.world(), options.device))),
+      communicator_(group_ ? make_communicator(*device_, *group_) : nullptr),
+      config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume),
@@ -53,7 +62,8 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)) {
+      valid_images_(augmenter_for(config_, valid_data_)),
+      stop_(group_) {
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0);
@@ -71,13 +81,17 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   }
   scaler_.scale = state_.loss_scale;
   scaler_.good_steps = state_.good_steps;
-  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_);
+  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
 }
 
 void Trainer::prepare() {
   wall_.start();
-  folder_.create(config_);
-  metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+  if (group_) group_->barrier();  // all have looked at the folder as it was
+  if (writes()) {
+    folder_.create(config_);
+    metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+    clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
+  }
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
     progress_.line(line);
@@ -88,7 +102,6 @@ void Trainer::prepare() {
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
   device_->matrix_rate(dtype_);  // measured before the clock runs
   device_->pool->reset_peak();
-  clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   first_step_ = logged_step_ = state_.step;
   logged_s_ = clock_.seconds();
 }
@@ -97,6 +110,7 @@ void Trainer::run() {
   const StopSignal signal;
   prepare();
   std::string why;
+  watch(true);
   clock_.start();
   while (state_.step < config_.train.steps) {
     why = reason_to_stop(signal.received());
@@ -107,11 +121,16 @@ void Trainer::run() {
   finish(why);
 }
 
-std::string Trainer::reason_to_stop(const char* signal) const {
-  if (signal) return signal;
+// While the other ranks wait for what this one does at every step; not while it saves, for example.
+void Trainer::watch(bool on) {
+  if (!group_) return;
+  on ? group_->watch(hang_limit()) : group_->disarm();
+}
+
+std::string Trainer::reason_to_stop(const char* signal) {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
-  if (options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes) return "--max-minutes";
-  return "";
+  const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
+  return stop_.agree(state_.step, signal ? signal : late ? "--max-minutes" : "");
 }
 
 void Trainer::step() {
@@ -120,7 +139,7 @@ void Trainer::step() {
   };
   launch_step();
   while (scaler_.enabled) {
-    last_ = train_step_->results().back();
+    last_ = results().back();
     const bool overflow = !std::isfinite(last_.gradient_norm);
     if (!std::isfinite(last_.loss) || (overflow && scaler_.scale <= kSmallestLossScale))
       fail_non_finite(state_.step);
@@ -131,6 +150,14 @@ void Trainer::step() {
   ++state_.updates;
   state_.loss_scale = scaler_.scale;
   state_.good_steps = scaler_.good_steps;
+  if (group_) group_->report_step(state_.step);
+}
+
+std::vector<StepResults> Trainer::results() {
+  std::vector<StepResults> steps = train_step_->results();
+  if (!steps.empty()) loss_of_rank_ = steps.back().loss;
+  if (group_) average_losses(*group_, steps);
+  return steps;
 }
 
 void Trainer::after_step() {
@@ -144,22 +171,24 @@ void Trainer::after_step() {
   }
   collect();
   clock_.stop();
+  watch(false);
   if (log) log_step(evaluation);
   if (first_here) {
     progress_.line(device_->pool->table());
     progress_.line(str("first step done ", fixed_text(wall_.seconds(), 2), " s after the start"));
   }
   if (numbered) save(true);
+  watch(true);
   clock_.start();
 }
 
 // Reads what the steps since the last call reported; waits for the device.
 void Trainer::collect() {
   if (scaler_.enabled) return;  // step() did
-  const std::vector<StepResults> results = train_step_->results();
-  const std::int64_t first = state_.step - static_cast<std::int64_t>(results.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    last_ = results[i];
+  const std::vector<StepResults> steps = results();
+  const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    last_ = steps[i];
     if (!std::isfinite(last_.loss) || !std::isfinite(last_.gradient_norm))
       fail_non_finite(first + static_cast<std::int64_t>(i));
   }
@@ -179,18 +208,24 @@ void Trainer::log_step(bool evaluation) {
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
   if (scaler_.enabled) m.loss_scale = scaler_.scale;
   if (evaluation) evaluate_into(m);
-  metrics_->append(m);
+  if (metrics_) metrics_->append(m);
   progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
+  if (group_ && options_.rank_log)
+    print_rank_lines(*group_, progress_,
+                     str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_, "  ",
+                         bytes_text(device_->pool->peak()), " at the peak"));
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
 }
 
 void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
-  const EvalOptions options{.context = config_.model.context,
-                            .batch = std::max<std::int64_t>(1, train.batch / train.accumulation),
-                            .max_tokens = train.eval_tokens,
-                            .augmenter = valid_images_ ? &*valid_images_ : nullptr};
+  const EvalOptions options{
+      .context = config_.model.context,
+      .batch = std::max<std::int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
+      .max_tokens = train.eval_tokens,
+      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+      .group = group_};
   const auto say = [&](std::int64_t done, std::int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
   };
@@ -203,22 +238,33 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
-  folder_.save_best(*device_, store_, state_, to_yaml(config_));
+  write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
+}
+
+// `write` on rank 0, when all have the same weights; the others wait.
+template <class Write>
+void Trainer::write_checkpoint(Write write) {
+  if (group_) check_equal_weights(*group_, *device_, store_, state_.step);
+  if (writes()) write();
+  if (group_) group_->barrier();
 }
 
 void Trainer::save(bool numbered) {
   progress_.passing(str("saving step ", state_.step));
-  if (numbered) {
-    folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
-  } else {
-    folder_.save_latest(*device_, store_, state_, to_yaml(config_));
-  }
+  write_checkpoint([&] {
+    if (numbered) {
+      folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
+    } else {
+      folder_.save_latest(*device_, store_, state_, to_yaml(config_));
+    }
+  });
   saved_step_ = state_.step;
 }
 
 void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
+  watch(false);
   if (saved_step_ != state_.step) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {
@@ -239,8 +285,11 @@ void Trainer::finish(const std::string& why) {
 }
 
 void Trainer::fail_non_finite(std::int64_t step) {
-  const std::string first = train_step_->find_non_finite(
+  watch(false);
+  std::string first = train_step_->find_non_finite(
       source_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
+  if (group_) first = first_to_speak(*group_, first);
+  if (first.empty()) first = "none when the step was run again with the weights of now";
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
            ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
            "; go on from there with a lower train.learning_rate or a longer train.warmup"));

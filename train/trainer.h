@@ -12,8 +12,10 @@
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "src/checkpoint.h"
+#include "src/communicator.h"
 #include "src/config.h"
 #include "src/optimizer.h"
+#include "train/data_parallel.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
@@ -28,11 +30,14 @@ struct TrainOptions {
   std::string batch = "";      // train/micro_batch.h; "": train.accumulation as it is
   std::int64_t max_steps = 0;  // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;      // stop and save after this long; 0: no limit
+  bool rank_log = false;       // log lines of every rank, too
 };
 
 class Trainer {
  public:
-  Trainer(const Config&, const TrainOptions&, Progress&);
+  // `group`: the processes that train together, each with a Trainer of its own; all of them read, rank 0
+  // writes the folder.
+  Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
   // Trains to train.steps or until a limit or a signal; saves; says how to go on. Throws Error when something
   // is wrong, leaving the checkpoints of before.
   void run();
@@ -43,15 +48,22 @@ class Trainer {
   void step();
   void after_step();
   void collect();
+  std::vector<StepResults> results();
   void log_step(bool evaluation);
   void evaluate_into(StepMetrics&);
   void save(bool numbered);
+  template <class Write>
+  void write_checkpoint(Write write);
   void finish(const std::string& why);
   bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
-  std::string reason_to_stop(const char* signal) const;
+  bool writes() const { return !group_ || group_->rank() == 0; }
+  void watch(bool on);
+  std::string reason_to_stop(const char* signal);
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
+  ProcessGroup* group_;  // null: one process
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> communicator_;
   std::string batch_text_;  // what --batch chose
   Config config_;
   TrainOptions options_;
@@ -65,11 +77,13 @@ class Trainer {
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;
-  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<MetricsLog> metrics_;  // of rank 0
+  StopAgreement stop_;
   TrainState state_;
   LossScaler scaler_;
   std::string memory_text_;
-  StepResults last_;  // of the last step that was collected
+  StepResults last_;         // of the last step that was collected
+  double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;
   double logged_s_ = 0;           // clock_ at the line before
   std::int64_t logged_step_ = 0;  // step of the line before

@@ -49,12 +49,12 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
     found = non_finite_loss();
     if (!found.empty()) break;
     store_.begin_step();
-    forward_backward();
+    forward_backward(false);
     Ctx ctx = ctx_;
     store_.finish_gradients(ctx);
     found = first_non_finite(store_.gradients(), "the gradient of", true);
   }
-  return found.empty() ? "none when the step was run again with the weights of now" : found;
+  return found;
 }
 
 }  // namespace weft

@@ -72,8 +72,9 @@ std::string augment_line(const Config& config) {
 
 std::string step_line(const Config& config) {
   const StepShape full = step_shape(config, config.train.steps);
-  std::string text = str("step        ", full.tokens(), " tokens: ", full.accumulation, " x ",
-                         full.micro_batch, " x ", full.context);
+  std::string text =
+      str("step        ", full.tokens(), " tokens: ", full.ranks > 1 ? str(full.ranks, " processes x ") : "",
+          full.accumulation, " x ", full.micro_batch, " x ", full.context);
   for (const auto& [step, context] : config.train.context_schedule)
     text += str(", context ", context, " from step ", step);
   return text;
@@ -118,7 +119,8 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
 
 std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype,
                           const char* unit) {
-  const double rate = flops_per_token(config.model, m.context) * m.tokens_per_s;
+  const double rate =
+      flops_per_token(config.model, m.context) * m.tokens_per_s / static_cast<double>(config.ranks);
   const double steps_left = static_cast<double>(config.train.steps - m.step);
   const double seconds_left =
       steps_left * static_cast<double>(config.train.batch * config.model.context) / m.tokens_per_s;

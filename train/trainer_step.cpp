@@ -27,10 +27,11 @@ Tensor device_bytes(Device& device, std::size_t bytes) {
 StepShape step_shape(const Config& config, std::int64_t step) {
   const std::int64_t context = context_at(config.train, config.model.context, step);
   const std::int64_t sequences = config.train.batch * config.model.context / context;
-  const StepShape shape{context, sequences / config.train.accumulation, config.train.accumulation};
+  const std::int64_t accumulation = config.train.accumulation, ranks = config.ranks;
+  const StepShape shape{context, sequences / (accumulation * ranks), accumulation, ranks};
   WEFT_CHECK(shape.tokens() == config.train.batch * config.model.context,
              "train.batch x model.context tokens must be a whole number of windows of ", context,
-             " tokens in ", config.train.accumulation, " micro-batches");
+             " tokens in ", accumulation * ranks, " micro-batches");
   return shape;
 }
 
@@ -44,12 +45,13 @@ StepScalars step_scalars(const Config& config, std::int64_t step, std::int64_t u
   s.beta2_correction = static_cast<float>(1 - std::pow(train.beta2, t));
   // Early on the average looks back over a tenth of the run so far, so that it forgets the initial weights.
   s.ema_decay = static_cast<float>(std::min(train.ema_decay, (1 + t) / (10 + t)));
-  s.loss_gradient = static_cast<float>(loss_scale / static_cast<double>(train.accumulation));
+  s.loss_gradient = static_cast<float>(loss_scale / static_cast<double>(train.accumulation * config.ranks));
   s.gradient_scale = static_cast<float>(1 / loss_scale);
   return s;
 }
 
-TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config)
+TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
+                     Communicator* communicator)
     : device_(device),
       model_(model),
       store_(store),
@@ -58,6 +60,12 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       results_(*device.pool, {kResultFloats}, DType::f32, "step"),
       history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step"),
       batch_(device, "step") {
+  const int ranks = communicator ? communicator->size() : 1;
+  WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
+  if (ranks > 1) {
+    rank_ = communicator->rank();
+    gradient_sum_ = std::make_unique<GradientSum>(device, store, *communicator, config.train);
+  }
   device.zero(results_);
   ctx_.queue = &device.queue;
   ctx_.pool = device.pool.get();
@@ -75,13 +83,13 @@ void TrainStep::set_shape(const StepShape& shape) {
   shape_ = shape;
   host_step_ = -1;
   const bool graph = config_.train.graph;
-  graphs_ = std::make_unique<Graphs>(
-      Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph), GraphedStep(device_, graph)});
+  graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
+                                            GraphedStep(device_, graph), GraphedStep(device_, graph)});
 }
 
 void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
   if (host_step_ == step && host_micro_ == micro) return;
-  source.read(step, micro * shape_.micro_batch, shape_.micro_batch, shape_.context, host_batch_);
+  source.read(step, shape_.first_sequence(micro, rank_), shape_.micro_batch, shape_.context, host_batch_);
   host_step_ = step;
   host_micro_ = micro;
 }
@@ -89,17 +97,26 @@ void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t 
 void TrainStep::upload(const BatchSource& source, std::int64_t step, std::int64_t micro,
                        StepScalars scalars) {
   scalars.draw = static_cast<std::uint64_t>(step);
-  scalars.first_row = micro * shape_.micro_batch * shape_.context;
+  scalars.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
   device_.upload_async(scalars_.view().data, &scalars, sizeof scalars);
   read(source, step, micro);
   batch_.upload(host_batch_, shape_.micro_batch, shape_.context);
 }
 
-void TrainStep::forward_backward() {
+// sum_up: gradients are complete with this pass, and summed up over the ranks.
+void TrainStep::forward_backward(bool sum_up) {
   Tape tape;
   Ctx ctx = ctx_;
   ctx.tape = &tape;
+  const GradientsComplete complete = [this](Ctx& c, std::int32_t first) {
+    gradient_sum_->complete(c, first);
+  };
+  if (sum_up) {
+    gradient_sum_->begin();
+    ctx.complete = &complete;
+  }
   backward(ctx, mean(ctx, model_.token_losses(ctx, batch_.sequences())));
+  if (sum_up) gradient_sum_->finish(ctx);
 }
 
 void TrainStep::keep_results() {
@@ -135,14 +152,12 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScal
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     upload(source, step, micro, scalars);
-    if (micro == 0) {
-      graphs_->first.run([&] {
-        store_.begin_step();
-        forward_backward();
-      });
-    } else {
-      graphs_->later.run([&] { forward_backward(); });
-    }
+    const bool sum_up = gradient_sum_ && micro + 1 == shape_.accumulation;
+    GraphedStep& graph = micro == 0 ? graphs_->first : sum_up ? graphs_->last : graphs_->later;
+    graph.run([&] {
+      if (micro == 0) store_.begin_step();
+      forward_backward(sum_up);
+    });
     if (micro + 1 < shape_.accumulation) keep_results();
   }
   graphs_->update.run([&] {

@@ -13,15 +13,21 @@
 #include "models/model.h"
 #include "src/config.h"
 #include "src/graph.h"
+#include "train/data_parallel.h"
 #include "train/device_batch.h"
 
 namespace weft {
 
 // What one update looks like at a context length.
 struct StepShape {
-  std::int64_t context = 0, micro_batch = 0,
-               accumulation = 0;  // accumulation x (micro_batch, context) tokens
-  std::int64_t tokens() const { return accumulation * micro_batch * context; }
+  std::int64_t context = 0, micro_batch = 0, accumulation = 0;  // accumulation x (micro_batch, context) ...
+  std::int64_t ranks = 1;                                       // ... tokens on each process
+  std::int64_t tokens() const { return ranks * accumulation * micro_batch * context; }
+  // Of all the sequences of an update, where those of micro-batch `micro` of `rank` begin: the same pieces as
+  // those of one process with ranks x accumulation micro-batches.
+  std::int64_t first_sequence(std::int64_t micro, std::int64_t rank) const {
+    return (micro * ranks + rank) * micro_batch;
+  }
 };
 // The shape in force at `step`: shorter windows come in larger batches, so that the tokens of a step stay the
 // same.
@@ -32,26 +38,31 @@ StepScalars step_scalars(const Config&, std::int64_t step, std::int64_t updates,
 
 class TrainStep {
  public:
-  TrainStep(Device&, Model&, ParameterStore&, const Config&);
+  // `communicator`: of the config.ranks processes that train together; null when there is one.
+  TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
 
   // Launches update `step` on the sequences that `source` has for it; while the device works, those of the
   // next step are read.
   void run(const BatchSource& source, std::int64_t step, const StepScalars&);
-  // One per update launched since the last call: loss averaged over its micro-batches. Waits for the device.
+  // One per update launched since the last call: loss averaged over its micro-batches on this process. Waits
+  // for the device.
   std::vector<StepResults> results();
+  // How gradients are summed up over the ranks; null for one process.
+  const GradientSum* gradient_sum() const { return gradient_sum_.get(); }
 
   // Runs `step` again, eagerly and without an update, and names the first tensor that is not finite: weights,
-  // then the loss, then gradients in the order in which the backward pass makes them. Text for an error.
+  // then the loss, then gradients in the order in which the backward pass makes them. Text for an error; ""
+  // when all are finite. Of this process alone.
   std::string find_non_finite(const BatchSource& source, std::int64_t step, const StepScalars&);
 
  private:
   struct Graphs {
-    GraphedStep first, later, update;
+    GraphedStep first, later, last, update;
   };
   void set_shape(const StepShape&);
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
   void upload(const BatchSource&, std::int64_t step, std::int64_t micro, StepScalars);
-  void forward_backward();
+  void forward_backward(bool sum_up);
   void keep_results();
   void read_history();
   std::string first_non_finite(const Tensor& block, const char* what, bool backwards);
@@ -61,6 +72,8 @@ class TrainStep {
   Model& model_;
   ParameterStore& store_;
   const Config& config_;
+  std::unique_ptr<GradientSum> gradient_sum_;
+  std::int64_t rank_ = 0;
   Ctx ctx_;
   StepShape shape_;
   Tensor scalars_, results_;  // StepScalars, StepResults

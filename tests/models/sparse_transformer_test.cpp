@@ -114,6 +114,45 @@ TEST(SparseTransformer, GradientsAccumulate) {
   expect_near(small.engine.host(small.store.gradients()), whole, 1e-12, "accumulated gradients");
 }
 
+// What the backward pass says is complete does not change any more, and is told once for every block.
+TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
+  for (const char* recompute : {"none", "attention", "block"}) {
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(str(recompute, tied ? ", tied output" : ""));
+      Config config = small_config({"local", 5, 1, 1});
+      config.model.layers = 3;
+      config.model.dropout = 0.2;
+      config.model.tied_output = tied;
+      config.train.recompute = recompute;
+      SmallModel small(config, DType::f64);
+      const auto gradient = [&](std::size_t i) {
+        return small.engine.host(
+            small.store.gradients().slice(small.store.params()[i].offset, {small.store.params()[i].size}));
+      };
+      std::vector<std::vector<double>> seen(small.store.params().size());
+      std::vector<std::int32_t> told;
+      const GradientsComplete complete = [&](Ctx&, std::int32_t first) {
+        told.push_back(first);
+        for (auto i = static_cast<std::size_t>(first); i < seen.size(); ++i)
+          if (seen[i].empty()) seen[i] = gradient(i);
+      };
+      Tape tape;
+      Ctx ctx = small.engine.ctx(&tape, true);
+      ctx.complete = &complete;
+      small.store.begin_step();
+      backward(ctx, mean(ctx, small.model->token_losses(ctx, small.tokens(2, 18))));
+      ASSERT_EQ(told.size(), 3u);
+      EXPECT_TRUE(told[0] > told[1] && told[1] > told[2]);
+      EXPECT_EQ(small.store.params()[static_cast<std::size_t>(told[2])].name,
+                "blocks.0.attention_norm.weight");
+      for (std::size_t i = 0; i < seen.size(); ++i) {
+        EXPECT_EQ(seen[i].empty(), i < static_cast<std::size_t>(told[2])) << small.store.params()[i].name;
+        if (!seen[i].empty()) { EXPECT_EQ(seen[i], gradient(i)) << small.store.params()[i].name; }
+      }
+    }
+  }
+}
+
 void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant,
                   const std::string& device = "cpu") {
   SmallModel small(config, DType::f32, device);

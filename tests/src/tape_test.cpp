@@ -31,6 +31,26 @@ TEST(Tape, RunsBackwardsSkipsAndFrees) {
   EXPECT_FALSE(a.slot->written);
 }
 
+TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
+  Engine engine;
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  std::vector<std::string> ran;
+  const GradientsComplete complete = [&](Ctx&, std::int32_t first) { ran.push_back(str("mark ", first)); };
+  const Var a{Tensor(), std::make_shared<GradSlot>()}, b{Tensor(), std::make_shared<GradSlot>()};
+  ctx.mark(9);
+  EXPECT_EQ(tape.size(), 0u) << "nobody listens";
+  ctx.complete = &complete;
+  tape.record("a", a, [&](Ctx&, const Tensor&) { ran.push_back("a"); });
+  ctx.mark(1);
+  tape.record("unused", a, [&](Ctx&, const Tensor&) { ran.push_back("unused"); });
+  ctx.mark(2);
+  tape.record("b", b, [&](Ctx&, const Tensor&) { ran.push_back("b"); });
+  b.slot->written = true;
+  tape.run_backward(ctx);
+  EXPECT_EQ(ran, (std::vector<std::string>{"b", "mark 2", "mark 1"}));
+}
+
 TEST(Tape, AnOpWithTwoOutputsGetsWhatEachWasGiven) {
   Engine engine;
   Tape tape;

@@ -227,10 +227,11 @@ TEST(Bench, TimesWholeSteps) {
   const TempDir dir;
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   std::ostringstream json, text;
+  ProcessGroup alone(World{}, "");
   bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
-             json);
+             alone, json);
   for (const char* key : {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"",
-                          "\"tok_s\": ", "\"peak_bytes\": ", "\"first_step_s\": "})
+                          "\"tok_s\": ", "\"peak_bytes\": ", "\"first_step_s\": ", "\"ranks\": 1,"})
     EXPECT_CONTAINS(json.str(), key);
   for (const char* key :
        {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",
@@ -241,10 +242,11 @@ TEST(Bench, TimesWholeSteps) {
   EXPECT_NEAR(*json_number(json.str(), "kernel_ms") + *json_number(json.str(), "gap_ms"),
               *json_number(json.str(), "ms"), 1e-3 * *json_number(json.str(), "ms"));
   bench_step({.config = dir / "small.yaml", .overrides = {"train.batch=2"}, .device = "cpu", .steps = 1},
-             text);
+             alone, text);
   EXPECT_CONTAINS(text.str(), "128 tokens of context 64");
-  EXPECT_THROW(bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 0}, text),
-               Error);
+  EXPECT_THROW(
+      bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 0}, alone, text),
+      Error);
 }
 
 TEST(Bench, TimesSampling) {

@@ -48,7 +48,8 @@ Config small_config(const std::string& folder, const std::vector<std::string>& o
 std::string train(const Config& config, const TrainOptions& options) {
   std::ostringstream text;
   Progress progress(text, false);
-  Trainer(config, options, progress).run();
+  ProcessGroup alone(World{}, "");
+  Trainer(config, options, progress, alone).run();
   return text.str();
 }
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// Sums over ranks, and agreement among them.
+#include "train/data_parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/pointwise.h"
+
+namespace weft {
+namespace {
+
+constexpr double kSecondsBetweenAgreements = 0.5;
+constexpr std::int64_t kStepsBetweenAgreements = 1000;  // at most
+constexpr std::size_t kLanes = 4;                       // independent chains, for speed
+
+// Of 64-bit words, a multiply and a rotation each.
+std::uint64_t hash_of(const std::vector<std::uint64_t>& words) {
+  std::uint64_t lane[kLanes] = {1, 2, 3, 4};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::uint64_t& h = lane[i % kLanes];
+    h = std::rotl((h ^ words[i]) * 0x9e3779b97f4a7c15u, 29);
+  }
+  std::uint64_t all = words.size();
+  for (const std::uint64_t h : lane) all = std::rotl((all ^ h) * 0x9e3779b97f4a7c15u, 29);
+  return all;
+}
+
+// Numbers as a message, all ranks being the same program on the same kind of machine.
+template <class T>
+std::string message_of(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+template <class T>
+std::vector<T> numbers_of(const std::string& message) {
+  std::vector<T> numbers(message.size() / sizeof(T));
+  std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
+  return numbers;
+}
+
+}  // namespace
+
+GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
+                         const TrainConfig& train)
+    : store_(store),
+      communicator_(communicator),
+      buckets_(store.params(), store.gradients().size(),
+               train.bucket_mb * 1000000 / size_of(store.gradients().dtype())) {
+  if (train.reduce_dtype == "bf16")
+    copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
+}
+
+void GradientSum::begin() {
+  buckets_.begin();
+  collectives_ = bytes_ = 0;
+}
+
+void GradientSum::start(Ctx& ctx, const GradientRange& range) {
+  store_.finish_gradients(range.begin, range.end);
+  Tensor part = store_.gradients().slice(range.begin, {range.size()});
+  if (copy_) {
+    const Tensor rounded = copy_.slice(range.begin, {range.size()});
+    ctx.launch(Cast{.y = rounded, .x = part});
+    part = rounded;
+  }
+  communicator_.fork();
+  communicator_.all_reduce_sum(part);
+  ++collectives_;
+  bytes_ += part.view().bytes();
+}
+
+void GradientSum::complete(Ctx& ctx, std::int32_t first) {
+  if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, range);
+}
+
+void GradientSum::finish(Ctx& ctx) {
+  for (const GradientRange& range : buckets_.rest()) start(ctx, range);
+  communicator_.join();
+  if (copy_) ctx.launch(Cast{.y = store_.gradients(), .x = copy_});
+}
+
+void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
+  std::vector<float> mine;
+  for (const StepResults& step : steps) mine.push_back(step.loss);
+  std::vector<double> sums(steps.size());
+  for (const std::string& message : group.all_gather(message_of(mine))) {
+    const std::vector<float> losses = numbers_of<float>(message);
+    WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ", steps.size(),
+               " steps");
+    for (std::size_t i = 0; i < losses.size(); ++i) sums[i] += losses[i];
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    steps[i].loss = static_cast<float>(sums[i] / static_cast<double>(group.size()));
+}
+
+std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
+  if (!group_ || group_->size() == 1) return mine;
+  if (step < next_) return "";
+  // Rank 0's clock says when all of them speak again.
+  const double seconds = std::chrono::duration<double>(Clock::now() - spoken_).count();
+  const double of_step = seconds / static_cast<double>(std::max<std::int64_t>(step - last_, 1));
+  const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0,
+                                  static_cast<double>(kStepsBetweenAgreements));
+  const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
+  const std::vector<std::string> said = group_->all_gather(message_of(pause) + mine);
+  last_ = step;
+  next_ = step + numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  spoken_ = Clock::now();
+  for (const std::string& message : said)
+    if (message.size() > sizeof(std::int64_t)) return message.substr(sizeof(std::int64_t));
+  return "";
+}
+
+MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
+  MicroBatch smallest = mine;
+  for (const std::string& message : group.all_gather(str(mine.accumulation, " ", mine.text))) {
+    const std::size_t space = message.find(' ');
+    const std::int64_t accumulation = std::stoll(message.substr(0, space));
+    if (accumulation > smallest.accumulation) smallest = {accumulation, message.substr(space + 1)};
+  }
+  return smallest;
+}
+
+std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
+  const std::vector<std::string> said = group.all_gather(mine);
+  for (std::size_t r = 0; r < said.size(); ++r)
+    if (!said[r].empty()) return str(said[r], " (rank ", r, ")");
+  return "";
+}
+
+void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
+                         std::int64_t step) {
+  if (group.size() == 1) return;
+  const TensorView weights = store.master();
+  std::vector<std::uint64_t> words(static_cast<std::size_t>(weights.bytes() + 7) / 8);
+  device.download(words.data(), weights);
+  const std::string mine = str(hash_of(words));
+  group.require_all(mine == group.broadcast(mine)
+                        ? ""
+                        : str("after step ", step,
+                              " its weights are not those of rank 0: a GPU or a link computes wrongly; "
+                              "nothing was saved"));
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// What processes that train one model together do beyond what each does alone: gradients are summed up while
+// the backward pass goes on, losses are averaged, and decisions are taken by all of them at the same step.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/step_scalars.h"
+#include "src/communicator.h"
+#include "src/config.h"
+#include "src/gradient_buckets.h"
+#include "train/micro_batch.h"
+
+namespace weft {
+
+// Sums gradients over the ranks. Each bucket starts when the backward pass has completed it, beside the
+// kernels that follow.
+class GradientSum {
+ public:
+  // train.reduce_dtype bf16: buckets are rounded to bf16 and summed up in it, which halves the bytes; with
+  // f32 nothing is copied. In f64 (tests) sums are f64.
+  GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
+
+  void begin();                             // of the backward pass of the last micro-batch
+  void complete(Ctx&, std::int32_t first);  // called by Ctx::mark
+  void finish(Ctx&);                        // after it: what remains; the queue then waits for all
+  std::int64_t collectives() const { return collectives_; }  // of the last pass
+  std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
+
+ private:
+  void start(Ctx&, const GradientRange&);
+
+  ParameterStore& store_;
+  Communicator& communicator_;
+  GradientBuckets buckets_;
+  Tensor copy_;  // bf16, or empty
+  std::int64_t collectives_ = 0, bytes_ = 0;
+};
+
+// Losses of every step averaged over the ranks, in their order; collective. The rest is the same everywhere.
+void average_losses(ProcessGroup&, std::vector<StepResults>&);
+
+// Why to stop, agreed: a signal or a clock is seen by one rank, at a step of its own.
+class StopAgreement {
+ public:
+  // `group` null: a process alone.
+  explicit StopAgreement(ProcessGroup* group) : group_(group) {}
+  // Called by every rank before update `step`, with its own reason or "": the reason of the first rank that
+  // has one, or "". Ranks speak to each other about every half second, not at each step.
+  std::string agree(std::int64_t step, const std::string& mine);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  ProcessGroup* group_;
+  std::int64_t last_ = -1, next_ = 0;
+  Clock::time_point spoken_ = Clock::now();
+};
+
+// Collective: the choice of the rank that takes the smallest micro-batches.
+MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
+
+// Collective: what the first rank says that has anything to say, and which that is; "" when all are silent.
+std::string first_to_speak(ProcessGroup&, const std::string& mine);
+
+// Collective. When the weights are not the same bits everywhere, rank 0 throws an Error that names the ranks
+// that differ from it, and the others end.
+void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);
+
+}  // namespace weft
