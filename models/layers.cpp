@@ -110,7 +110,8 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  return down.affine(ctx, store, gelu(ctx, up.affine(ctx, store, x)));
+  return {mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight)),
+          store.var(down.bias)};
 }
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,

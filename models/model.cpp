@@ -54,25 +54,23 @@ struct BlockBytes {
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
   }
-  // What ops.cpp keeps: norm, qkv, attended, x after attention, norm, up, gelu, x after the MLP.
-  std::int64_t kept() const {
-    return 4 * stream + qkv + attended + 2 * hidden + 2 * norm_rows + attention_rows;
-  }
+  // What ops.cpp keeps: norm, qkv, attended, x after attention, norm, up, x after the MLP.
+  std::int64_t kept() const { return 4 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
   // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
-  // holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone too.
-  // made_again: bytes of what the attention computes again then.
+  // holds three gradients and its GELU at its widest point; when it reaches the attention, what the MLP kept
+  // is gone too. made_again: bytes of what the attention computes again then.
   std::int64_t backward(std::int64_t made_again) const {
-    const std::int64_t in_mlp = 2 * stream + hidden;
+    const std::int64_t in_mlp = 2 * stream + 2 * hidden;
     const std::int64_t in_attention =
-        stream + attended + qkv + attention_rows + made_again - (2 * stream + 2 * hidden + norm_rows);
+        stream + attended + qkv + attention_rows + made_again - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
   // output.
   std::int64_t forward_only() const {
-    return std::max(3 * stream + 2 * hidden, 3 * stream + qkv + attended + attention_rows);
+    return std::max(3 * stream + hidden, 3 * stream + qkv + attended + attention_rows);
   }
 };
 

@@ -6,9 +6,9 @@
 #include <array>
 
 #include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
 #include "kernels/layernorm.h"
 #include "kernels/linear.h"
+#include "kernels/linear_gelu.h"
 #include "kernels/pointwise.h"
 #include "kernels/reduce.h"
 
@@ -35,6 +35,14 @@ void check_like(const char* op, const Var& a, const Var& b) {
              " and ", shape_text(b.value), " of ", name_of(b.dtype()));
 }
 
+// Of a product x w^T.
+void check_weight(const char* op, const Var& x, const Var& w) {
+  const TensorView &vx = x.value, &vw = w.value;
+  WEFT_CHECK(vw.rank == 2 && vw.cols() == vx.cols() && vw.dtype == vx.dtype, op, ": w must be (M, ",
+             vx.cols(), ") of ", name_of(vx.dtype), " for x ", shape_text(vx), ", got ", shape_text(vw),
+             " of ", name_of(vw.dtype));
+}
+
 void check_bias(const char* op, const Affine& x) {
   if (x.bias.value) check_vector(op, "the bias", x.bias, x.product.value.view().cols(), x.product.dtype());
 }
@@ -45,74 +53,6 @@ Segments segments_of(const AttentionOptions& options) {
 }
 
 }  // namespace
-
-namespace {
-
-EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table, const Var& start,
-                              const std::vector<PositionTable>& axes) {
-  WEFT_CHECK(axes.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
-             kMaxPositionAxes, " position axes, got ", axes.size());
-  EmbeddingForward forward{.y = y,
-                           .tokens = s.tokens,
-                           .table = table.value,
-                           .start = start.value,
-                           .axis = {},
-                           .axes = static_cast<int>(axes.size()),
-                           .offsets = s.offsets,
-                           .positions = s.positions,
-                           .conditions = s.conditions};
-  for (std::size_t a = 0; a < axes.size(); ++a) forward.axis[a] = {axes[a].table.value, axes[a].divisor};
-  return forward;
-}
-
-// Of what embedding() returns.
-std::int64_t checked_width(const Sequences& s, const Var& table) {
-  const TensorView& t = s.tokens.view();
-  WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
-             shape_text(t), " of ", name_of(t.dtype));
-  WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ", shape_text(table.value));
-  return table.value.view().cols();
-}
-
-}  // namespace
-
-Var embedding_row(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const std::int32_t* row) {
-  WEFT_CHECK(!ctx.tape, "embedding: one row is for sampling, without a tape");
-  const std::int64_t width = checked_width(s, table);
-  const Var y = ctx.output({s.tokens.shape()[0], 1, width}, table.dtype());
-  EmbeddingForward forward = embedding_of(s, y.value, table, start, axes);
-  forward.first_at = row;
-  ctx.launch(forward);
-  return y;
-}
-
-// Keeps the sequences.
-Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
-              const std::vector<PositionTable>& axes) {
-  const std::int64_t width = checked_width(s, table);
-  const Var y = ctx.output({s.tokens.shape()[0], s.tokens.shape()[1], width}, table.dtype());
-  ctx.launch(embedding_of(s, y.value, table, start, axes));
-  if (!ctx.tape) return y;
-  ctx.tape->record("embedding", y, [s, table, start, axes](Ctx& c, const Tensor& dy) {
-    EmbeddingBackward b{.dtable = c.grad(table),
-                        .dstart = c.grad(start),
-                        .daxis = {},
-                        .divisor = {},
-                        .axes = static_cast<int>(axes.size()),
-                        .dy = dy,
-                        .tokens = s.tokens,
-                        .offsets = s.offsets,
-                        .positions = s.positions,
-                        .conditions = s.conditions};
-    for (std::size_t a = 0; a < axes.size(); ++a) {
-      b.daxis[a] = c.grad(axes[a].table);
-      b.divisor[a] = axes[a].divisor;
-    }
-    c.launch(b);
-  });
-  return y;
-}
 
 // Keeps x and each row's mean and rstd.
 Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
@@ -139,12 +79,9 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
 
 // Keeps x.
 Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
-  const TensorView &vx = x.value, &vw = w.value;
-  WEFT_CHECK(vw.rank == 2 && vw.cols() == vx.cols() && vw.dtype == vx.dtype, "linear: w must be (M, ",
-             vx.cols(), ") of ", name_of(vx.dtype), " for x ", shape_text(vx), ", got ", shape_text(vw),
-             " of ", name_of(vw.dtype));
-  if (b.value) check_vector("linear", "b", b, vw.shape[0], vx.dtype);
-  const Var y = ctx.output(with_last(x.shape(), vw.shape[0]), x.dtype());
+  check_weight("linear", x, w);
+  if (b.value) check_vector("linear", "b", b, w.value.view().rows(), x.dtype());
+  const Var y = ctx.output(with_last(x.shape(), w.value.view().rows()), x.dtype());
   ctx.launch(LinearForward{
       .y = y.value, .x = x.value, .w = w.value, .b = b.value, .batch_invariant = ctx.batch_invariant});
   if (!ctx.tape) return y;
@@ -165,6 +102,42 @@ Var gelu(Ctx& ctx, const Affine& x) {
   ctx.tape->record("gelu", y, [product, bias](Ctx& c, const Tensor& dy) {
     c.launch(GeluBackward{
         .dx = c.grad(product), .dy = dy, .x = product.value, .dbias = c.grad(bias), .bias = bias.value});
+  });
+  return y;
+}
+
+// Keeps x and h = x up^T. What lies between the two products is as large as h, and is made again from it in
+// the pass that makes h's gradient.
+Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down) {
+  check_weight("mlp", x, up);
+  check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
+  WEFT_CHECK(
+      (down.shape() == Shape{x.value.view().cols(), up.value.view().rows()}) && down.dtype() == x.dtype(),
+      "mlp: down must be (", x.value.view().cols(), ", ", up.value.view().rows(), ") of ", name_of(x.dtype()),
+      ", got ", shape_text(down.value), " of ", name_of(down.dtype()));
+  if (ctx.batch_invariant) return linear(ctx, gelu(ctx, {linear(ctx, x, up, Var{}), up_bias}), down, Var{});
+  const Shape wide_shape = with_last(x.shape(), up.value.view().rows());
+  const Var y = ctx.output(x.shape(), x.dtype());
+  const Tensor h = ctx.tape ? ctx.empty(wide_shape, x.dtype()) : Tensor{};
+  const Tensor hidden = ctx.empty(wide_shape, x.dtype());
+  ctx.launch(LinearGeluForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value});
+  ctx.launch(LinearForward{.y = y.value, .x = hidden, .w = down.value, .b = {}});
+  if (!ctx.tape) return y;
+  ctx.tape->record("mlp", y, [x, h, up, up_bias, down](Ctx& c, const Tensor& dy) {
+    const Tensor dh = c.empty(h.shape(), h.dtype());
+    {
+      const Tensor again = c.empty(h.shape(), h.dtype());
+      c.launch(LinearGeluBackward{.dh = dh,
+                                  .y = again,
+                                  .db = c.grad(up_bias),
+                                  .dy = dy,
+                                  .w = down.value,
+                                  .h = h,
+                                  .b = up_bias.value});
+      c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = again, .w = down.value});
+    }
+    c.launch(
+        LinearBackward{.dx = c.grad(x), .dw = c.grad(up), .db = {}, .dy = dh, .x = x.value, .w = up.value});
   });
   return y;
 }

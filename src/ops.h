@@ -51,7 +51,9 @@ struct Affine {
 
   Affine(Var x, Var b = {}) : product(std::move(x)), bias(std::move(b)) {}  // a Var alone is one, too
 };
-Var gelu(Ctx&, const Affine& x);                                           // x * sigmoid(1.702 x)
+Var gelu(Ctx&, const Affine& x);  // x * sigmoid(1.702 x)
+// gelu(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
+Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down);
 Var residual_dropout(Ctx&, const Var& x, const Affine& branch, double p);  // x + dropout(branch)
 // The same in one pass with the layernorm of the sum.
 struct SumAndNorm {

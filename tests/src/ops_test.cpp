@@ -24,6 +24,14 @@ TEST(Ops, GeluGradients) {
   check_gradients({{2, 3, 5}, {5}}, [](Ctx& c, const auto& v) { return gelu(c, {v[0], v[1]}); });
 }
 
+TEST(Ops, MlpGradients) {
+  check_gradients({{2, 3, 5}, {7, 5}, {7}, {5, 7}},
+                  [](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
+  check_gradients({{4, 6}, {3, 6}, {3}, {6, 3}}, [](Ctx& c, const auto& v) {
+    return mlp(c, mlp(c, v[0], v[1], v[2], v[3]), v[1], v[2], v[3]);
+  });
+}
+
 TEST(Ops, DropoutGradients) {
   check_gradients(
       {{3, 33}}, [](Ctx& c, const auto& v) { return dropout(c, v[0], 0.4); }, true);
@@ -181,6 +189,43 @@ TEST(Ops, RecomputedAttentionGivesTheSameBitsAndKeepsLess) {
   EXPECT_GE(kept.kept, recomputed.kept + 2 * 6 * 2 * (16 + 1) * sizeof(float));  // y and lse
 }
 
+// Results of an MLP and its gradients, and the bytes in use between the two passes.
+struct MlpRun {
+  std::vector<std::vector<double>> values;
+  std::size_t kept = 0;
+};
+MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
+  Engine engine;
+  engine.set({.loss_gradient = 1});
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  std::vector<Var> inputs;
+  for (const Shape& shape : {Shape{2, 8, 16}, Shape{48, 16}, Shape{48}, Shape{16, 48}})
+    inputs.push_back({engine.tensor(shape, normals(elements(shape), inputs.size() + 1), DType::f32),
+                      std::make_shared<GradSlot>()});
+  const std::size_t before = engine.device->pool->in_use();
+  MlpRun run;
+  Var objective;
+  {
+    const Var y = op(ctx, inputs);
+    run.values.push_back(engine.host(y.value));
+    objective = mean(ctx, y);
+  }
+  run.kept = engine.device->pool->in_use() - before;
+  backward(ctx, objective);
+  for (const Var& input : inputs) run.values.push_back(engine.host(input.slot->grad));
+  return run;
+}
+
+TEST(Ops, MlpGivesTheBitsOfItsPartsAndKeepsLess) {
+  const MlpRun whole = run_mlp([](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
+  const MlpRun parts = run_mlp([](Ctx& c, const auto& v) {
+    return linear(c, gelu(c, {linear(c, v[0], v[1], Var{}), v[2]}), v[3], Var{});
+  });
+  EXPECT_EQ(whole.values, parts.values);
+  EXPECT_EQ(whole.kept + 2 * 8 * 48 * sizeof(float), parts.kept);  // what the GELU makes
+}
+
 TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
   Engine engine;
   engine.set({.loss_gradient = 8});
@@ -257,6 +302,9 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(residual_dropout(ctx, var({2, 3}), {var({2, 3}), var({2})}, 0.1), Error);
   EXPECT_THROW(residual_layernorm(ctx, var({2, 3}), var({2, 3}), 0, var({3}), var({2})), Error);
   EXPECT_THROW(gelu(ctx, {var({2, 3}), var({3}, DType::bf16)}), Error);
+  EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({5}), var({5, 3})), Error);
+  EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({3}), var({3, 5})), Error);
+  EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 4}), var({5}), var({3, 5})), Error);
   EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, {}), Error);
   EXPECT_THROW(cross_entropy(ctx, var({2, 3}), ctx.empty({3}, DType::i32)), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
