@@ -152,6 +152,10 @@ void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   app.add_option("--seed", options.seed, "number of the first case; the next ones count on")
       ->capture_default_str();
   app.add_option("--case", options.only, "run this case alone: a failure prints its number");
+  app.add_option(
+         "--form", options.form,
+         "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all")
+      ->capture_default_str();
   app.footer(
       "Each case is a random pattern with random lengths, heads, element type and kernels; it compares "
       "tables,\n"

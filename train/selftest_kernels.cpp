@@ -39,21 +39,14 @@ class KernelCheck {
     dense_backward(*c.pattern, plain_);
   }
 
-  std::vector<AttentionForm> check_forms() {
-    const MapsOnDevice maps(device_, *case_.pattern, case_.heads(), case_.lengths(),
-                            std::max(case_.size.qk, case_.size.v), case_.edge);
-    const auto forms = forms_on(device_, dtype_of<T>, case_.size, maps.maps, case_.segments);
-    WEFT_CHECK(!forms.empty(), "no form covers the case");
-    for (const AttentionForm form : forms) {
-      inputs_.form = form;
-      Data<T> first = inputs_, second = inputs_;
-      run(first, maps.maps);
-      run(second, maps.maps);
-      const std::string name = device_.is_cuda() ? name_of(form) : "cpu";
-      WEFT_CHECK(same_results(first, second), name, ": two runs differ in their bits");
-      compare(name, first, form, rounding_of_parts<T>(maps.maps));
-    }
-    return forms;
+  void check_form(AttentionForm form, const AttentionMaps& maps) {
+    inputs_.form = form;
+    Data<T> first = inputs_, second = inputs_;
+    run(first, maps);
+    run(second, maps);
+    const std::string name = device_.is_cuda() ? name_of(form) : "cpu";
+    WEFT_CHECK(same_results(first, second), name, ": two runs differ in their bits");
+    compare(name, first, form, rounding_of_parts<T>(maps));
   }
 
   // The last query and some before it, each against a cache in the rows that cache_rows() says.
@@ -188,12 +181,17 @@ class KernelCheck {
 
 }  // namespace
 
-std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c) {
-  std::vector<AttentionForm> forms;
+std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, AttentionForm only) {
+  const bool all = only == AttentionForm::automatic;
+  const MapsOnDevice maps(device, *c.pattern, c.heads(), c.lengths(), std::max(c.size.qk, c.size.v), c.edge);
+  std::vector<AttentionForm> forms = forms_on(device, c.dtype, c.size, maps.maps, c.segments);
+  WEFT_CHECK(!forms.empty(), "no form covers the case");
+  if (!all) std::erase_if(forms, [&](AttentionForm form) { return form != only; });
+  if (forms.empty()) return forms;
   dispatch_float(c.dtype, [&]<class T>() {
     KernelCheck<T> check(device, c);
-    forms = check.check_forms();
-    check.check_decoding();
+    for (const AttentionForm form : forms) check.check_form(form, maps.maps);
+    if (all) check.check_decoding();
   });
   return forms;
 }

@@ -26,24 +26,33 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
   SelftestResult result;
   Stopwatch watch;
   watch.start();
+  const AttentionForm form = attention::parse_form(options.form);
+  const bool all = form == AttentionForm::automatic;
+  if (!all && !device.is_cuda())
+    fail(str("--form ", options.form, ": ", device.name, " has no CUDA kernels"));
   const std::int64_t last = options.only ? 1 : options.cases;
-  while (result.failures.size() < kEnoughFailures && (last == 0 || result.cases < last) &&
-         (result.cases == 0 || watch.seconds() < 60 * options.minutes)) {
-    const std::uint32_t seed =
-        options.only ? *options.only : options.seed + static_cast<std::uint32_t>(result.cases);
-    ++result.cases;
+  const std::uint32_t first = options.only ? *options.only : options.seed;
+  for (std::uint32_t seed = first;
+       result.failures.size() < kEnoughFailures && (last == 0 || result.cases < last) &&
+       (seed == first || watch.seconds() < 60 * options.minutes);
+       ++seed) {
     std::string text;
     try {
       const SelftestCase c = make_selftest_case(seed, device.is_cuda());
       text = c.text();
       if (options.only) progress.line(str("case ", seed, ": ", text));
-      for (const AttentionForm form : check_case(device, c))
-        ++result.ran[device.is_cuda() ? name_of(form) : "cpu"];
+      const auto forms = all ? check_case(device, c) : check_kernels(device, c, form);
+      if (forms.empty() && options.only) fail(str(options.form, " does not cover it"));
+      if (forms.empty()) continue;
+      ++result.cases;
+      for (const AttentionForm ran : forms) ++result.ran[device.is_cuda() ? name_of(ran) : "cpu"];
       ++result.ran[c.kind];
       ++result.ran[name_of(c.dtype)];
     } catch (const Error& error) {
+      ++result.cases;
       result.failures.push_back(str("case ", seed, " (", text, "): ", error.what(),
-                                    "; alone: selftest --device ", device.name, " --case ", seed));
+                                    "; alone: selftest --device ", device.name, " --case ", seed,
+                                    all ? "" : " --form " + options.form));
       progress.line("FAILED " + result.failures.back());
     }
     progress.passing(
@@ -61,6 +70,8 @@ void selftest(const SelftestOptions& options, std::ostream& out, Progress& progr
   out << "cases by pattern, type and kernels:";
   for (const auto& [name, count] : result.ran) out << ' ' << name << ' ' << count;
   out << '\n';
+  if (result.cases == 0)
+    fail(str("selftest: no case that ", options.form, " covers on ", device->description()));
   if (!result.failures.empty())
     fail(str("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ", result.cases,
              " cases; first: ", result.failures.front()));

@@ -19,6 +19,7 @@ struct SelftestOptions {
   std::int64_t cases = 0;             // 0: as many as there is time for
   std::uint32_t seed = 1;             // of the first case; the next ones count on
   std::optional<std::uint32_t> only;  // --case: this one alone
+  std::string form = "automatic";     // --form: these CUDA kernels alone, in the cases that they cover
 };
 
 struct SelftestResult {

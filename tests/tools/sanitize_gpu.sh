@@ -1,37 +1,60 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# compute-sanitizer over small CUDA cases, in eight processes side by side. `attention`: random cases of selftest under
-# all four tools, MINUTES each (half of one). `kernels`: the cases of odd sizes of all kernels under memcheck and racecheck,
-# about three minutes on an H200. Needs a GPU and build/cuda. Reports inside kernels named nvjet_* or cutlass_* are
-# cuBLASLt's.
-# Usage: tests/tools/sanitize_gpu.sh [attention | kernels | all] [MINUTES]
+# compute-sanitizer over small CUDA cases, in processes side by side. Needs a GPU and build/cuda.
+#   hopper:    what only compute capability 9.0 has (cases of selftest that `hopper` covers, the sweeps over bands) and the
+#              kernels of sampling, under all four tools at once; whatever still runs after MINUTES is ended
+#   attention: random cases of selftest in every form under all four tools, MINUTES each
+#   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
+# MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
+# reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's. Exit code 1 when something was found.
+# Usage: tests/tools/sanitize_gpu.sh [hopper | attention | kernels | all] [MINUTES]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 part=${1:-all} minutes=${2:-0.5}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-# run TOOL COMMAND...: {} in the command is the number of the process.
-run() {
-  local tool=$1 shard
-  shift
-  for shard in 0 1 2 3 4 5 6 7; do
-    GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=$shard OMP_NUM_THREADS=2 \
-      compute-sanitizer --tool "$tool" --print-limit 20 "${@//\{\}/$shard}" >"$logs/$tool.$shard" 2>&1 &
+# start LIMIT LABEL TOOL COMMAND...: in the background, for at most LIMIT seconds (0: no limit).
+start() {
+  local limit=$1 label=$2 tool=$3
+  shift 3
+  OMP_NUM_THREADS=2 timeout -k 5 "$limit" compute-sanitizer --tool "$tool" --print-limit 20 "$@" >"$logs/$tool.$label" 2>&1 &
+}
+# in_shards COUNT LIMIT LABEL TOOL COMMAND...: {} in the command is the number of the process.
+in_shards() {
+  local count=$1 limit=$2 label=$3 tool=$4 shard
+  shift 4
+  for ((shard = 0; shard < count; ++shard)); do
+    GTEST_TOTAL_SHARDS=$count GTEST_SHARD_INDEX=$shard start "$limit" "$label.$shard" "$tool" "${@//\{\}/$shard}"
   done
-  wait
-  echo "== $tool, $(basename "$1")"
-  grep -hE 'SUMMARY|FAILED|selftest passed' "$logs/$tool".* | sed 's/ on .*: / /' | sort | uniq -c
-  grep -hE '^========= (Error|Invalid|Uninitialized|    at)' "$logs/$tool".* | sort | uniq -c || true
 }
 
-if [ "$part" != kernels ]; then
+if [ "$part" = hopper ] || [ "$part" = all ]; then
+  seconds=$(awk "BEGIN {print 60 * $minutes}")
   for tool in memcheck racecheck initcheck synccheck; do
-    run "$tool" build/cuda/bin/selftest --device cuda --minutes "$minutes" --seed '{}0000'
+    in_shards 1 "$seconds" selftest "$tool" build/cuda/bin/selftest --device cuda --form hopper \
+      --minutes "$(awk "BEGIN {print 0.8 * $minutes}")" --seed 70000
+    in_shards 2 "$seconds" bands "$tool" build/cuda/bin/weft_tests --gtest_filter='CudaAttentionBand*-*Thousand*'
+    in_shards 1 "$seconds" decoding "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/*decode*bf16'
+  done
+  wait
+fi
+if [ "$part" = attention ] || [ "$part" = all ]; then
+  for tool in memcheck racecheck initcheck synccheck; do
+    in_shards 8 0 random "$tool" build/cuda/bin/selftest --device cuda --minutes "$minutes" --seed '{}0000'
+    wait
   done
 fi
-if [ "$part" != attention ]; then
+if [ "$part" = kernels ] || [ "$part" = all ]; then
   for tool in memcheck racecheck; do
-    run "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity*:CudaPhilox*:CudaGolden*' --gtest_brief=1
+    in_shards 8 0 kernels "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity*:CudaPhilox*:CudaGolden*'
+    wait
   done
 fi
+
+cd "$logs"
+for name in $(printf '%s\n' * | sed 's/\.[0-9]*$//' | sort -u); do
+  echo "$name: $(cat "$name".* | grep -c '^\[       OK' || true) tests, $(cat "$name".* | sed -n 's/^selftest passed.*: //p' | paste -sd' ')" \
+    "$(cat "$name".* | grep -cE 'FAILED|SUMMARY: [1-9]|^========= (Error|Warning|Invalid|Uninitialized|Barrier)' || true) reports or failures"
+done
+! grep -hE '^\[  FAILED|^FAILED|SUMMARY: .*[1-9]|^========= (Error|Warning|Invalid|Uninitialized|Barrier|    at )' ./* | sed 's/^\(.*\) (0x[0-9a-f]*.*/\1/' | sort | uniq -c | sort -rn | head -60 | grep .

@@ -28,6 +28,19 @@ void expect_cases_pass(const std::string& name, std::int64_t cases) {
 TEST(Selftest, RandomCasesAgree) { expect_cases_pass("cpu", 250); }
 #ifdef WEFT_CUDA
 TEST(CudaSelftest, RandomCasesAgree) { expect_cases_pass("cuda", 400); }
+
+TEST(CudaSelftest, RunsTheFormThatIsAskedFor) {
+  const std::unique_ptr<Device> device = make_device("cuda");
+  std::ostringstream notes;
+  Progress progress(notes, false);
+  SelftestOptions options;
+  options.cases = 40;
+  options.form = "general";
+  const SelftestResult result = run_selftest(*device, options, progress);
+  for (const std::string& failure : result.failures) ADD_FAILURE() << failure;
+  EXPECT_EQ(result.ran.at("general"), 40);
+  EXPECT_EQ(result.ran.count("simple") + result.ran.count("hopper") + result.ran.count("f32"), 0u);
+}
 #endif
 
 // local(5), with one thing said wrongly.
@@ -81,6 +94,11 @@ TEST(Selftest, SaysWhichCaseFailedAndRunsItAlone) {
   EXPECT_CONTAINS(out.str(), "selftest passed on CPU");
   EXPECT_CONTAINS(out.str(), ": 1 cases");
   EXPECT_CONTAINS(notes.str(), "case 7: ");
+  options.form = "hopper";
+  EXPECT_CONTAINS(error_of([&] { selftest(options, out, progress); }),
+                  "--form hopper: cpu has no CUDA kernels");
+  options.form = "hoper";
+  EXPECT_CONTAINS(error_of([&] { selftest(options, out, progress); }), "hoper");
   options.device = "cuda:99";
   EXPECT_NE(error_of([&] { selftest(options, out, progress); }), "");
 }

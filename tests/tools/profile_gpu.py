@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What limits the kernels of attention and of sampling: one launch of each under ncu (Nsight Compute), as a table in Markdown.
+Needs a GPU whose counters may be read, and build/cuda/bin/bench. About half a minute.
+
+    tests/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
+
+Shares are of what the device can do at the clock that it runs at: tensor cores busy, issue slots used, second-level cache and
+memory moved. Warps are those on a multiprocessor at a time. Stalls: what a warp waits for between two of its instructions, in
+cycles; warps that only bring data in wait all the time."""
+import csv
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ATTENTION = ["attention", "--shapes", "enwik8", "--no-verify", "--patterns"]
+WALKS = "forward_kernel|backward_rows_kernel|backward_columns_kernel"
+# label, kernels (a regular expression), how many of them, which launch of each, arguments of bench
+CASES = (
+    ("attention all", WALKS, 3, 2, [*ATTENTION, "all"]),
+    ("attention fixed", WALKS, 3, 2, [*ATTENTION, "fixed"]),
+    ("attention local", "band_.*_kernel", 2, 2, [*ATTENTION, "local"]),
+    ("attention strided", "band_.*_kernel", 2, 2, [*ATTENTION, "strided"]),
+    ("sampling, 256 images", "cluster_kernel", 1, 40, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "64"]),
+)
+STALLED = "smsp__average_warps_issue_stalled_"
+SHARES = {
+    "tensor cores": ("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed",
+                     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
+    "issue slots": ("smsp__issue_active.avg.pct_of_peak_sustained_elapsed",),
+    "L2": ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
+    "memory": ("dram__throughput.avg.pct_of_peak_sustained_elapsed",),
+}
+OTHERS = ("gpu__time_duration.sum", "launch__registers_per_thread", "sm__warps_active.avg.per_cycle_active")
+
+
+def known_metrics(ncu):
+    """Names without what follows the first dot; those with launch__ are always there."""
+    text = subprocess.run([ncu, "--query-metrics", "--chips", "gh100"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0] for line in text.splitlines() if "__" in line}
+
+
+def chosen_metrics(known):
+    wanted = [name for names in SHARES.values() for name in names] + list(OTHERS)
+    chosen = [name for name in wanted if name.startswith("launch__") or name.split(".")[0] in known]
+    stalls = sorted(n for n in known if n.startswith(STALLED) and n.endswith("_per_issue_active") and "selected" not in n)
+    return chosen + [name + ".ratio" for name in stalls]
+
+
+def profile(ncu, metrics, kernels, count, number, command):
+    """[{"kernel": name, metric: value}] of launch `number` of each of `count` kernels."""
+    out = subprocess.run([ncu, "--csv", "--print-units", "base", "--clock-control", "none", "--kernel-id", f"::regex:{kernels}:{number}",
+                          "--launch-count", str(count), "--kill", "yes", "--metrics", ",".join(metrics), *command],
+                         capture_output=True, text=True)
+    lines = out.stdout.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        print((out.stdout + out.stderr)[-2000:], file=sys.stderr)
+        return []
+    launches = {}
+    for row in csv.DictReader(lines[start:]):
+        if not (row.get("Metric Name") and row["ID"].isdigit()):
+            continue
+        launch = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"].split("(")[0].split("<")[0].split("::")[-1]})
+        try:
+            launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+        except ValueError:
+            pass  # "n/a"
+    return list(launches.values())
+
+
+def print_row(label, launch):
+    shares = []
+    for names in SHARES.values():
+        share = max((launch[n] for n in names if n in launch), default=None)
+        shares.append("" if share is None else f"{share:.0f} %")
+    stalls = sorted(((v, n[len(STALLED):].split("_per_")[0].replace("_", " ")) for n, v in launch.items() if n.startswith(STALLED)), reverse=True)
+    time, registers, warps = (launch.get(n, 0) for n in OTHERS)
+    print(f"| {label} | {launch['kernel']} | {time / 1000:.1f} | {' | '.join(shares)} | {registers:.0f} | {warps:.1f} | "
+          + ", ".join(f"{name} {value:.1f}" for value, name in stalls[:3]) + " |", flush=True)
+
+
+def main():
+    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+    folders = [pathlib.Path(d) for d in ("build/cuda/bin", "build/portable/bin", "bin")]
+    bench = next((d / "bench" for d in folders if (d / "bench").exists()), None)
+    if bench is None:
+        sys.exit("no bench in build/cuda/bin")
+    metrics = chosen_metrics(known_metrics(ncu))
+    print(f"| | kernel | µs | {' | '.join(SHARES)} | registers | warps | stalls |")
+    print("|---|---|---|" + "---|" * (len(SHARES) + 3))
+    for label, kernels, count, number, arguments in CASES:
+        if len(sys.argv) < 2 or any(part in label for part in sys.argv[1:]):
+            for launch in profile(ncu, metrics, kernels, count, number, [str(bench), *arguments]):
+                print_row(label, launch)
+
+
+if __name__ == "__main__":
+    main()
