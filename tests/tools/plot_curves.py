@@ -1,42 +1,68 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws validation bits against tokens and against seconds from metrics.jsonl files (needs matplotlib): those of the moving
+"""Draws validation bits against tokens and against seconds of training, for several runs (needs matplotlib): those of the moving
 average of the weights where it is kept.
 
-Usage: plot_curves.py OUT.png UNIT LABEL=TOKENS_A_STEP=RUN/metrics.jsonl [LABEL=...]     UNIT: "bits per byte" ...
-"""
+Usage: plot_curves.py OUT.png UNIT LABEL=TOKENS_A_STEP=FILE [LABEL=...]     UNIT: "bits per byte" ...
+
+FILE is a run's metrics.jsonl, or what another implementation printed: an object with "curve", a list of [step, bits of the batch,
+validation bits, seconds]. Seconds are of training alone in both. Prints where each run ends, and when each first reached the
+last bits of the others."""
 import json
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 
 def read(path):
-    rows = [json.loads(line) for line in open(path) if line.strip()]
-    return [r for r in rows if "valid_bits" in r]
+    """[(step, validation bits, seconds)]"""
+    points = []
+    for line in open(path):
+        row = json.loads(line) if line.startswith("{") else {}
+        if "valid_bits" in row and "elapsed_s" in row:
+            points.append((row["step"], row.get("valid_bits_ema", row["valid_bits"]), row["elapsed_s"]))
+        points += [(step, valid, seconds) for step, _, valid, seconds in row.get("curve", [])]
+    if not points:
+        sys.exit(f"{path} holds no validation bits")
+    return points
 
 
-def main():
-    out, unit, *runs = sys.argv[1:]
+def report(runs):
+    for label, _, points in runs:
+        step, bits, seconds = points[-1]
+        print(f"{label}: {bits:.4f} bits at step {step}, {seconds:.1f} s of training")
+        for other, _, others in runs:
+            reached = next((p for p in points if p[1] <= others[-1][1]), None)
+            if other != label and reached:
+                print(f"{label} reached the {others[-1][1]:.4f} bits of {other} at step {reached[0]}, {reached[2]:.1f} s")
+
+
+def draw(out, unit, runs):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
-    for run in runs:
-        label, tokens_a_step, path = run.split("=", 2)
-        rows = read(path)
-        bits = [r.get("valid_bits_ema", r["valid_bits"]) for r in rows]
-        axes[0].plot([r["step"] * int(tokens_a_step) / 1e6 for r in rows], bits, marker="o", markersize=3, label=label)
-        axes[1].plot([r["elapsed_s"] for r in rows], bits, marker="o", markersize=3, label=label)
-        print(f"{label}: {bits[-1]:.4f} bits at step {rows[-1]['step']}, {rows[-1]['elapsed_s']:.0f} s")
+    for label, tokens_a_step, points in runs:
+        bits = [p[1] for p in points]
+        text = f"{label}: {bits[-1]:.3f}"
+        axes[0].plot([p[0] * tokens_a_step / 1e6 for p in points], bits, marker="o", markersize=3, label=text)
+        axes[1].plot([p[2] for p in points], bits, marker="o", markersize=3, label=text)
     axes[0].set_xlabel("million tokens of training")
     axes[1].set_xlabel("seconds of training")
     axes[0].set_ylabel("validation " + unit)
     for axis in axes:
         axis.grid(alpha=0.3)
         axis.legend()
+        axis.set_xlim(left=0)
     figure.tight_layout()
     figure.savefig(out, dpi=110)
+
+
+def main():
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    out, unit, *arguments = sys.argv[1:]
+    runs = [(label, int(tokens), read(path)) for label, tokens, path in (a.split("=", 2) for a in arguments)]
+    report(runs)
+    draw(out, unit, runs)
 
 
 if __name__ == "__main__":
