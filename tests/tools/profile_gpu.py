@@ -22,7 +22,7 @@ CASES = (
     ("attention fixed", WALKS, 3, 2, [*ATTENTION, "fixed"]),
     ("attention local", "band_.*_kernel", 2, 2, [*ATTENTION, "local"]),
     ("attention strided", "band_.*_kernel", 2, 2, [*ATTENTION, "strided"]),
-    ("sampling, 256 images", "cluster_kernel", 1, 40, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "64"]),
+    ("sampling, 256 images", "cluster_kernel", 1, 1100, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "1100"]),
 )
 STALLED = "smsp__average_warps_issue_stalled_"
 SHARES = {
@@ -62,7 +62,7 @@ def profile(ncu, metrics, kernels, count, number, command):
     for row in csv.DictReader(lines[start:]):
         if not (row.get("Metric Name") and row["ID"].isdigit()):
             continue
-        launch = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"].split("(")[0].split("<")[0].split("::")[-1]})
+        launch = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"].split("(")[0].split("<")[0].split("::")[-1].split()[-1]})
         try:
             launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
         except ValueError:
