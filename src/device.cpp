@@ -138,14 +138,6 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
   return seconds[kRepeats / 2];
 }
 
-// As fast as the device can: a kernel of plain loops reaches nine tenths of what the driver's copies do.
-void copy_all(Queue& queue, const TensorView& to, const TensorView& from) {
-#ifdef WEFT_CUDA
-  if (auto* cuda = std::get_if<CudaQueue>(&queue)) return copy_on_device(*cuda, to, from);
-#endif
-  launch(queue, Add{.out = {to}, .x = from});
-}
-
 }  // namespace
 
 int gpu_count() { return visible_gpus(); }
@@ -170,7 +162,8 @@ double Device::copy_rate() {
   const std::int64_t n = std::int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
   const Tensor from(*pool, {n}, DType::f32, "copy rate"), to(*pool, {n}, DType::f32, "copy rate");
   zero(from);
-  const double seconds = median_seconds(*this, is_cuda() ? 10 : 1, [&] { copy_all(queue, to, from); });
+  const double seconds =
+      median_seconds(*this, is_cuda() ? 10 : 1, [&] { launch(queue, Add{.out = {to}, .x = from}); });
   return copy_rate_ = 2.0 * static_cast<double>(from.view().bytes()) / seconds;
 }
 

@@ -209,10 +209,4 @@ std::unique_ptr<Device> make_cuda_device(int index) {
   return std::make_unique<CudaDevice>(index);
 }
 
-void copy_on_device(CudaQueue& q, const TensorView& to, const TensorView& from) {
-  WEFT_CHECK(to.bytes() == from.bytes(), "copy: ", from.bytes(), " bytes to ", to.bytes());
-  WEFT_CUDA_CALL(cudaMemcpyAsync(to.data, from.data, static_cast<std::size_t>(to.bytes()),
-                                 cudaMemcpyDeviceToDevice, q.stream));
-}
-
 }  // namespace weft

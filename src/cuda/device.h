@@ -10,7 +10,5 @@ namespace weft {
 
 int cuda_device_count();  // 0 without a GPU or a driver
 std::unique_ptr<Device> make_cuda_device(int index);
-// From one tensor of the queue's device to another of as many bytes, by the driver.
-void copy_on_device(CudaQueue&, const TensorView& to, const TensorView& from);
 
 }  // namespace weft
