@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "train/ranks.h"
+
 namespace weft {
 namespace {
 
@@ -59,6 +61,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       ->expected(0, 1);
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
   add_device(app, a.options.device);
+  add_gpus(app, a.gpus);
+  app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
   app.add_option(
       "--batch", a.options.batch,
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
@@ -75,6 +79,9 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "  train --config enwik8_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
       "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
+      "  train --config enwik8.yaml --gpus 8\n"
+      "  torchrun --no-python --nproc-per-node 8 train --config enwik8.yaml\n"
+      "  mpirun -n 8 train --config enwik8.yaml\n"
       "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
 }
 
@@ -260,6 +267,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   step->add_option("--config", s.config, "config file, or the name of one in configs/")->required();
   step->add_option("--set", s.overrides, "override a key: a.b=c")->allow_extra_args(false);
   step->add_option("--device", s.device, "cpu, cuda, cuda:N or auto");
+  add_gpus(*step, arguments.gpus);
   step->add_option("--steps", s.steps, "steps that are timed (default 20)");
   step->add_flag("--json", s.json, "one JSON object");
   step->add_flag("--breakdown,!--no-breakdown", s.breakdown,
@@ -269,8 +277,10 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
 
 void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
   if (arguments.command == "step") {
-    ProcessGroup alone(World{}, "");
-    return bench_step(arguments.step, alone, out);
+    const auto config = [&] { return to_yaml(load_config(arguments.step.config, arguments.step.overrides)); };
+    return with_ranks({arguments.gpus, arguments.step.device}, config, [&](ProcessGroup& group) {
+      bench_step(arguments.step, group, rank_output(group, out));
+    });
   }
   if (arguments.command == "decode") return bench_decode(arguments.decode, out);
   if (arguments.command == "attention") return bench_attention(arguments.attention, out);

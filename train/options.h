@@ -26,13 +26,14 @@ namespace weft {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
+  int gpus = 0;                        // processes to start (train/ranks.h); so below
   TrainOptions options;
 };
 void add_train_options(CLI::App&, TrainArguments&);
 
 struct EvaluateArguments {
   std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
-  int gpus = 0;  // processes to start (train/ranks.h); so below
+  int gpus = 0;
   std::int64_t min_context = 0;
   std::int64_t batch = 0;       // 0: that of training
   std::string weights;          // "ema", "last"; "": ema where it was kept
@@ -88,6 +89,7 @@ struct BenchArguments {
   BenchDecodeOptions decode;
   BenchKernelsOptions kernels;
   BenchStepOptions step;
+  int gpus = 0;  // of step
 };
 void add_bench_commands(CLI::App&, BenchArguments&);
 void run_bench(const BenchArguments&, std::ostream& out, std::ostream& notes);

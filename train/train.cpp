@@ -6,15 +6,21 @@
 
 #include "train/options.h"
 #include "train/program.h"
+#include "train/ranks.h"
 
 int main(int argc, char** argv) {
   weft::TrainArguments arguments;
+  weft::Config config;
   const auto add_options = [&](CLI::App& app) { weft::add_train_options(app, arguments); };
+  const auto read_config = [&] {
+    config = weft::load_config(arguments.config, arguments.overrides);
+    return weft::to_yaml(config);
+  };
   const auto work = [&] {
-    weft::Progress progress(std::cout, isatty(STDOUT_FILENO) != 0);
-    const weft::Config config = weft::load_config(arguments.config, arguments.overrides);
-    weft::ProcessGroup alone(weft::World{}, "");
-    weft::Trainer(config, arguments.options, progress, alone).run();
+    weft::with_ranks({arguments.gpus, arguments.options.device}, read_config, [&](weft::ProcessGroup& group) {
+      weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
+      weft::Trainer(config, arguments.options, progress, group).run();
+    });
   };
   return weft::run_program({"train", "Trains a model.", add_options, work}, argc, argv);
 }

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// Training on several processes when something goes wrong: all of them end, one line says why, no process is
+// left, and the checkpoints are whole.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/checkpoint.h"
+#include "tests/src/ranks.h"
+#include "tests/train/ranks_testing.h"
+#include "train/loaded_model.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+class RanksFailureTest : public testing::Test {
+ protected:
+  RanksFailureTest() {
+    write_corpus(dir / "corpus.h5", 6000, 32);
+    write_file(dir / "small.yaml", small_yaml(dir.path()));
+  }
+  std::vector<std::string> arguments(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "run"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // A run that goes on until something ends it.
+  std::vector<std::string> endless() const {
+    return arguments({"--set", "train.steps=1000000", "--set", "train.eval_every=0", "--set",
+                      "train.save_every=100", "--set", "train.log_every=20"});
+  }
+  // Waits until the run has saved twice, and its ranks have told each other where they are.
+  void expect_checkpoints(const Launched& launched) const {
+    EXPECT_TRUE(eventually([&] {
+      return fs::exists(dir / "run/metrics.jsonl") && !metric(dir / "run/metrics.jsonl", "step").empty() &&
+             metric(dir / "run/metrics.jsonl", "step").back() >= 200;
+    })) << launched.out()
+        << launched.err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  // Ends with exit code 1 and one line, which is returned; checkpoints can be loaded.
+  std::string error_line(Launched& launched) const {
+    EXPECT_EQ(launched.wait(), 1) << launched.out() << launched.err();
+    const std::string text = launched.err();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_EQ(text.find("error: "), 0u) << text;
+    int checkpoints = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir / "run"))
+      if (entry.path().extension() == ".h5") {
+        EXPECT_GT(load_model(entry.path(), "cpu")->state.step, 0) << entry.path();
+        ++checkpoints;
+      }
+    EXPECT_GT(checkpoints, 0);
+    return text;
+  }
+  TempDir dir;
+};
+
+TEST_F(RanksFailureTest, ARankThatIsKilledEndsAll) {
+  Launched launched(dir, "train", endless(), 4);
+  expect_checkpoints(launched);
+  launched.signal_rank(2, SIGKILL);
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, "rank 2 was ended by signal 9");
+  EXPECT_CONTAINS(line, "step ");
+}
+
+TEST_F(RanksFailureTest, RankZeroThatIsKilledEndsAll) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.signal_rank(0, SIGKILL);
+  EXPECT_CONTAINS(error_line(launched), "rank 0 was ended by signal 9");
+}
+
+TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
+  expect_checkpoints(launched);
+  launched.signal_rank(1, SIGSTOP);
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, "rank 1");
+  EXPECT_CONTAINS(line, "step ");
+}
+
+TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {
+  {
+    Launched launched(dir, "train", endless(), 2);
+    expect_checkpoints(launched);
+    launched.expect_ranks();
+    launched.signal(SIGTERM);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    EXPECT_CONTAINS(launched.out(), "SIGTERM: stopped after step ");
+    EXPECT_EQ(launched.err(), "");
+  }
+  std::int64_t step = load_model(dir / "run/latest.h5", "cpu")->state.step;
+  EXPECT_GE(step, 200);
+  for (const int ranks : {4, 1}) {
+    std::vector<std::string> again = endless();
+    again.insert(again.end(), {"--resume", "--max-steps", str(step + 3)});
+    Launched launched(dir, "train", again, ranks);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    EXPECT_CONTAINS(launched.out(), str("resumed at step ", step));
+    step += 3;
+    EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, step);
+  }
+}
+
+TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
+  launched.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  launched.signal(SIGINT);
+  EXPECT_EQ(launched.wait(), 128 + SIGINT) << launched.err();
+}
+
+TEST_F(RanksFailureTest, NoRankOutlivesALauncherThatIsKilled) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.expect_ranks();
+  launched.signal(SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+}
+
+TEST_F(RanksFailureTest, AFullDiskOnRankZeroEndsAll) {
+  train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
+  std::vector<std::string> more = arguments({"--resume", "--set", "train.steps=50"});
+  const auto size = static_cast<std::int64_t>(fs::file_size(dir / "run/latest.h5"));
+  Launched launched(dir, "train", more, 2, {.limit_bytes = size / 2});
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, ".h5");
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 3);
+}
+
+TEST_F(RanksFailureTest, ATakenPortIsSaid) {
+  const int port = free_port(), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port)});
+  EXPECT_EQ(zero.wait(), 1);
+  close(listener);
+  EXPECT_CONTAINS(zero.err(), str(port));
+  EXPECT_CONTAINS(zero.err(), "error: ");
+}
+
+TEST_F(RanksFailureTest, ConfigsThatDifferAreNamed) {
+  write_file(dir / "broken.yaml", "model: {layers: many}\n");
+  const auto said_of = [&](const std::vector<std::string>& of_one) {
+    const int port = free_port();
+    Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port), .name = "zero"});
+    Process one(dir, "train", of_one, {.environment = rank_environment(1, 2, port), .name = "one"});
+    EXPECT_EQ(zero.wait(), 1);
+    EXPECT_EQ(one.wait(), 1);
+    EXPECT_EQ(one.err(), "");
+    const std::string text = zero.err();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    return text;
+  };
+  const std::string seeds = said_of(arguments({"--set", "seed=4"}));
+  EXPECT_CONTAINS(seeds, "rank 1");
+  EXPECT_CONTAINS(seeds, "config ");
+  std::vector<std::string> broken = arguments();
+  broken[1] = dir / "broken.yaml";
+  EXPECT_CONTAINS(said_of(broken), "broken.yaml");
+  EXPECT_FALSE(fs::exists(dir / "run/latest.h5"));
+}
+
+TEST_F(RanksFailureTest, ABatchThatCannotBeSharedOutIsOneLine) {
+  Launched launched(dir, "train", arguments(), 3);
+  EXPECT_EQ(launched.wait(), 1);
+  const std::string text = launched.err();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_CONTAINS(text, "3 processes");
+}
+
+}  // namespace
+}  // namespace weft
