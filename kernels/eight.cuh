@@ -50,4 +50,33 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
   }
 }
 
+__device__ __forceinline__ std::uint32_t two_of(float low, float high, __nv_bfloat16) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&two);
+}
+__device__ __forceinline__ std::uint32_t two_of(float low, float high, __half) {
+  const __half2 two = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&two);
+}
+
+// Rounded to T.
+template <class T>
+__device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
+  Eight<T> e;
+  if constexpr (sizeof(T) == 4) {
+    e.words[0] = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
+    e.words[1] = {__float_as_uint(v[4]), __float_as_uint(v[5]), __float_as_uint(v[6]), __float_as_uint(v[7])};
+  } else {
+    e.words[0] = {two_of(v[0], v[1], T{}), two_of(v[2], v[3], T{}), two_of(v[4], v[5], T{}),
+                  two_of(v[6], v[7], T{})};
+  }
+  return e;
+}
+
+template <class T>
+__device__ __forceinline__ void store_eight(T* p, const Eight<T>& e) {
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) reinterpret_cast<uint4*>(p)[i] = e.words[i];
+}
+
 }  // namespace weft

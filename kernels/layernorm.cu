@@ -21,32 +21,45 @@ int groups_of_warp(std::int64_t cols, bool packed) {
   return cols <= kRowOfWarp ? 1 : cols <= 2 * kRowOfWarp ? 2 : 4;
 }
 
+// Whether a kernel of its own, without questions, fits: the case of a block in the middle of a model.
+template <class T>
+bool is_whole(const Forward<T>& a, int groups) {
+  return a.branch && a.y && a.cols == groups * kRowOfWarp;
+}
+template <class T>
+bool is_whole(const Backward<T>& a, int groups) {
+  return a.dy && a.dh && a.dx && a.dbranch && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
+}
+
+// f.operator()<kGroups, kWhole>() for rows that a warp holds in registers.
+template <class F>
+void dispatch_row(int groups, bool whole, F&& f) {
+  const auto of = [&]<int kGroups>() {
+    if (whole) return f.template operator()<kGroups, true>();
+    f.template operator()<kGroups, false>();
+  };
+  if (groups == 1) of.template operator()<1>();
+  if (groups == 2) of.template operator()<2>();
+  if (groups == 4) of.template operator()<4>();
+}
+
 template <class T>
 void launch_forward(CudaQueue& q, const Forward<T>& a) {
   const unsigned blocks = blocks_for(a.rows, kWarps);
   const int groups = groups_of_warp(a.cols, a.packed);
-  if (groups == 1) forward_in_registers<T, 1><<<blocks, kThreads, 0, q.stream>>>(a);
-  if (groups == 2) forward_in_registers<T, 2><<<blocks, kThreads, 0, q.stream>>>(a);
-  if (groups == 4) forward_in_registers<T, 4><<<blocks, kThreads, 0, q.stream>>>(a);
+  dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {
+    const unsigned resident = kMultiprocessors * kForwardBlocksOfSm<T, kGroups>;
+    forward_in_registers<T, kGroups, kWhole><<<std::min(blocks, resident), kThreads, 0, q.stream>>>(a);
+  });
   if (groups == 0 && a.packed) forward_any_length<T, true><<<blocks, kThreads, 0, q.stream>>>(a);
   if (groups == 0 && !a.packed) forward_any_length<T, false><<<blocks, kThreads, 0, q.stream>>>(a);
-}
-
-template <class T, int kGroups>
-void launch_in_registers(CudaQueue& q, const Backward<T>& a, std::int64_t blocks) {
-  constexpr int kBytes = sizeof(Ring<T, kGroups>);
-  const auto kernel = backward_in_registers<T, kGroups>;
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, q.stream>>>(a);
 }
 
 template <class T>
 void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums, const char* kernel) {
   const int groups = groups_of_warp(a.cols, a.packed);
-  const std::int64_t of_sm = groups == 1   ? kBlocksOfSm<T, 1>
-                             : groups == 2 ? kBlocksOfSm<T, 2>
-                             : groups == 4 ? kBlocksOfSm<T, 4>
-                                           : 4;
+  std::int64_t of_sm = 4;
+  dispatch_row(groups, false, [&]<int kGroups, bool>() { of_sm = kBlocksOfSm<T, kGroups>; });
   const std::int64_t rows_of_block = groups ? kWarps : 1;
   const std::int64_t room =  // for partial sums
       static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<std::int64_t>(kSums * a.cols, 1);
@@ -54,13 +67,17 @@ void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums,
       std::min({of_sm * kMultiprocessors, (a.rows + rows_of_block - 1) / rows_of_block, room});
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, blocks * kSums * a.cols, kernel);
-  if (blocks > 0 && groups == 1) launch_in_registers<T, 1>(q, a, blocks);
-  if (blocks > 0 && groups == 2) launch_in_registers<T, 2>(q, a, blocks);
-  if (blocks > 0 && groups == 4) launch_in_registers<T, 4>(q, a, blocks);
   const auto grid = static_cast<unsigned>(blocks);
-  if (blocks > 0 && groups == 0 && a.packed) backward_any_length<T, true><<<grid, kThreads, 0, q.stream>>>(a);
-  if (blocks > 0 && groups == 0 && !a.packed)
-    backward_any_length<T, false><<<grid, kThreads, 0, q.stream>>>(a);
+  if (blocks > 0) {
+    dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {
+      constexpr int kBytes = sizeof(Ring<T, kGroups>);
+      const auto rows = backward_in_registers<T, kGroups, kWhole>;
+      WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+      rows<<<grid, kThreads, kBytes, q.stream>>>(a);
+    });
+    if (groups == 0 && a.packed) backward_any_length<T, true><<<grid, kThreads, 0, q.stream>>>(a);
+    if (groups == 0 && !a.packed) backward_any_length<T, false><<<grid, kThreads, 0, q.stream>>>(a);
+  }
   if (sums.of[0].out || sums.of[1].out || sums.of[2].out)
     launch_sum_partials(q, sums, a.partial, blocks, a.cols);
 }

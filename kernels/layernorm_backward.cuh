@@ -81,9 +81,10 @@ struct Ring {
 };
 static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));  // which take its place at the end
 
-template <class T, int kGroups>
+template <class T, int kGroups, bool kWhole>
 __device__ __forceinline__ void send_for(const Backward<T>& a, std::int64_t row,
                                          typename Ring<T, kGroups>::Row& to) {
+  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
   const int lane = threadIdx.x % kWarp;
   const T* const from[3] = {a.dy, a.dy ? a.h : nullptr, a.dh};
 #pragma unroll
@@ -91,8 +92,9 @@ __device__ __forceinline__ void send_for(const Backward<T>& a, std::int64_t row,
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const std::int64_t first = g * kRowOfWarp + lane * kGroup;
-      if (!from[tensor] || row >= a.rows || first >= a.cols) continue;
-      const auto* words = reinterpret_cast<const uint4*>(from[tensor] + row * a.cols + first);
+      if (row >= a.rows) continue;
+      if (!kWhole && (!from[tensor] || first >= cols)) continue;
+      const auto* words = reinterpret_cast<const uint4*>(from[tensor] + row * cols + first);
 #pragma unroll
       for (int i = 0; i < Ring<T, kGroups>::kWords; ++i)
         __pipeline_memcpy_async(&to[tensor][g][i][lane], words + i, sizeof(uint4));
@@ -111,59 +113,108 @@ __device__ __forceinline__ void take(float (&out)[kGroup], const uint4 (&words)[
 
 // Blocks of a multiprocessor: what registers leave room for.
 template <class T, int kGroups>
-constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 4
+constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 3
                             : kGroups * sizeof(T) <= 4 ? 2
                                                        : 1;
 
+// xhat and g = dy * w of eight elements; adds to sum g, sum g * xhat, and to the sums dw and db.
+__device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const float (&dy)[kGroup],
+                                             const float (&w)[kGroup], float mean, float rstd,
+                                             float (&xhat)[kGroup], float (&g)[kGroup],
+                                             float (&sums)[kSums][kGroup], float& sum_g, float& sum_gx) {
+#pragma unroll
+  for (int j = 0; j < kGroup; ++j) {
+    xhat[j] = (h[j] - mean) * rstd;
+    g[j] = dy[j] * w[j];
+    sums[0][j] += dy[j] * xhat[j];
+    sums[1][j] += dy[j];
+    sum_g += g[j];
+    sum_gx += g[j] * xhat[j];
+  }
+}
+
+// write_gradients() for eight packed elements from `at` on; adds to the sum dbias.
+template <bool kWhole, class T>
+__device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout,
+                                            std::int64_t at, float (&g)[kGroup], float (&dbias)[kGroup]) {
+  const Eight<T> rounded = pack_eight<T>(g);
+  if (!kWhole && a.add_dx) store(a.dx + at, g, kGroup, true, true);
+  if (kWhole || (a.dx && !a.add_dx)) store_eight(a.dx + at, rounded);
+  if (!kWhole && !a.residual) return;
+  unpack(g, rounded);
+  dropout.drop(g, a.dropout, at);
+#pragma unroll
+  for (int j = 0; j < kGroup; ++j) dbias[j] += g[j];
+  if (!kWhole && a.add_dbranch) store(a.dbranch + at, g, kGroup, true, true);
+  if (kWhole || (a.dbranch && !a.add_dbranch)) store_eight(a.dbranch + at, pack_eight<T>(g));
+}
+
+struct Statistics {
+  float mean = 0.0f, rstd = 0.0f;
+};
+
+template <class T>
+__device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::int64_t row) {
+  if (!a.dy || row >= a.rows) return {};
+  return {a.mean[row], a.rstd[row]};
+}
+
 // A warp takes every (gridDim.x * kWarps)-th row and keeps the sums of its columns; the next row is on its
-// way while one is worked on, unless it is too long for that.
-template <class T, int kGroups>
+// way while one is worked on, unless it is too long for that. kWhole: of Backward nothing is absent, nothing
+// is added to, and rows have exactly kGroups * 256 elements.
+template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {
   extern __shared__ uint4 shared[];
   auto& ring = *reinterpret_cast<Ring<T, kGroups>*>(shared);
+  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
   constexpr int kAhead = Ring<T, kGroups>::kStages - 1;
   const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  const DropoutGroups dropout(a.dropout);
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   float sums[kGroups][kSums][kGroup] = {};
-  if (kAhead) send_for<T, kGroups>(a, row, ring.of(0));
+  if (kAhead) send_for<T, kGroups, kWhole>(a, row, ring.of(0));
+  Statistics next = statistics_of(a, row);
   for (int turn = 0; row < a.rows; row += step, ++turn) {
-    send_for<T, kGroups>(a, row + kAhead * step, ring.of(turn + kAhead));
-    const float mean = a.dy ? a.mean[row] : 0.0f, rstd = a.dy ? a.rstd[row] : 0.0f;
+    send_for<T, kGroups, kWhole>(a, row + kAhead * step, ring.of(turn + kAhead));
+    const auto [mean, rstd] = next;
+    next = statistics_of(a, row + step);
     __pipeline_wait_prior(kAhead);
     const auto& [row_dy, row_h, row_dh] = ring.of(turn);
-    float h[kGroup], dy[kGroup], mean_g = 0.0f, mean_gx = 0.0f;
-    if (a.dy) {
+    float xhat[kGroups][kGroup], g_of[kGroups][kGroup], mean_g = 0.0f, mean_gx = 0.0f;
+    if (kWhole || a.dy) {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         const std::int64_t first = g * kRowOfWarp + lane_first;
-        if (first >= a.cols) break;
+        if (!kWhole && first >= cols) break;
+        float h[kGroup], dy[kGroup], w[kGroup];
+        unpack(w, load_eight(a.w + first));
         take<T>(h, row_h[g]);
         take<T>(dy, row_dy[g]);
-        norm_sums<true>(a, first, mean, rstd, h, dy, mean_g, mean_gx);
+        normed_eight(h, dy, w, mean, rstd, xhat[g], g_of[g], sums[g], mean_g, mean_gx);
       }
-      mean_g = warp_sum(mean_g) / static_cast<float>(a.cols);
-      mean_gx = warp_sum(mean_gx) / static_cast<float>(a.cols);
+      mean_g = warp_sum(mean_g) / static_cast<float>(cols);
+      mean_gx = warp_sum(mean_gx) / static_cast<float>(cols);
     }
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const std::int64_t first = g * kRowOfWarp + lane_first;
-      if (first >= a.cols) break;
+      if (!kWhole && first >= cols) break;
       float gradient[kGroup] = {};
-      if (a.dh) take<T>(gradient, row_dh[g]);
-      if (a.dy) {
-        take<T>(h, row_h[g]);
-        take<T>(dy, row_dy[g]);
-        add_norm_gradient<true>(a, first, mean, rstd, h, dy, mean_g, mean_gx, gradient, sums[g]);
+      if (kWhole || a.dh) take<T>(gradient, row_dh[g]);
+      if (kWhole || a.dy) {
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j)
+          gradient[j] = __fadd_rn(gradient[j], __fmul_rn(rstd, g_of[g][j] - mean_g - xhat[g][j] * mean_gx));
       }
-      write_gradients<true>(a, row, first, gradient, sums[g]);
+      write_eight<kWhole>(a, dropout, row * cols + first, gradient, sums[g][2]);
     }
   }
   auto& of_warp = *reinterpret_cast<WarpSums<kSums>*>(shared);
 #pragma unroll
   for (int g = 0; g < kGroups; ++g)
-    write_stripe<kSums>(of_warp, a.partial, blockIdx.x, g * kRowOfWarp, a.cols, sums[g]);
+    write_stripe<kSums>(of_warp, a.partial, blockIdx.x, g * kRowOfWarp, cols, sums[g]);
 }
 
 // A block takes every gridDim.x-th row; a thread keeps to its columns and adds their sums up in `partial`.

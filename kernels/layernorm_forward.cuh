@@ -84,39 +84,109 @@ __device__ __forceinline__ void write_statistics(const Forward<T>& a, std::int64
   a.rstd[row] = rstd;
 }
 
-// Packed rows of at most kGroups * 256 elements.
+// What a warp's lanes need of a row.
 template <class T, int kGroups>
-__global__ void __launch_bounds__(kThreads) forward_in_registers(const Forward<T> a) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (row >= a.rows) return;
+struct RowWords {
+  Eight<T> x[kGroups], branch[kGroups];
+};
+
+template <class T, int kGroups, bool kWhole>
+__device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>& a, std::int64_t row,
+                                      std::int64_t cols) {
   const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
-  float h[kGroups][kGroup] = {}, branch[kGroups][kGroup];
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
     const std::int64_t first = g * kRowOfWarp + lane_first;
-    if (first < a.cols) unpack(h[g], load_eight(a.x + row * a.cols + first));
-    if (first < a.cols && a.branch) unpack(branch[g], load_eight(a.branch + row * a.cols + first));
+    if (row >= a.rows || (!kWhole && first >= cols)) continue;
+    to.x[g] = load_eight(a.x + row * cols + first);
+    if (kWhole || a.branch) to.branch[g] = load_eight(a.branch + row * cols + first);
   }
+}
+
+// add_branch() for eight packed elements from `at` on.
+template <class T>
+__device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGroups& dropout, std::int64_t at,
+                                          const Eight<T>& branch_words, const Eight<T>& bias_words,
+                                          float (&h)[kGroup]) {
+  float branch[kGroup];
+  unpack(branch, branch_words);
+  if (a.bias) {
+    float bias[kGroup];
+    unpack(bias, bias_words);
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
+    for (int j = 0; j < kGroup; ++j) branch[j] += bias[j];
+  }
+  dropout.drop(branch, a.dropout, at);
+#pragma unroll
+  for (int j = 0; j < kGroup; ++j) h[j] = __fadd_rn(h[j], branch[j]);
+  const Eight<T> rounded = pack_eight<T>(h);
+  store_eight(a.h + at, rounded);
+  unpack(h, rounded);
+}
+
+// Whether w, b and bias stay in registers, and blocks of a multiprocessor: what registers leave room for.
+template <class T, int kGroups>
+constexpr bool kHold = kGroups * sizeof(T) <= 4;
+template <class T, int kGroups>
+constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
+                                   : kGroups * sizeof(T) <= 2 ? 3
+                                                              : 2;
+
+// Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row; the next one
+// is on its way while one is worked on. kWhole: there are a branch and a norm, and rows have exactly kGroups
+// * 256 elements.
+template <class T, int kGroups, bool kWhole>
+__global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
+    forward_in_registers(const Forward<T> a) {
+  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
+  const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  const DropoutGroups dropout(a.dropout);
+  Eight<float> w[kGroups], b[kGroups];
+  Eight<T> bias[kGroups];
+#pragma unroll
+  for (int g = 0; kHold<T, kGroups> && g < kGroups; ++g) {
     const std::int64_t first = g * kRowOfWarp + lane_first;
-    if (first < a.cols && a.branch) add_branch<true>(a, row, first, h[g], branch[g]);
+    if (!kWhole && first >= cols) break;
+    if (kWhole || a.y) w[g] = load_eight(a.w + first), b[g] = load_eight(a.b + first);
+    if (a.bias) bias[g] = load_eight(a.bias + first);
   }
-  if (!a.y) return;
-  float sum = 0.0f, squares = 0.0f;
+  RowWords<T, kGroups> next;
+  fetch<T, kGroups, kWhole>(next, a, row, cols);
+  for (; row < a.rows; row += step) {
+    const RowWords<T, kGroups> now = next;
+    fetch<T, kGroups, kWhole>(next, a, row + step, cols);
+    float h[kGroups][kGroup] = {}, sum = 0.0f, squares = 0.0f;
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) sum += sum_of_group(h[g]);
-  const float mean = warp_sum(sum) / static_cast<float>(a.cols);
+    for (int g = 0; g < kGroups; ++g) {
+      const std::int64_t first = g * kRowOfWarp + lane_first;
+      if (!kWhole && first >= cols) break;
+      unpack(h[g], now.x[g]);
+      if (kWhole || a.branch)
+        add_eight(a, dropout, row * cols + first, now.branch[g],
+                  kHold<T, kGroups> || !a.bias ? bias[g] : load_eight(a.bias + first), h[g]);
+      sum += sum_of_group(h[g]);
+    }
+    if (!kWhole && !a.y) continue;
+    const float mean = warp_sum(sum) / static_cast<float>(cols);
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g)
-    squares += sum_of_squares(h[g], mean, a.cols - (g * kRowOfWarp + lane_first));
-  const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.cols) + a.eps);
+    for (int g = 0; g < kGroups; ++g)
+      squares += sum_of_squares(h[g], mean, kWhole ? kGroup : cols - (g * kRowOfWarp + lane_first));
+    const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(cols) + a.eps);
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    const std::int64_t first = g * kRowOfWarp + lane_first;
-    if (first < a.cols) normalise<true>(a, row, first, h[g], mean, rstd);
+    for (int g = 0; g < kGroups; ++g) {
+      const std::int64_t first = g * kRowOfWarp + lane_first;
+      if (!kWhole && first >= cols) break;
+      float of_w[kGroup], of_b[kGroup];
+      unpack(of_w, kHold<T, kGroups> ? w[g] : load_eight(a.w + first));
+      unpack(of_b, kHold<T, kGroups> ? b[g] : load_eight(a.b + first));
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) h[g][j] = (h[g][j] - mean) * rstd * of_w[j] + of_b[j];
+      store_eight(a.y + row * cols + first, pack_eight<T>(h[g]));
+    }
+    write_statistics(a, row, mean, rstd);
   }
-  write_statistics(a, row, mean, rstd);
 }
 
 template <class T, bool kPacked>
