@@ -96,7 +96,9 @@ def print_best(pairs):
             continue
         name, f, fb = "not measured", "", ""
         if peers:
-            name, f, fb = peers[0]["peer"], *(f"{r:.2f}" for r in ratios(row, peers[0]))
+            best = [min(peers, key=lambda p: p[k]) for k in ("fwd_ms", "fwdbwd_ms")]  # each pass has a fastest of its own
+            name = ", ".join(dict.fromkeys(p["peer"] for p in best))
+            f, fb = f"{ratios(row, best[0])[0]:.2f}", f"{ratios(row, best[1])[1]:.2f}"
         share = lambda unit, of: " / ".join(f"{100 * row[n] / row[of]:.0f} %" for n in (f"fwd_{unit}", f"fwdbwd_{unit}")) if of in row else ""
         print(f"| {shape_text(row)} | {row['mode']} | {name} | {f} | {fb} | {share('tflops', 'matmul_tflops')} | {share('TBps', 'copy_TBps')} |")
 
