@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What limits the kernels of attention and of sampling: one launch of each under ncu (Nsight Compute), as a table in Markdown.
+"""What limits the kernels of attention, of sampling and of the training step: one launch of each under ncu (Nsight Compute), as a table in Markdown.
 Needs a GPU whose counters may be read, and build/cuda/bin/bench. About half a minute.
 
     tests/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
@@ -9,13 +9,17 @@ Shares are of what the device can do at the clock that it runs at: tensor cores 
 memory moved. Warps are those on a multiprocessor at a time. Stalls: what a warp waits for between two of its instructions, in
 cycles; warps that only bring data in wait all the time."""
 import csv
+import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
 ATTENTION = ["attention", "--shapes", "enwik8", "--no-verify", "--patterns"]
 WALKS = "forward_kernel|backward_rows_kernel|backward_columns_kernel"
+STEP = ["step", "--config", "enwik8.yaml", "--set", "model.layers=2", "--set", "train.batch=4", "--set", "train.graph=false", "--steps", "1",
+        "--no-breakdown"]
 # label, kernels (a regular expression), how many of them, which launch of each, arguments of bench
 CASES = (
     ("attention all", WALKS, 3, 2, [*ATTENTION, "all"]),
@@ -23,6 +27,7 @@ CASES = (
     ("attention local", "band_.*_kernel", 2, 2, [*ATTENTION, "local"]),
     ("attention strided", "band_.*_kernel", 2, 2, [*ATTENTION, "strided"]),
     ("sampling, 256 images", "cluster_kernel", 1, 1100, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "1100"]),
+    ("training step, two layers", ".*", 80, 3, STEP),
 )
 STALLED = "smsp__average_warps_issue_stalled_"
 SHARES = {
@@ -48,11 +53,20 @@ def chosen_metrics(known):
     return chosen + [name + ".ratio" for name in stalls]
 
 
+def short_name(name, base):
+    name = re.sub(r"\(anonymous namespace\)|<unnamed>|\([a-z ]+\)(?=\d)|weft::|^void ", "", name).split("(")[0].strip(":")
+    name = re.sub(r"\b(\w+::)+", "", name)
+    return (name if base == "demangled" else name.split("<")[0])[:60].replace("|", "/")
+
+
 def profile(ncu, metrics, kernels, count, number, command):
-    """[{"kernel": name, metric: value}] of launch `number` of each of `count` kernels."""
+    """[{"kernel": name, metric: value}] of launch `number` of each of `count` kernels; instances of a template are kernels of their own
+    in the training step, where most are."""
+    base = "demangled" if command[1] == "step" else "function"
     out = subprocess.run([ncu, "--csv", "--print-units", "base", "--clock-control", "none", "--kernel-id", f"::regex:{kernels}:{number}",
+                          "--kernel-name-base", base,
                           "--launch-count", str(count), "--kill", "yes", "--metrics", ",".join(metrics), *command],
-                         capture_output=True, text=True)
+                         capture_output=True, text=True, env=dict(os.environ, WEFT_TUNE="0"))
     lines = out.stdout.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -62,12 +76,12 @@ def profile(ncu, metrics, kernels, count, number, command):
     for row in csv.DictReader(lines[start:]):
         if not (row.get("Metric Name") and row["ID"].isdigit()):
             continue
-        launch = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"].split("(")[0].split("<")[0].split("::")[-1].split()[-1]})
+        launch = launches.setdefault(row["ID"], {"kernel": short_name(row["Kernel Name"], base)})
         try:
             launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
         except ValueError:
             pass  # "n/a"
-    return list(launches.values())
+    return [launch for launch in launches.values() if "fill" not in launch["kernel"]]
 
 
 def print_row(label, launch):
