@@ -243,6 +243,7 @@ def main():
     print(f"compiled after {time.monotonic() - begun:.1f} s", file=sys.stderr)
     for (shape, mode), (process, rows) in zip(cases, started):
         sys.stdout.writelines(rows)
+        sys.stdout.flush()
         left = begun + a.seconds - time.monotonic()
         if process is None:
             continue
