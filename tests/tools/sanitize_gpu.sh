@@ -63,5 +63,5 @@ done
 found=$(cat ./* | awk '/^\[  FAILED|^FAILED|^Internal|SUMMARY: .*[1-9]/ {print}
   /^========= (Error|Warning|Invalid|Uninitialized|Barrier|Internal)/ {if (report) print report; report = $0; next}
   report && /^========= +(and|at) / {sub(/^=+ +/, ""); report = report " | " $0; next}
-  report {print report; report = ""}' | sed -E 's/\+0x[0-9a-f]+//g; s/\[[0-9]+ hazards?\]//; s/ of block \([0-9,]+\)//; s/by thread \([0-9,]+\) in block \([0-9,]+\)//')
+  report {print report; report = ""}' | sed -E ':a; s/<[^<>]*>//g; ta; s/\+0x[0-9a-f]+//g; s/ *\[[0-9]+ hazards?\]//g; s/\([^()]*\) in /() in /g; s/by thread .*//; s/[A-Za-z0-9_]+:://g; s/ +$//; :b; s/( \| [^|]*)\1/\1/; tb')
 [ -z "$found" ] || { sort <<<"$found" | uniq -c | sort -rn | head -60; exit 1; }
