@@ -127,6 +127,7 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
   const std::int64_t master = elements * size_of(wide(compute));
   std::int64_t optimizer = config.train.ema_decay > 0 ? master : 0;
   if (training) optimizer += 2 * master;
+  if (config.train.shard_optimizer) optimizer /= config.ranks;
   const std::int64_t activations =
       micro_batch * context * activation_bytes_of_token(config, compute, training);
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };

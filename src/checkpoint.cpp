@@ -29,10 +29,19 @@ std::string shape_text(const Shape& shape) {
 
 std::string path_in(const std::string& group, const ParamInfo& p) { return group + "/" + p.name; }
 
+// What is saved, in this order.
+std::vector<Group> groups_of(const ParameterStore& store) {
+  std::vector<Group> groups{{"/params", store.master()}};
+  if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
+  if (store.ema()) groups.push_back({"/ema", store.ema()});
+  return groups;
+}
+
 void write_group(Hdf5File& file, Device& device, const ParameterStore& store, const Group& group) {
+  const Tensor block = store.whole(group.block);
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
-    const TensorView view = group.block.slice(p.offset, p.shape);
+    const TensorView view = block.slice(p.offset, p.shape);
     values.resize(static_cast<std::size_t>(view.bytes()));
     device.download(values.data(), view);
     file.write(path_in(group.path, p), stored_type(view.dtype), p.shape, values.data());
@@ -41,13 +50,17 @@ void write_group(Hdf5File& file, Device& device, const ParameterStore& store, co
 
 void read_group(const Hdf5File& file, Device& device, const ParameterStore& store, const std::string& from,
                 const Tensor& block) {
+  const bool is_whole = block.size() == store.master().size();
+  const Tensor all =
+      is_whole ? block : Tensor(*device.pool, store.master().shape(), block.dtype(), "optimizer, whole");
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
-    const TensorView view = block.slice(p.offset, p.shape);
+    const TensorView view = all.slice(p.offset, p.shape);
     values.resize(static_cast<std::size_t>(view.bytes()));
     file.read(path_in(from, p), stored_type(view.dtype), p.shape, values.data());
     device.upload(view, values.data());
   }
+  if (!is_whole) store.keep(block, all);
 }
 
 // The arrays of a group must be exactly the parameters of the store.
@@ -114,10 +127,12 @@ void save_checkpoint(const std::string& path, Device& device, const ParameterSto
   file.set_attribute("good_steps", state.good_steps);
   file.set_real_attribute("best_valid_bits", state.best_valid_bits);
   file.set_attribute("seed", std::bit_cast<std::int64_t>(state.seed));
-  for (const Group& group : {Group{"/params", store.master()}, Group{"/optimizer/m", store.m()},
-                             Group{"/optimizer/v", store.v()}, Group{"/ema", store.ema()}})
-    if (group.block) write_group(file, device, store, group);
+  for (const Group& group : groups_of(store)) write_group(file, device, store, group);
   file.commit();
+}
+
+void join_save_checkpoint(const ParameterStore& store) {
+  for (const Group& group : groups_of(store)) static_cast<void>(store.whole(group.block));
 }
 
 TrainState load_checkpoint(const std::string& path, Device& device, ParameterStore& store, bool use_ema) {
@@ -128,10 +143,8 @@ TrainState load_checkpoint(const std::string& path, Device& device, ParameterSto
   if (store.m() && !file.has("/optimizer"))
     fail(str(path, ": holds no optimizer state, so that training cannot go on from it"));
   const TrainState state = read_state(file);
-  const char* weights = use_ema ? "/ema" : "/params";
-  std::vector<Group> groups = {{weights, store.master()}};
-  if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
-  if (store.ema()) groups.push_back({"/ema", store.ema()});
+  std::vector<Group> groups = groups_of(store);
+  if (use_ema) groups[0].path = "/ema";
   for (const Group& group : groups) check_group(file, store, group.path);
   for (const Group& group : groups) read_group(file, device, store, group.path, group.block);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};

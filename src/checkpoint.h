@@ -27,6 +27,8 @@ struct TrainState {
 
 void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
                      const std::string& config_yaml);
+// Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
+void join_save_checkpoint(const ParameterStore&);
 
 // Reads weights (and, when the store was allocated for training, optimizer state and EMA) into `store`. Every
 // name and shape is checked: anything missing, extra or different is an Error that names it. `use_ema` loads

@@ -93,6 +93,7 @@ struct TrainConfig {
   bool graph = true;                      // capture the step as a CUDA graph
   std::string reduce_dtype = "f32";       // several processes: gradients are summed up in f32 | bf16
   std::int64_t bucket_mb = 25;            // several processes: gradients summed up at a time, at least
+  bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
   std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
   std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
   std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all

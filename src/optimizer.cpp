@@ -43,19 +43,25 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
   ctx.launch(ClipCoefficient{
       .results = ctx.results, .gradients = store.gradients(), .step = ctx.step, .clip = train.clip});
   const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
-  ctx.launch(AdamWUpdate{.master = store.master(),
-                         .m = store.m(),
-                         .v = store.v(),
-                         .ema = store.ema(),
-                         .compute = own_master ? store.compute().view() : TensorView{},
-                         .gradients = store.gradients(),
-                         .decayed = store.decayed(),
-                         .beta1 = train.beta1,
-                         .beta2 = train.beta2,
-                         .eps = train.eps,
-                         .weight_decay = train.weight_decay,
-                         .step = ctx.step,
-                         .results = ctx.results});
+  for (const OwnPart& part : store.own_parts()) {
+    const auto of = [&](const Tensor& block) { return block.slice(part.begin, {part.size}).view(); };
+    const auto state = [&](const Tensor& block) { return block.slice(part.state, {part.size}).view(); };
+    if (part.size == 0) continue;
+    ctx.launch(AdamWUpdate{.master = of(store.master()),
+                           .m = state(store.m()),
+                           .v = state(store.v()),
+                           .ema = store.ema() ? state(store.ema()) : TensorView{},
+                           .compute = own_master ? of(store.compute()) : TensorView{},
+                           .gradients = of(store.gradients()),
+                           .decayed = std::clamp<std::int64_t>(store.decayed() - part.begin, 0, part.size),
+                           .beta1 = train.beta1,
+                           .beta2 = train.beta2,
+                           .eps = train.eps,
+                           .weight_decay = train.weight_decay,
+                           .step = ctx.step,
+                           .results = ctx.results});
+  }
+  store.share_weights();
 }
 
 bool LossScaler::update(float gradient_norm) {

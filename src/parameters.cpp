@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
 constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
 
-std::int64_t aligned(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+std::int64_t aligned(std::int64_t n, std::int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
 // Elements 4 block .. 4 block + 3 of parameter `number`: the four normals of a Philox block, by Box and
 // Muller (1958), in double, so that they depend on neither device nor precision.
@@ -74,36 +74,40 @@ std::int64_t ParameterStore::lay_out() {
       offset = aligned(offset + p.size);
       size_ += p.size;
     }
+    if (decay && shards_) offset = aligned(offset, kAlign * shards_->size());
     if (decay) decayed_ = offset;
   }
   return offset;
 }
 
-void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed, bool training, bool ema) {
+void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed, bool training, bool ema,
+                              Communicator* shards) {
   WEFT_CHECK(!device_, "ParameterStore::allocate is called once");
   WEFT_CHECK(!params_.empty(), "a model without parameters");
   device_ = &device;
   compute_dtype_ = compute;
-  const std::int64_t block = lay_out();
-  const auto make = [&](const char* name, DType dtype) {
-    const Tensor tensor(*device.pool, {block}, dtype, name);
+  if (shards && shards->size() > 1) shards_ = shards;
+  const std::int64_t block = lay_out(),
+                     part = shards_ ? decayed_ / shards_->size() + block - decayed_ : block;
+  const auto make = [&](const char* name, DType dtype, std::int64_t size) {
+    const Tensor tensor(*device.pool, {size}, dtype, name);
     device.zero(tensor);
     return tensor;
   };
-  master_ = make("weights", wide(compute));
-  compute_ = compute == wide(compute) ? master_ : make("weights", compute);
+  master_ = make("weights", wide(compute), block);
+  compute_ = compute == wide(compute) ? master_ : make("weights", compute, block);
   draw_initial_values(seed);
   if (training) {
-    gradients_ = make("gradients", wide(compute));
-    m_ = make("optimizer", wide(compute));
-    v_ = make("optimizer", wide(compute));
+    gradients_ = make("gradients", wide(compute), block);
+    m_ = make("optimizer", wide(compute), part);
+    v_ = make("optimizer", wide(compute), part);
     for (const ParamInfo& p : params_) {
       slots_.push_back(std::make_shared<GradSlot>(GradSlot{gradients_.slice(p.offset, p.shape), false}));
     }
   }
   if (ema) {
-    ema_ = make("moving average", wide(compute));
-    launch(device.queue, Add{.out = {ema_}, .x = master_});
+    ema_ = make("moving average", wide(compute), part);
+    keep(ema_, master_);
   }
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   refresh_compute(ctx);
@@ -140,6 +144,39 @@ void ParameterStore::finish_gradients(std::int64_t begin, std::int64_t end) {
 
 void ParameterStore::refresh_compute(Ctx& ctx) {
   if (compute_.dtype() != master_.dtype()) ctx.launch(Cast{.y = compute_, .x = master_});
+}
+
+std::vector<OwnPart> ParameterStore::own_parts() const {
+  const std::int64_t size = master_.size();
+  if (!shards_) return {{0, size, 0}};
+  const std::int64_t piece = decayed_ / shards_->size();
+  return {{shards_->rank() * piece, piece, 0}, {decayed_, size - decayed_, piece}};
+}
+
+void ParameterStore::share_weights() const {
+  if (shards_ && decayed_ > 0) shards_->all_gather(compute_.slice(0, {decayed_}));
+}
+
+void ParameterStore::share_master() const {
+  if (shards_ && decayed_ > 0) shards_->all_gather(master_.slice(0, {decayed_}));
+}
+
+Tensor ParameterStore::whole(const Tensor& block) const {
+  if (!is_part(block)) return block;
+  const Tensor all(*device_->pool, master_.shape(), block.dtype(), "optimizer, whole");
+  device_->zero(all);
+  for (const OwnPart& p : own_parts())
+    if (p.size > 0)
+      launch(device_->queue, Add{.out = {all.slice(p.begin, {p.size})}, .x = block.slice(p.state, {p.size})});
+  if (decayed_ > 0) shards_->all_gather(all.slice(0, {decayed_}));
+  return all;
+}
+
+void ParameterStore::keep(const Tensor& block, const Tensor& whole) const {
+  for (const OwnPart& p : own_parts())
+    if (p.size > 0)
+      launch(device_->queue,
+             Add{.out = {block.slice(p.state, {p.size})}, .x = whole.slice(p.begin, {p.size})});
 }
 
 Var ParameterStore::var(Param param) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "src/communicator.h"
 #include "src/device.h"
 #include "src/tape.h"
 
@@ -39,14 +40,35 @@ struct ParamInfo {
   std::int64_t size = 0;
 };
 
+// Elements of the flat blocks that this process updates, and where their state is in m, v and ema.
+struct OwnPart {
+  std::int64_t begin = 0, size = 0, state = 0;
+};
+
 class ParameterStore {
  public:
   // Called by constructors of layers; rank >= 2 is decayed. Names must be new.
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
   // Once, after all add(): lays out the blocks, allocates them, draws initial values. `compute` f64 makes
-  // everything f64 (tests). Without `training` there are no gradients and no optimizer state.
-  void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema);
+  // everything f64 (tests). Without `training` there are no gradients and no optimizer state. With `shards`
+  // each rank keeps m, v and ema for a part of its own (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054,
+  // section 5.1): an equal piece of what has weight decay; the rest, biases and norms, every rank has whole.
+  void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema,
+                Communicator* shards = nullptr);
+
+  // What this process updates: with shards its piece and the rest, otherwise all.
+  std::vector<OwnPart> own_parts() const;
+  // With shards, collective, otherwise nothing. After an update: every rank gets the weights as kernels read
+  // them from those that updated them ...
+  void share_weights() const;
+  // ... and before master() is read: the same for the master weights, which are as old as the last call.
+  void share_master() const;
+  // The whole of a flat block: with shards, collective, a copy for those of which this rank has a part (m, v,
+  // ema), otherwise the block itself.
+  Tensor whole(const Tensor& block) const;
+  // The other way round: what this rank keeps of a whole block.
+  void keep(const Tensor& block, const Tensor& whole) const;
 
   // Marks all gradients "not written": the first backward kernel of a step stores, later ones (and later
   // micro-batches, when this is not called between them) add.
@@ -76,9 +98,11 @@ class ParameterStore {
 
  private:
   std::int64_t lay_out();  // the size of a block, padding included
+  bool is_part(const Tensor& block) const { return block && block.size() != master_.size(); }
   void draw_initial_values(std::uint64_t seed);
 
   Device* device_ = nullptr;  // given by allocate()
+  Communicator* shards_ = nullptr;
   std::vector<ParamInfo> params_;
   std::vector<std::shared_ptr<GradSlot>> slots_;
   std::int64_t size_ = 0, decayed_ = 0;

@@ -157,7 +157,8 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   check_memory(config, *device);
   ParameterStore store;
   const auto model = make_model(config, store, *device);
-  store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0);
+  store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
+                 config.train.shard_optimizer ? communicator.get() : nullptr);
   const bool augmented = !augmentations(config).empty() || config.augment.flip;
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});

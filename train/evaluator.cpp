@@ -174,12 +174,13 @@ void with_ema_weights(Device& device, ParameterStore& store, const std::function
   ctx.queue = &device.queue;
   ctx.pool = device.pool.get();
   const Tensor weights = ctx.empty(store.master().shape(), store.master().dtype(), "evaluation");
+  store.share_master();
   ctx.launch(Add{{weights, false}, store.master()});
   const auto use = [&](const Tensor& from) {
     ctx.launch(Add{{store.master(), false}, from});
     store.refresh_compute(ctx);
   };
-  use(store.ema());
+  use(store.whole(store.ema()));
   try {
     work();
   } catch (...) {

@@ -29,6 +29,7 @@ bool decides(const std::string& key) {
                                           "train.accumulation",
                                           "train.reduce_dtype",
                                           "train.bucket_mb",
+                                          "train.shard_optimizer",
                                           "train.recompute"};
   return free.count(key) == 0;
 }

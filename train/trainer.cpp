@@ -66,7 +66,8 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       stop_(group_) {
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
-  store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0);
+  store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
+                  config_.train.shard_optimizer ? communicator_.get() : nullptr);
   state_.seed = config_.seed;
   scaler_.enabled = dtype_ == DType::f16;
   scaler_.window = config_.train.loss_scale_window;
@@ -244,8 +245,9 @@ void Trainer::evaluate_into(StepMetrics& m) {
 // `write` on rank 0, when all have the same weights; the others wait.
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
+  store_.share_master();
   if (group_) check_equal_weights(*group_, *device_, store_, state_.step);
-  if (writes()) write();
+  writes() ? write() : join_save_checkpoint(store_);
   if (group_) group_->barrier();
 }
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "src/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluator.h"
 #include "train/loaded_model.h"
@@ -24,20 +23,8 @@ class CudaTrainer : public testing::Test {
   std::vector<double> of(const std::string& name, const std::string& key) {
     return metric(dir / (name + "/metrics.jsonl"), key);
   }
-  // All datasets of two checkpoints are the same bytes (their configs may differ).
   void expect_same_tensors(const std::string& a, const std::string& b) {
-    const Hdf5File left = Hdf5File::open(dir / (a + "/latest.h5")),
-                   right = Hdf5File::open(dir / (b + "/latest.h5"));
-    ASSERT_EQ(left.list("/"), right.list("/"));
-    for (const std::string& name : left.list("/")) {
-      const std::vector<std::int64_t> shape = left.shape_of(name);
-      std::int64_t size = 1;
-      for (const std::int64_t extent : shape) size *= extent;
-      std::vector<float> x(static_cast<std::size_t>(size)), y(x.size());
-      left.read(name, StoredType::f32, shape, x.data());
-      right.read(name, StoredType::f32, shape, y.data());
-      EXPECT_TRUE(x == y) << name;
-    }
+    weft::expect_same_tensors(dir / (a + "/latest.h5"), dir / (b + "/latest.h5"));
   }
   TempDir dir;
 };

@@ -107,6 +107,48 @@ TEST_F(DataParallel, SumsInBf16AreCloseAndTheSameOnEveryRank) {
   EXPECT_NE(of("bf16", "loss"), of("f32", "loss"));
 }
 
+// Parts of m, v and the moving average on each process; what is saved is whole.
+TEST_F(DataParallel, AShardedOptimizerIsTheWholeOne) {
+  const std::vector<std::string> overrides{"train.steps=16", "train.log_every=1"};
+  auto sharded = overrides;
+  sharded.push_back("train.shard_optimizer=true");
+  for (const int ranks : {2, 4}) {
+    const std::string whole = str("whole", ranks), parts = str("parts", ranks);
+    EXPECT_EQ(run(whole, ranks, overrides), "");
+    EXPECT_EQ(run(parts, ranks, sharded, {.max_steps = 7}), "");
+    EXPECT_EQ(run(parts, ranks, ranks == 2 ? sharded : overrides, {.resume = ""}), "");
+    expect_same_tensors(dir / (whole + "/latest.h5"), dir / (parts + "/latest.h5"));
+    expect_same_tensors(dir / (whole + "/best.h5"), dir / (parts + "/best.h5"));
+    EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
+  }
+}
+
+// Of an odd number of elements in equal pieces of eights.
+TEST_F(DataParallel, PiecesOfTheOptimizerCoverTheParameters) {
+  Ranks processes(3, [&](const World& world) {
+    omp_set_num_threads(1);
+    ProcessGroup group(world, "test");
+    const auto device = make_device("cpu");
+    const auto communicator = make_communicator(*device, group);
+    ParameterStore store;
+    store.add("w", {7, 11}, Init::normal(1));
+    store.add("bias", {5}, Init::normal(1));
+    store.allocate(*device, DType::bf16, 1, true, true, communicator.get());
+    EXPECT_EQ(store.decayed(), 96);
+    EXPECT_EQ(store.m().size(), 32 + 8);
+    EXPECT_EQ(store.own_parts()[0].begin, 32 * world.rank);
+    EXPECT_EQ(store.own_parts()[1].begin, 96);
+    EXPECT_EQ(to_host(*device, store.whole(store.ema())), to_host(*device, store.master()));
+    const std::vector<double> weights = to_host(*device, store.compute());
+    for (std::int64_t i = 0; i < 96; ++i)  // those of others are out of date
+      if (i / 32 != world.rank) static_cast<std::uint16_t*>(store.compute().view().data)[i] = 0;
+    store.share_weights();
+    EXPECT_EQ(to_host(*device, store.compute()), weights);
+  });
+  EXPECT_TRUE(processes.end());
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(processes.code(r), 0) << processes.errors(r);
+}
+
 TEST_F(DataParallel, ABatchThatCannotBeSharedIsRefused) {
   EXPECT_CONTAINS(run("three", 3, {}), "train.accumulation 1 on 3 processes does not divide train.batch 4");
 }

@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "kernels/philox.h"
+#include "src/hdf5.h"
 
 namespace weft {
 
@@ -59,6 +60,20 @@ std::vector<double> metric(const std::string& metrics_path, const std::string& k
   for (std::string line; std::getline(in, line);)
     if (const auto value = json_number(line, key)) values.push_back(*value);
   return values;
+}
+
+void expect_same_tensors(const std::string& checkpoint, const std::string& other) {
+  const Hdf5File left = Hdf5File::open(checkpoint), right = Hdf5File::open(other);
+  ASSERT_EQ(left.list("/"), right.list("/"));
+  for (const std::string& name : left.list("/")) {
+    const std::vector<std::int64_t> shape = left.shape_of(name);
+    std::int64_t size = 1;
+    for (const std::int64_t extent : shape) size *= extent;
+    std::vector<float> x(static_cast<std::size_t>(size)), y(x.size());
+    left.read(name, StoredType::f32, shape, x.data());
+    right.read(name, StoredType::f32, shape, y.data());
+    EXPECT_TRUE(x == y) << name << " of " << checkpoint << " and " << other;
+  }
 }
 
 std::string timeless_metrics(const std::string& metrics_path) {

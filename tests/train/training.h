@@ -30,6 +30,8 @@ std::string train(const Config&, const TrainOptions&);
 
 // The values under `key` of the lines of a metrics.jsonl that have it.
 std::vector<double> metric(const std::string& metrics_path, const std::string& key);
+// All datasets of two checkpoints are the same bytes; their attributes (the config) may differ.
+void expect_same_tensors(const std::string& checkpoint, const std::string& other);
 // metrics.jsonl without what time decides (tokens_per_s, elapsed_s).
 std::string timeless_metrics(const std::string& metrics_path);
 

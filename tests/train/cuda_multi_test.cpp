@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Training on two GPUs: the model that one trains, captured as eager, the same bits every time.
+#ifdef WEFT_CUDA
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/communicator.h"
+#include "tests/train/ranks_testing.h"
+
+namespace weft {
+namespace {
+
+class CudaMulti : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
+    if (const int gpus = gpu_count(); gpus < 2) GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
+    write_corpus(dir / "corpus.h5", 20000, 32);
+    write_file(dir / "small.yaml", small_yaml(dir.path()));
+  }
+  void run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
+           const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"--config", dir / "small.yaml", "--out",
+                                       dir / name, "--device",         "cuda"};
+    for (const std::string& set : overrides) arguments.insert(arguments.end(), {"--set", set});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Launched launched(dir, "train", arguments, gpus);
+    EXPECT_EQ(launched.wait(), 0) << launched.out() << launched.err();
+  }
+  std::vector<double> of(const std::string& name, const std::string& key) {
+    return metric(dir / (name + "/metrics.jsonl"), key);
+  }
+  void expect_near_series(const std::string& name, const std::string& want, const std::string& key,
+                          double tolerance) {
+    const std::vector<double> a = of(name, key), b = of(want, key);
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << name << ", " << key << " of step " << i + 1;
+  }
+  void expect_same_tensors(const std::string& a, const std::string& b) {
+    weft::expect_same_tensors(dir / (a + "/latest.h5"), dir / (b + "/latest.h5"));
+  }
+  TempDir dir;
+};
+
+TEST_F(CudaMulti, MicroBatchesOfTwoGpusAreThoseOfOne) {
+  const std::vector<std::string> common{"train.steps=50", "train.log_every=1", "train.eval_every=0"};
+  auto two = common, one = common;
+  two.push_back("train.accumulation=2");
+  one.push_back("train.accumulation=4");
+  run("two", 2, two);
+  run("one", 1, one);
+  ASSERT_EQ(of("one", "loss").size(), 50u);
+  expect_near_series("two", "one", "loss", 1e-6);
+  expect_near_series("two", "one", "grad_norm", 1e-5);
+}
+
+TEST_F(CudaMulti, ACapturedStepIsTheEagerStep) {
+  for (const char* accumulation : {"1", "2"}) {
+    for (const char* reduce : {"f32", "bf16"}) {
+      const std::string name = str(accumulation, reduce);
+      for (const char* graph : {"true", "false"})
+        run(name + graph, 2,
+            {"precision=bf16", "model.dropout=0.3", str("train.accumulation=", accumulation),
+             str("train.reduce_dtype=", reduce), str("train.graph=", graph)});
+      expect_same_tensors(name + "true", name + "false");
+    }
+  }
+}
+
+TEST_F(CudaMulti, TheSameBitsStoppedOrNotAndLongerWindows) {
+  const std::vector<std::string> overrides{"precision=bf16", "train.context_schedule=[[0, 16], [7, 64]]"};
+  run("whole", 2, overrides);
+  run("parts", 2, overrides, {"--max-steps", "9"});
+  run("parts", 2, overrides, {"--resume"});
+  expect_same_tensors("whole", "parts");
+  EXPECT_EQ(of("whole", "valid_bits"), of("parts", "valid_bits"));
+  run("mixed", 2, overrides, {"--max-steps", "9"});
+  run("mixed", 1, overrides, {"--resume"});
+  expect_near_series("mixed", "whole", "loss", 1e-2);
+}
+
+TEST_F(CudaMulti, AShardedOptimizerIsTheWholeOne) {
+  for (const char* precision : {"f32", "bf16"}) {
+    const std::string set = str("precision=", precision), whole = str("whole_", precision),
+                      parts = str("parts_", precision);
+    run(whole, 2, {set});
+    run(parts, 2, {set, "train.shard_optimizer=true"}, {"--max-steps", "9"});
+    run(parts, 2, {set, "train.shard_optimizer=true"}, {"--resume"});
+    expect_same_tensors(whole, parts);
+    EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
+  }
+}
+
+TEST_F(CudaMulti, LossScaleIsOneForAll) {
+  run("f16", 2,
+      {"precision=f16", "train.loss_scale=16777216", "train.batch=2", "train.log_every=1", "train.steps=30"});
+  const std::vector<double> scale = of("f16", "loss_scale");
+  ASSERT_EQ(scale.size(), 30u);
+  EXPECT_LT(scale.front(), 16777216);
+  EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
+}
+
+}  // namespace
+}  // namespace weft
+#endif
