@@ -57,15 +57,13 @@ TEST_F(CudaMulti, MicroBatchesOfTwoGpusAreThoseOfOne) {
 }
 
 TEST_F(CudaMulti, ACapturedStepIsTheEagerStep) {
-  for (const char* accumulation : {"1", "2"}) {
-    for (const char* reduce : {"f32", "bf16"}) {
-      const std::string name = str(accumulation, reduce);
-      for (const char* graph : {"true", "false"})
-        run(name + graph, 2,
-            {"precision=bf16", "model.dropout=0.3", str("train.accumulation=", accumulation),
-             str("train.reduce_dtype=", reduce), str("train.graph=", graph)});
-      expect_same_tensors(name + "true", name + "false");
-    }
+  for (const auto& [accumulation, reduce] : {std::pair{"1", "bf16"}, {"2", "f32"}}) {
+    for (const char* graph : {"true", "false"})
+      run(str(reduce, graph), 2,
+          {"precision=bf16", "model.dropout=0.3", "train.bucket_mb=1",
+           str("train.accumulation=", accumulation), str("train.reduce_dtype=", reduce),
+           str("train.graph=", graph)});
+    expect_same_tensors(str(reduce, "true"), str(reduce, "false"));
   }
 }
 
@@ -82,15 +80,11 @@ TEST_F(CudaMulti, TheSameBitsStoppedOrNotAndLongerWindows) {
 }
 
 TEST_F(CudaMulti, AShardedOptimizerIsTheWholeOne) {
-  for (const char* precision : {"f32", "bf16"}) {
-    const std::string set = str("precision=", precision), whole = str("whole_", precision),
-                      parts = str("parts_", precision);
-    run(whole, 2, {set});
-    run(parts, 2, {set, "train.shard_optimizer=true"}, {"--max-steps", "9"});
-    run(parts, 2, {set, "train.shard_optimizer=true"}, {"--resume"});
-    expect_same_tensors(whole, parts);
-    EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
-  }
+  run("whole", 2, {"precision=bf16"});
+  run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--max-steps", "9"});
+  run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--resume"});
+  expect_same_tensors("whole", "parts");
+  EXPECT_EQ(of("whole", "valid_bits_ema"), of("parts", "valid_bits_ema"));
 }
 
 TEST_F(CudaMulti, LossScaleIsOneForAll) {
