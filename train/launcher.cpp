@@ -27,8 +27,9 @@
 namespace weft {
 namespace {
 
-// How long the others have to leave by themselves, and to say why, when one process has failed.
-constexpr std::chrono::seconds kGrace(5);
+// How long the others have to leave by themselves, and to say why, when one process has failed; and when one
+// has said it.
+constexpr std::chrono::seconds kGrace(5), kGraceAfterLine(1);
 
 class File {  // an open file descriptor
  public:
@@ -90,6 +91,7 @@ class ReservedPort {
 class SignalFile {
  public:
   SignalFile() {
+    std::signal(SIGCHLD, SIG_DFL);  // whoever started this process may have ignored it
     sigset_t mask;
     sigemptyset(&mask);
     for (const int number : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&mask, number);
@@ -259,7 +261,7 @@ class Launcher {
       } else if (first_.empty()) {
         silent_ = str("rank ", p.rank, " left with exit code ", WEXITSTATUS(status), " and said nothing");
       }
-      set_failed();
+      set_failed(kGrace);
     }
   }
 
@@ -267,10 +269,11 @@ class Launcher {
   void note(int rank, const std::string& text) {
     if (first_.empty())
       first_ = text.starts_with("rank ") || rank == 0 ? text : str("rank ", rank, ": ", text);
-    set_failed();
+    set_failed(kGraceAfterLine);
   }
-  void set_failed() {
-    if (!failed_) deadline_ = Clock::now() + kGrace;
+  void set_failed(std::chrono::seconds grace) {
+    const Clock::time_point then = Clock::now() + grace;
+    deadline_ = failed_ ? std::min(deadline_, then) : then;
     failed_ = true;
   }
 

@@ -3,6 +3,7 @@
 #include "train/ranks.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -103,6 +104,21 @@ TEST_F(RanksTest, WhatIsWrongFromTheStartIsOneLine) {
                   "--gpus starts the processes itself; here torchrun has started 2");
   EXPECT_CONTAINS(error_line("evaluate", good, 0), "--gpus");
   EXPECT_CONTAINS(error_line("evaluate", good, 1000), "--gpus 1000: this machine has ");
+}
+
+TEST_F(RanksTest, CoresAreSharedOutUnlessSomebodySaysOtherwise) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const auto threads_of = [&](const std::string& out, const std::vector<std::string>& environment) {
+    Launched launched(
+        dir, "train",
+        {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / out, "--max-steps", "1"}, 2,
+        {.environment = environment});
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    const std::string text = launched.out();
+    return std::atoi(text.c_str() + text.find("CPU, ") + 5);
+  };
+  EXPECT_EQ(threads_of("shared", {}), std::max(1, omp_get_num_procs() / 2));
+  EXPECT_EQ(threads_of("said", {"OMP_NUM_THREADS=3"}), 3);
 }
 
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
