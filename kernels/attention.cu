@@ -34,15 +34,6 @@ void check_rows(const char* name, const HeadsView& x) {
              name, " are ", x.time_stride, " elements apart; at most 4 GiB work");
 }
 
-// 80, 90, ...: of the GPU that the queue belongs to.
-int compute_capability() {
-  int device = 0, major = 0, minor = 0;
-  WEFT_CUDA_CHECK(cudaGetDevice(&device));
-  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return 10 * major + minor;
-}
-
 // The form of each pass: all are chosen before the first is launched.
 template <class Parameters>
 std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {

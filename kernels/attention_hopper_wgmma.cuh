@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The instructions of sm_90a that attention uses: products of a warpgroup (PTX ISA, "Asynchronous Warpgroup
-// Level Matrix Instructions"), mbarriers, and the split of registers between warpgroups.
+// The instructions of sm_90a that attention and linear_gelu use: products of a warpgroup (PTX ISA,
+// "Asynchronous Warpgroup Level Matrix Instructions"), mbarriers, and the split of registers between
+// warpgroups.
 //   Sums (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t, 8j + 2t +
 //   1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16 columns.
 // Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at

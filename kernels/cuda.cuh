@@ -166,6 +166,15 @@ __device__ __forceinline__ float block_max(float x) {
   return largest;
 }
 
+// 80, 90, ...: of the GPU at hand.
+inline int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
 // Number of blocks for `work` items at `per_block` each, as a grid dimension.
 inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;

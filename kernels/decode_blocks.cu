@@ -173,11 +173,7 @@ constexpr std::int64_t kLongestList = 256;
 // Eighths of all products must come in tiles of 8 columns, and sums in steps of 64.
 bool covers(const DecodeBlocks& k) {
   if (!kBuilt || (k.x.dtype != DType::f16 && k.x.dtype != DType::bf16)) return false;
-  int device = 0, major = 0, minor = 0;
-  WEFT_CUDA_CHECK(cudaGetDevice(&device));
-  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  if (major != 9 || minor != 0) return false;
+  if (compute_capability() != 90) return false;
   if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
   for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/attention_hopper_wgmma.cuh"
+#include "kernels/cluster.cuh"
 #include "kernels/cuda.cuh"
 #include "kernels/decode_blocks.h"
 
@@ -121,27 +122,6 @@ struct Arguments {
 
 // ---- instructions ----
 
-__device__ __forceinline__ std::uint32_t rank_in_cluster() {
-  std::uint32_t r = 0;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-#endif
-  return r;
-}
-// Every thread of every thread block has come this far, and sees what the others wrote before.
-__device__ __forceinline__ void meet_cluster() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-// The same place in the shared memory of another thread block.
-__device__ __forceinline__ std::uint32_t place_in(std::uint32_t address, int rank) {
-  std::uint32_t r = 0;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
-#endif
-  return r;
-}
 // Stores 16 bytes in another thread block and counts them in at its barrier.
 __device__ __forceinline__ void send(std::uint32_t to, const uint4& value, std::uint32_t barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Projection and GELU in one: the definition is that of the two parts.
+// Projection and GELU in one: the definition, which is that of the two parts, and the choice between the CUDA
+// forms.
 #include "kernels/linear_gelu.h"
 
 #include "kernels/checks.h"
@@ -7,6 +8,47 @@
 #include "kernels/pointwise.h"
 
 namespace weft {
+namespace {
+
+#ifdef WEFT_SM90A  // the build has machine code for sm_90a
+constexpr bool kHopperBuilt = true;
+#else
+constexpr bool kHopperBuilt = false;
+#endif
+
+// Why `hopper` does not cover a case; empty where it does.
+std::string reason_against_hopper(const LinearGeluCase& c) {
+  constexpr std::int64_t kMostInner = 512;  // weights stay in registers
+  if (!kHopperBuilt) return "it is not part of this build, whose CUDA targets lack 90a";
+  if (c.compute_capability != 90)
+    return str("it needs a GPU of compute capability 9.0, got ", c.compute_capability / 10, ".",
+               c.compute_capability % 10);
+  if (c.dtype != DType::f16 && c.dtype != DType::bf16)
+    return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
+  if (c.inner > kMostInner) return str("it sums over at most ", kMostInner, " elements, got ", c.inner);
+  if (c.inner % 8 != 0 || c.cols % 8 != 0 || !c.aligned)
+    return str("rows must begin at multiples of 16 bytes; they have ", c.inner, " and ", c.cols, " elements");
+  return "";
+}
+
+}  // namespace
+
+const char* name_of(LinearGeluForm form) {
+  switch (form) {
+    case LinearGeluForm::automatic: return "automatic";
+    case LinearGeluForm::composed: return "composed";
+    case LinearGeluForm::hopper: return "hopper";
+  }
+  return "?";
+}
+
+LinearGeluForm choose_form(LinearGeluForm wanted, const LinearGeluCase& c) {
+  if (wanted == LinearGeluForm::composed) return wanted;
+  const std::string reason = reason_against_hopper(c);
+  if (reason.empty()) return LinearGeluForm::hopper;
+  WEFT_CHECK(wanted == LinearGeluForm::automatic, "linear_gelu: form hopper was asked for, but ", reason);
+  return LinearGeluForm::composed;
+}
 
 LaunchCost LinearGeluForward::cost() const {
   return {.bytes = bytes_of({y, h, x, w, b}), .flops = linear_flops(x, w), .shape = linear_shape(x, w)};

@@ -8,6 +8,21 @@
 
 namespace weft {
 
+// Which CUDA kernels run. `automatic` takes hopper where it covers the case.
+//   composed  a product of the library, then passes of pointwise.h: every type and shape
+//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, sums over at most 512 elements,
+//             rows of a multiple of 16 bytes
+enum class LinearGeluForm : std::uint8_t { automatic, composed, hopper };
+const char* name_of(LinearGeluForm);
+struct LinearGeluCase {
+  DType dtype;
+  std::int64_t inner, cols;  // what is summed over; columns of the result
+  bool aligned;              // every tensor begins at a multiple of 16 bytes
+  int compute_capability;    // 80, 90, ...
+};
+// `wanted` where it covers the case, else Error with what is missing.
+LinearGeluForm choose_form(LinearGeluForm wanted, const LinearGeluCase&);
+
 //   h = x w^T,   y = f(h + b)      h is rounded to T before b is added
 struct LinearGeluForward {
   static constexpr const char* kName = "linear_gelu_forward";
@@ -16,6 +31,7 @@ struct LinearGeluForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T
+  LinearGeluForm form = LinearGeluForm::automatic;
   std::vector<TensorView> outputs() const { return {y, h}; }
   LaunchCost cost() const;
 };
@@ -35,6 +51,7 @@ struct LinearGeluBackward {
   TensorView w;   // (C, M)  T: of the down projection
   TensorView h;   // (N, M)  T
   TensorView b;   // (M)     T
+  LinearGeluForm form = LinearGeluForm::automatic;
   std::vector<TensorView> outputs() const { return {dh, y, db.view}; }
   LaunchCost cost() const;
 };

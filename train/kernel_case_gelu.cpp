@@ -16,7 +16,7 @@ struct Sizes {
 };
 
 // `all`: what may be absent is there.
-Build linear_gelu_forward(const Sizes& s, bool all) {
+Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   return [=](CaseRun& r) {
     LinearGeluForward k;
     k.y = r.output("y", {s.n, s.m}, r.type());
@@ -24,11 +24,12 @@ Build linear_gelu_forward(const Sizes& s, bool all) {
     k.x = r.input({s.n, s.inner});
     k.w = r.input({s.m, s.inner}, 0.1);
     k.b = r.input({s.m});
+    k.form = form;
     r.kernel(k, s.flops());
   };
 }
 
-Build linear_gelu_backward(const Sizes& s, bool all) {
+Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form) {
   return [=](CaseRun& r) {
     LinearGeluBackward k;
     k.dh = r.output("dh", {s.n, s.m}, r.type());
@@ -41,32 +42,42 @@ Build linear_gelu_backward(const Sizes& s, bool all) {
     k.w = r.input({s.inner, s.m}, 0.1);
     k.h = r.input({s.n, s.m}, 2);
     k.b = r.input({s.m});
+    k.form = form;
     r.kernel(k, s.flops());
   };
 }
 
-void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realistic) {
+void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realistic,
+         LinearGeluForm form = LinearGeluForm::automatic) {
   const auto text = [&](const char* inner, const char* alone) {
-    return str("N ", s.n, ", ", inner, " ", s.inner, ", M ", s.m, all ? "" : alone);
+    return str("N ", s.n, ", ", inner, " ", s.inner, ", M ", s.m, all ? "" : alone,
+               form == LinearGeluForm::automatic ? "" : str(", ", name_of(form)));
   };
-  cases.push_back({LinearGeluForward::kName, text("K", ", y alone"), realistic, linear_gelu_forward(s, all)});
   cases.push_back(
-      {LinearGeluBackward::kName, text("C", ", dh alone"), realistic, linear_gelu_backward(s, all)});
+      {LinearGeluForward::kName, text("K", ", y alone"), realistic, linear_gelu_forward(s, all, form)});
+  cases.push_back(
+      {LinearGeluBackward::kName, text("C", ", dh alone"), realistic, linear_gelu_backward(s, all, form)});
 }
 
 }  // namespace
 
+// Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
+// on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements.
 void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
-  constexpr Sizes awkward[] = {{1, 1, 1},      {1, 33, 31},     {31, 32, 33},    {33, 31, 65},
-                               {65, 72, 63},   {130, 64, 128},  {129, 200, 264}, {7, 520, 257},
-                               {1, 64, 128},   {300, 128, 384}, {257, 192, 256}, {2, 1000, 1},
-                               {1000, 64, 512}};
+  constexpr Sizes awkward[] = {{1, 1, 1},       {1, 33, 31},     {31, 32, 33},     {33, 31, 65},
+                               {65, 72, 63},    {130, 64, 128},  {129, 200, 264},  {7, 520, 257},
+                               {1, 8, 8},       {300, 512, 384}, {257, 192, 256},  {2, 1000, 1},
+                               {1000, 64, 520}, {127, 264, 72},  {3000, 504, 1160}};
   for (const Sizes& s : awkward) {
     add(cases, s, true, false);
     add(cases, s, false, false);
   }
+  add(cases, {300, 128, 384}, true, false, LinearGeluForm::composed);
   constexpr std::int64_t tokens = 4 * 12288;
-  for (const Sizes& s : {Sizes{tokens, 512, 2048}, Sizes{tokens, 256, 512}}) add(cases, s, true, true);
+  for (const Sizes& s : {Sizes{tokens, 512, 2048}, Sizes{tokens, 256, 512}}) {
+    add(cases, s, true, true);
+    add(cases, s, true, true, LinearGeluForm::composed);
+  }
 }
 
 }  // namespace weft
