@@ -43,7 +43,7 @@ class Reception {
   }
 
   Meeting run() {
-    const Socket listener = listen_on(world_.address, world_.port);
+    const Socket listener = listen_on(world_.address, world_.port, world_.local_size == world_.size);
     Clock::time_point deadline = Clock::now() + patience_;
     while (!complete() && Clock::now() < deadline) {
       wait_for_news(listener, deadline);

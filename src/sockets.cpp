@@ -111,14 +111,15 @@ void Socket::close() {
   if (fd_ >= 0) ::close(release());
 }
 
-Socket listen_on(const std::string& address, int port) {
+Socket listen_on(const std::string& address, int port, bool all_on_this_host) {
   sockaddr_in where{};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_ANY);
   where.sin_port = htons(static_cast<std::uint16_t>(port));
   sockaddr_in named{};
   std::string unknown;
-  if (resolve(address, port, named, unknown) && ntohl(named.sin_addr.s_addr) >> 24 == 127) where = named;
+  if (all_on_this_host && resolve(address, port, named, unknown) && ntohl(named.sin_addr.s_addr) >> 24 == 127)
+    where = named;
   Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) fail(str("rank 0 cannot open a socket: ", error_text(errno)));
   const int on = 1;

@@ -30,9 +30,9 @@ class Socket {
   int fd_ = -1;
 };
 
-// Listens for the ranks that look for `address`: on the loopback interface when that is where it points, on
-// all others too otherwise. Throws Error when the port is taken.
-Socket listen_on(const std::string& address, int port);
+// Listens for the ranks that look for `address`; on the loopback interface alone when all are on this host
+// and it points there (a host's own name may do so, too). Throws Error when the port is taken.
+Socket listen_on(const std::string& address, int port, bool all_on_this_host = true);
 
 // A connection to address:port, or none by `deadline`, and then `why` says what stood in the way.
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why);

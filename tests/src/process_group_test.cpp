@@ -170,6 +170,18 @@ TEST(ProcessGroup, ABoundPortThatNobodyListensAtIsFree) {
   close(holder);
 }
 
+// A host may know itself by a loopback address, under a name that is another address elsewhere.
+TEST(ProcessGroup, OtherHostsReachAHostThatCallsItselfLoopback) {
+  Ranks ranks(
+      2, [](const World& world) { ProcessGroup(world, "same", kPatience).barrier(); },
+      [](World& world, int process) {
+        world.local_rank = 0;
+        world.local_size = 1;
+        world.address = process == 0 ? "localhost" : "127.0.0.2";
+      });
+  expect_all_well(ranks, 2);
+}
+
 TEST(ProcessGroup, AnUnknownHostIsSaid) {
   const World world{
       .rank = 1, .size = 2, .local_rank = 1, .local_size = 2, .address = "no.such.host.invalid", .port = 9};
