@@ -20,15 +20,19 @@ struct BandForwardShape {
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
-  // Slots for some tiles ahead, and stages in the rest of what shared memory there is.
+  // Slots for some tiles ahead, and stages in the rest of what shared memory there is. Small tiles would
+  // leave room for many more, but blocks that run far ahead drift apart, and the heads of a row, which share
+  // pages of memory, are no longer read at a time.
+  static constexpr bool kFew = Dqk + Dv == 128 && !kAccumulate;
   static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128, kStage = kQ + kY,
                        kSlot = kAccumulate ? kQ + kY
                                : kQ > kY   ? kQ
                                            : kY,
-                       kAhead = Dqk + Dv == 128            ? 4
+                       kAhead = kFew                       ? 2
+                                : Dqk + Dv == 128          ? 4
                                 : kAccumulate || Dqk == 64 ? 1
                                                            : 2,
-                       kSlots = kConsumers + kAhead, kStages = (kRings - kSlots * kSlot) / kStage;
+                       kSlots = kConsumers + kAhead, kStages = kFew ? 6 : (kRings - kSlots * kSlot) / kStage;
   static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
                        kLastUsers = kBarriers + 3 * (kStages + kSlots) * 8, kEnd = kLastUsers + kStages * 4,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
