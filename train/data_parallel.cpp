@@ -12,7 +12,9 @@ namespace weft {
 namespace {
 
 constexpr double kSecondsBetweenAgreements = 0.5;
-constexpr std::int64_t kStepsBetweenAgreements = 1000;  // at most
+// At most, and at most twice as many as the time before: the clock sees steps launched, which the device may
+// have to do yet.
+constexpr std::int64_t kStepsBetweenAgreements = 64;
 constexpr std::size_t kLanes = 4;                       // independent chains, for speed
 
 // Of 64-bit words, a multiply and a rotation each.
@@ -99,13 +101,13 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   if (step < next_) return "";
   // Rank 0's clock says when all of them speak again.
   const double seconds = std::chrono::duration<double>(Clock::now() - spoken_).count();
-  const double of_step = seconds / static_cast<double>(std::max<std::int64_t>(step - last_, 1));
-  const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0,
-                                  static_cast<double>(kStepsBetweenAgreements));
+  const double of_step = seconds / static_cast<double>(pause_);
+  const auto most = static_cast<double>(std::min(kStepsBetweenAgreements, 2 * pause_));
+  const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
   const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
   const std::vector<std::string> said = group_->all_gather(message_of(pause) + mine);
-  last_ = step;
-  next_ = step + numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  pause_ = numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  next_ = step + pause_;
   spoken_ = Clock::now();
   for (const std::string& message : said)
     if (message.size() > sizeof(std::int64_t)) return message.substr(sizeof(std::int64_t));

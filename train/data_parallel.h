@@ -55,7 +55,7 @@ class StopAgreement {
  private:
   using Clock = std::chrono::steady_clock;
   ProcessGroup* group_;
-  std::int64_t last_ = -1, next_ = 0;
+  std::int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
   Clock::time_point spoken_ = Clock::now();
 };
 
