@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # compute-sanitizer over small CUDA cases, in processes side by side. Needs a GPU and build/cuda.
-#   hopper:    what only compute capability 9.0 has (cases of selftest that `hopper` covers, the sweeps over bands) and the
-#              kernels of sampling, under all four tools at once; whatever still runs after MINUTES is ended
+#   hopper:    what only compute capability 9.0 has (cases of selftest that `hopper` covers, the sweeps over bands, the product with GELU) and
+#              the kernels of sampling, under all four tools at once; whatever still runs after MINUTES is ended
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
@@ -39,6 +39,7 @@ if [ "$part" = hopper ] || [ "$part" = all ]; then
       --minutes "$(awk "BEGIN {print 0.8 * $minutes}")" --seed 70000
     in_shards 3 "$seconds" bands "$tool" --kernel-name kns=band_ build/cuda/bin/weft_tests --gtest_filter='CudaAttentionBand*-*Thousand*'
     in_shards 1 "$seconds" decoding "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/*decode*bf16'
+    in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_gelu_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_gelu*bf16'
   done
   wait
 fi
