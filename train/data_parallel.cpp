@@ -15,7 +15,7 @@ constexpr double kSecondsBetweenAgreements = 0.5;
 // At most, and at most twice as many as the time before: the clock sees steps launched, which the device may
 // have to do yet.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
-constexpr std::size_t kLanes = 4;                       // independent chains, for speed
+constexpr std::size_t kLanes = 4;  // independent chains, for speed
 
 // Of 64-bit words, a multiply and a rotation each.
 std::uint64_t hash_of(const std::vector<std::uint64_t>& words) {

@@ -32,7 +32,7 @@ std::string lacking(int gpus) {
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
-// The process of a rank becomes this program with the test `name` of the suite CudaMultiRank.
+// The process of a rank becomes this program with the test `name` of the suite CudaMultiCommRank.
 Ranks::Work become(const std::string& name, const std::string& file = "") {
   return [=](const World& world) {
     set("RANK", std::to_string(world.rank));
@@ -43,7 +43,7 @@ Ranks::Work become(const std::string& name, const std::string& file = "") {
     set("MASTER_PORT", std::to_string(world.port));
     set("WEFT_TEST_FILE", file);
     dup2(STDERR_FILENO, STDOUT_FILENO);
-    const std::string filter = "--gtest_filter=CudaMultiRank.DISABLED_" + name;
+    const std::string filter = "--gtest_filter=CudaMultiCommRank.DISABLED_" + name;
     execl("/proc/self/exe", "weft_tests", filter.c_str(), "--gtest_also_run_disabled_tests",
           "--gtest_brief=1", static_cast<char*>(nullptr));
     _exit(127);
@@ -137,7 +137,7 @@ void check_sums(Rank& r) {
   }
 }
 
-TEST(CudaMultiRank, DISABLED_Sums) {
+TEST(CudaMultiCommRank, DISABLED_Sums) {
   Rank r;
   check_sums<float>(r);
   check_sums<f16>(r);
@@ -146,7 +146,7 @@ TEST(CudaMultiRank, DISABLED_Sums) {
 }
 
 // A step as training has it: two buckets are summed beside the kernels that make and read other tensors.
-TEST(CudaMultiRank, DISABLED_Graph) {
+TEST(CudaMultiCommRank, DISABLED_Graph) {
   Rank r;
   constexpr std::int64_t kCount = (std::int64_t{3} << 20) + 5;
   const int me = r.comm->rank(), ranks = r.comm->size();
@@ -183,7 +183,7 @@ TEST(CudaMultiRank, DISABLED_Graph) {
 }
 
 // The sums of a hundred calls, in this process the same each time; their bytes go to a file.
-TEST(CudaMultiRank, DISABLED_Repeat) {
+TEST(CudaMultiCommRank, DISABLED_Repeat) {
   Rank r;
   std::string all;
   for (const std::int64_t count : {std::int64_t{3001}, (std::int64_t{1} << 20) + 3, std::int64_t{12} << 20}) {
@@ -200,7 +200,7 @@ TEST(CudaMultiRank, DISABLED_Repeat) {
   if (r.comm->rank() == 0) write_file(getenv("WEFT_TEST_FILE"), all);
 }
 
-TEST(CudaMultiRank, DISABLED_SharedGpu) {
+TEST(CudaMultiCommRank, DISABLED_SharedGpu) {
   set("LOCAL_RANK", "0");
   try {
     Rank r;
@@ -211,7 +211,7 @@ TEST(CudaMultiRank, DISABLED_SharedGpu) {
   }
 }
 
-TEST(CudaMultiRank, DISABLED_Dies) {
+TEST(CudaMultiCommRank, DISABLED_Dies) {
   Rank r;
   const Tensor sum = r.upload(values_of<float>(r.comm->rank(), 1 << 20));
   r.comm->all_reduce_sum(sum);
@@ -235,12 +235,12 @@ void run_on_gpus(const std::string& name, int gpus) {
   expect_all_well(ranks, gpus);
 }
 
-TEST(CudaMulti, TwoGpusSumAsTheHostDoes) { run_on_gpus("Sums", 2); }
-TEST(CudaMulti, FourGpusSumAsTheHostDoes) { run_on_gpus("Sums", 4); }
-TEST(CudaMulti, SumsAreABranchOfACudaGraph) { run_on_gpus("Graph", 2); }
-TEST(CudaMulti, FourGpusSumInACudaGraph) { run_on_gpus("Graph", 4); }
+TEST(CudaMultiComm, TwoGpusSumAsTheHostDoes) { run_on_gpus("Sums", 2); }
+TEST(CudaMultiComm, FourGpusSumAsTheHostDoes) { run_on_gpus("Sums", 4); }
+TEST(CudaMultiComm, SumsAreABranchOfACudaGraph) { run_on_gpus("Graph", 2); }
+TEST(CudaMultiComm, FourGpusSumInACudaGraph) { run_on_gpus("Graph", 4); }
 
-TEST(CudaMulti, EveryRunHasTheSameBits) {
+TEST(CudaMultiComm, EveryRunHasTheSameBits) {
   if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
   const TempDir folder;
   const int gpus = std::min(4, gpu_count() / 2 * 2);
@@ -254,7 +254,7 @@ TEST(CudaMulti, EveryRunHasTheSameBits) {
   EXPECT_TRUE(runs[0] == runs[1]);
 }
 
-TEST(CudaMulti, ADeadRankEndsThoseThatWaitInTheGpu) {
+TEST(CudaMultiComm, ADeadRankEndsThoseThatWaitInTheGpu) {
   if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
   Ranks ranks(2, become("Dies"));
   ASSERT_TRUE(ranks.end({}, seconds(60)));
