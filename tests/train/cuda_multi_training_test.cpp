@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-class CudaMulti : public testing::Test {
+class CudaMultiTraining : public testing::Test {
  protected:
   void SetUp() override {
     if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
@@ -44,7 +44,7 @@ class CudaMulti : public testing::Test {
   TempDir dir;
 };
 
-TEST_F(CudaMulti, MicroBatchesOfTwoGpusAreThoseOfOne) {
+TEST_F(CudaMultiTraining, MicroBatchesOfTwoGpusAreThoseOfOne) {
   const std::vector<std::string> common{"train.steps=50", "train.log_every=1", "train.eval_every=0"};
   auto two = common, one = common;
   two.push_back("train.accumulation=2");
@@ -56,7 +56,7 @@ TEST_F(CudaMulti, MicroBatchesOfTwoGpusAreThoseOfOne) {
   expect_near_series("two", "one", "grad_norm", 1e-5);
 }
 
-TEST_F(CudaMulti, ACapturedStepIsTheEagerStep) {
+TEST_F(CudaMultiTraining, ACapturedStepIsTheEagerStep) {
   for (const auto& [accumulation, reduce] : {std::pair{"1", "bf16"}, {"2", "f32"}}) {
     for (const char* graph : {"true", "false"})
       run(str(reduce, graph), 2,
@@ -67,7 +67,7 @@ TEST_F(CudaMulti, ACapturedStepIsTheEagerStep) {
   }
 }
 
-TEST_F(CudaMulti, TheSameBitsStoppedOrNotAndLongerWindows) {
+TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
   const std::vector<std::string> overrides{"precision=bf16", "train.context_schedule=[[0, 16], [7, 64]]"};
   run("whole", 2, overrides);
   run("parts", 2, overrides, {"--max-steps", "9"});
@@ -79,7 +79,7 @@ TEST_F(CudaMulti, TheSameBitsStoppedOrNotAndLongerWindows) {
   expect_near_series("mixed", "whole", "loss", 1e-2);
 }
 
-TEST_F(CudaMulti, AShardedOptimizerIsTheWholeOne) {
+TEST_F(CudaMultiTraining, AShardedOptimizerIsTheWholeOne) {
   run("whole", 2, {"precision=bf16"});
   run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--max-steps", "9"});
   run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--resume"});
@@ -87,7 +87,7 @@ TEST_F(CudaMulti, AShardedOptimizerIsTheWholeOne) {
   EXPECT_EQ(of("whole", "valid_bits_ema"), of("parts", "valid_bits_ema"));
 }
 
-TEST_F(CudaMulti, LossScaleIsOneForAll) {
+TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
   run("f16", 2,
       {"precision=f16", "train.loss_scale=16777216", "train.batch=2", "train.log_every=1", "train.steps=30"});
   const std::vector<double> scale = of("f16", "loss_scale");
