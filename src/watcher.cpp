@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "kernels/view.h"
 #include "src/error_line.h"
@@ -226,8 +227,9 @@ struct Watcher::State {
   }
 
   void leave(std::size_t index) {
-    lines[index].left = true;
+    const bool goodbye = std::exchange(lines[index].left, true);
     lines[index].socket.close();
+    if (!goodbye) return;  // it failed: judge() ends this process, and says why
     const std::lock_guard lock(mutex);
     gone[static_cast<std::size_t>(rank_of(index))] = true;
   }

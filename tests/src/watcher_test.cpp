@@ -162,6 +162,18 @@ TEST(Watcher, AFailureIsSaidByRankZero) {
   }
 }
 
+TEST(Watcher, AFailureIsSaidWhereItIsWaitedFor) {
+  Ranks ranks(2, [](const World& world) {
+    ProcessGroup group(world, "same", kPatience);
+    if (world.rank == 0) group.all_gather("");
+    group.fail("no such GPU");
+    _exit(1);
+  });
+  ASSERT_TRUE(ranks.end());
+  EXPECT_EQ(ranks.errors(0), "error: rank 1: no such GPU\n");
+  EXPECT_EQ(ranks.code(0), 1);
+}
+
 TEST(Watcher, AnErrorThatAllRanksHaveIsSaidOnce) {
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
