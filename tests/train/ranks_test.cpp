@@ -121,6 +121,34 @@ TEST_F(RanksTest, CoresAreSharedOutUnlessSomebodySaysOtherwise) {
   EXPECT_EQ(threads_of("said", {"OMP_NUM_THREADS=3"}), 3);
 }
 
+TEST_F(RanksTest, RanksSpeakOnRequest) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const auto trained = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--config", dir / "small.yaml", "--device",    "cpu",
+                                       "--out",    dir / out,          "--max-steps", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Launched launched(dir, "train", arguments, 2);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    return launched.out();
+  };
+  EXPECT_EQ(trained("silent", {}).find("\nrank "), std::string::npos);
+  const std::string text = trained("spoken", {"--rank-log"});
+  EXPECT_CONTAINS(text, "\nrank 0  cpu");
+  EXPECT_CONTAINS(text, "\nrank 1  cpu");
+}
+
+TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  Launched bench(dir, "bench",
+                 {"step", "--config", dir / "small.yaml", "--device", "cpu", "--steps", "2", "--json"}, 2);
+  EXPECT_EQ(bench.wait(), 0) << bench.err();
+  const std::string line = bench.out();
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  EXPECT_EQ(json_number(line, "ranks"), 2);
+  EXPECT_EQ(json_number(line, "tokens"), 256);
+  EXPECT_GT(json_number(line, "ms_without").value_or(0), 0);
+}
+
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
   train_some_steps();
   const std::string line =
