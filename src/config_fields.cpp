@@ -120,8 +120,9 @@ void train_fields(TrainConfig& c, const Visit& visit) {
          "several processes: in which gradients are summed up",
          {},
          {"f32", "bf16"}});
-  visit({"train.bucket_mb", &c.bucket_mb, "several processes: MB of gradients summed up at a time, at least",
-         between(1, 65536)});
+  visit({"train.bucket_mb", &c.bucket_mb,
+         "several processes: MB of gradients summed up at a time, at least; 0: all, after the backward pass",
+         between(0, 65536)});
   visit({"train.shard_optimizer", &c.shard_optimizer,
          "several processes: each keeps and updates a part of the optimizer's state (ZeRO-1)"});
   visit({"train.log_every", &c.log_every, "steps between log lines", at_least(1)});

@@ -20,15 +20,19 @@ GradientRange GradientBuckets::passed(std::int32_t first) {
   for (auto i = static_cast<std::size_t>(first); i < params_.size(); ++i)
     if (params_[i].decay) lowest = std::min(lowest, params_[i].offset);
   const GradientRange range{lowest, from_};
-  if (range.size() == 0 || (range.size() < least_ && lowest > least_)) return {};
+  if (least_ == 0 || range.size() < std::min(least_, std::max<std::int64_t>(lowest, 1))) return {};
   from_ = lowest;
   return range;
 }
 
 std::vector<GradientRange> GradientBuckets::rest() {
   std::vector<GradientRange> ranges;
-  for (const GradientRange range : {GradientRange{0, from_}, GradientRange{decayed_, size_}})
-    if (range.size() > 0) ranges.push_back(range);
+  if (from_ == decayed_) {
+    ranges.push_back({0, size_});
+  } else {
+    for (const GradientRange range : {GradientRange{0, from_}, GradientRange{decayed_, size_}})
+      if (range.size() > 0) ranges.push_back(range);
+  }
   from_ = 0;
   return ranges;
 }

@@ -18,9 +18,9 @@ struct GradientRange {  // elements of the flat gradient block
 
 // Backward passes complete parameters from the last to the first. Parameters with weight decay lie in the
 // order of their numbers, so that those that two marks (Ctx::mark) enclose are one range: a bucket is the
-// shortest such range of at least `least` elements. When less than that is left to come each mark makes a
-// bucket, for what is summed up last has nothing to hide behind. Parameters without weight decay (biases,
-// norms: small) and what lies before the first mark (embeddings) come last.
+// shortest such range of at least `least` elements, or of as many as are left to come, for what is summed up
+// last has nothing to hide behind. Parameters without weight decay (biases, norms: small) and what lies
+// before the first mark (embeddings) come last. `least` 0: all in one range, last.
 class GradientBuckets {
  public:
   // Of a store whose blocks have `size` elements.
@@ -30,7 +30,7 @@ class GradientBuckets {
   // All parameters numbered `first` and above are complete: what there is to sum up now; empty: nothing yet.
   GradientRange passed(std::int32_t first);
   // All are: the ranges that remain.
-  std::vector<GradientRange> rest();
+  std::vector<GradientRange> rest();  // neighbours as one
 
  private:
   std::span<const ParamInfo> params_;

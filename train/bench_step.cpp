@@ -17,6 +17,7 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+constexpr int kRounds = 9;           // of steps with and without sums of gradients
 
 Stopwatch started() {
   Stopwatch watch;
@@ -31,46 +32,50 @@ struct Timing {
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
 
-// A communicator that sums nothing: a step with it is one whose communication takes no time.
-class Silent : public Communicator {
+// A communicator that sums eight numbers in place of gradients: with it the ranks of a step wait for each
+// other once, as they do anyway, and communication takes next to no time.
+class Lockstep : public Communicator {
  public:
-  explicit Silent(const ProcessGroup& group) : group_(group) {}
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
+  Lockstep(Device& device, Communicator& communicator)
+      : communicator_(communicator), numbers_(*device.pool, {8}, DType::f32, "step") {
+    device.zero(numbers_);
+  }
+  int rank() const override { return communicator_.rank(); }
+  int size() const override { return communicator_.size(); }
   void fork() override {}
-  void join() override {}
+  void join() override { communicator_.all_reduce_sum(numbers_); }
   void all_reduce_sum(const TensorView&) override {}
   void reduce_scatter_sum(const TensorView&) override {}
   void all_gather(const TensorView&) override {}
 
  private:
-  const ProcessGroup& group_;
+  Communicator& communicator_;
+  Tensor numbers_;
 };
 
 // What the sums of gradients take, of several ranks.
 struct Exchange {
-  std::int64_t collectives = 0, bytes = 0;      // of an update, of each rank
-  double without_ms = 0, without_in_a_row = 0;  // the same step without them, on the slowest rank
+  std::int64_t collectives = 0, bytes = 0;  // of an update, of each rank
+  double with_ms = 0, without_ms = 0;       // of one of several steps in a row, and in lockstep without sums
+  double exposed_ms = 0;                    // median of the differences
 };
 
-double slowest(ProcessGroup& group, double milliseconds) {
-  double most = 0;
-  for (const std::string& text : group.all_gather(str(milliseconds))) most = std::max(most, std::stod(text));
-  return most;
-}
-
-std::string exchange_json(const Exchange& e, const Timing& with) {
+std::string exchange_json(const Exchange& e) {
   return str(", \"all_reduces\": ", e.collectives, ", \"all_reduce_bytes\": ", e.bytes,
-             ", \"ms_without\": ", e.without_ms, ", \"ms_in_a_row_without\": ", e.without_in_a_row,
-             ", \"exposed_ms\": ", with.median() - e.without_ms,
-             ", \"exposed_in_a_row_ms\": ", with.in_a_row - e.without_in_a_row);
+             ", \"ms_with_sums\": ", e.with_ms, ", \"ms_without_sums\": ", e.without_ms,
+             ", \"exposed_ms\": ", e.exposed_ms);
 }
 
-std::string exchange_text(const Exchange& e, std::int64_t ranks, const Timing& with) {
+std::string exchange_text(const Exchange& e, std::int64_t ranks) {
   return str("ranks       ", ranks, ": ", e.collectives, " sums of ",
-             bytes_text(static_cast<std::size_t>(e.bytes)), " a step; without them ", e.without_ms, " ms (",
-             e.without_in_a_row, " in a row): exposed ", with.median() - e.without_ms, " ms (",
-             with.in_a_row - e.without_in_a_row, " in a row)");
+             bytes_text(static_cast<std::size_t>(e.bytes)), " a step, ", e.with_ms, " ms; without them ",
+             e.without_ms, " ms (in a row): exposed ", e.exposed_ms, " ms");
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
 }
 
 // Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
@@ -101,6 +106,33 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
+// The same steps with and without sums of gradients, in turn: clocks drift by more than what is looked for.
+Exchange measure_exchange(Device& device, const Config& config, const BatchSource& source, TrainStep& with,
+                          TrainStep& without, std::int64_t steps) {
+  const auto in_a_row = [&](TrainStep& step, std::int64_t count) {
+    device.synchronize();
+    const Stopwatch row = started();
+    for (std::int64_t i = 0; i < count; ++i)
+      step.run(source, i,
+               step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
+    device.synchronize();
+    return row.seconds() * 1e3 / static_cast<double>(count);
+  };
+  in_a_row(with, kWarmUp);
+  in_a_row(without, kWarmUp);
+  std::vector<double> times[2], differences;
+  for (int round = 0; round < kRounds; ++round) {
+    times[0].push_back(in_a_row(with, steps));
+    times[1].push_back(in_a_row(without, steps));
+    differences.push_back(times[0].back() - times[1].back());
+  }
+  return {.collectives = with.gradient_sum()->collectives(),
+          .bytes = with.gradient_sum()->bytes(),
+          .with_ms = median(times[0]),
+          .without_ms = median(times[1]),
+          .exposed_ms = median(differences)};
+}
+
 // What is written of a config.
 struct Report {
   const Config& config;
@@ -126,7 +158,7 @@ void write_json(const Report& r, std::ostream& out) {
       << ", \"tok_s\": " << r.tokens_per_s() << ", \"tflop_per_s\": " << r.flops() * 1e-12
       << ", \"matrix_share\": " << r.share() << ", \"peak_bytes\": " << r.peak
       << ", \"first_step_s\": " << r.timing.first_s << ", \"ranks\": " << r.config.ranks
-      << (r.exchange ? exchange_json(*r.exchange, r.timing) : "")
+      << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
 }
 
@@ -139,7 +171,7 @@ void write_text(const Report& r, std::ostream& out) {
       << " TFLOP/s, " << r.share() * 100 << "% of the matrix rate measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
       << "first step  " << r.timing.first_s << " s after the start" << std::endl;
-  if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks, r.timing) << std::endl;
+  if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks) << std::endl;
   if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
 }
 
@@ -163,25 +195,26 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
-  const auto timed = [&](TrainStep& step) {
-    return time_steps(step, *device, config, source, options.steps, since_start);
-  };
   auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
-  Report report{config, *device, dtype, step_shape(config, 0), timed(*step), device->pool->peak()};
+  Report report{config,
+                *device,
+                dtype,
+                step_shape(config, 0),
+                time_steps(*step, *device, config, source, options.steps, since_start),
+                device->pool->peak()};
   report.matrix_rate = device->matrix_rate(dtype);
-  if (const GradientSum* sum = step->gradient_sum())
-    report.exchange = Exchange{.collectives = sum->collectives(), .bytes = sum->bytes()};
+  std::optional<Lockstep> lockstep;
+  if (communicator) {
+    lockstep.emplace(*device, *communicator);
+    TrainStep without(*device, *model, store, config, &*lockstep);
+    report.exchange = measure_exchange(*device, config, source, *step, without,
+                                       std::max<std::int64_t>(options.steps / 4, 2));
+  }
   step.reset();  // its graphs hold memory
   device->pool->trim();
-  Silent silent(group);
-  Communicator* none = communicator ? &silent : nullptr;
-  if (report.exchange) {
-    TrainStep alone(*device, *model, store, config, none);
-    const Timing without = timed(alone);
-    report.exchange->without_ms = slowest(group, without.median());
-    report.exchange->without_in_a_row = slowest(group, without.in_a_row);
-  }
-  if (options.breakdown) report.breakdown = measure_breakdown(*device, *model, store, config, source, none);
+  if (options.breakdown)
+    report.breakdown =
+        measure_breakdown(*device, *model, store, config, source, lockstep ? &*lockstep : nullptr);
   options.json ? write_json(report, out) : write_text(report, out);
 }
 

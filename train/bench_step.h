@@ -23,8 +23,9 @@ struct BenchStepOptions {
 // A row to `out`: milliseconds a step (median, fastest, slowest, and without waiting for each), tokens/s,
 // FLOP/s counted from the pairs that are needed, share of the measured matrix rate, bytes at the peak,
 // seconds from the start to the end of the first step; then where the time goes (train/step_breakdown.h).
-// Of several ranks: the whole update of all of them, and how much of the time the sums of gradients cost:
-// the difference to updates without them, those of the slowest rank. `out` counts on rank 0.
+// Of several ranks: the whole update of all of them, and how much of the time the sums of gradients cost: the
+// difference to updates without them, for which the ranks wait for each other just the same. `out` counts on
+// rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
 
 }  // namespace weft

@@ -47,7 +47,7 @@ struct Store {
 
 TEST(GradientBuckets, CoverEveryElementOnceWhateverTheirSize) {
   const Store store;
-  for (const std::int64_t least : {1, 64, 65, 100, 128, 200, 1000, 1000000}) {
+  for (const std::int64_t least : {0, 1, 64, 65, 100, 128, 200, 1000, 1000000}) {
     SCOPED_TRACE(least);
     std::size_t marked = 0;
     std::vector<GradientRange> ranges = store.ranges(least, marked);
@@ -68,17 +68,21 @@ TEST(GradientBuckets, AreWholeBlocksAndTaper) {
   const Store store;
   std::size_t marked = 0;
   const std::int64_t output = 16, first = kEmbedding, end = first + kBlocks * kWeight + output;
-  // Two blocks each; when less than two are left, one.
   EXPECT_EQ(store.ranges(2 * kWeight, marked),
             (std::vector<GradientRange>{{first + 4 * kWeight, end},
                                         {first + 2 * kWeight, first + 4 * kWeight},
-                                        {first + kWeight, first + 2 * kWeight},
-                                        {first, first + kWeight},
+                                        {first, first + 2 * kWeight},
                                         {0, first},
                                         {end, end + kTail}}));
-  EXPECT_EQ(marked, 4u);
+  // However large: as much as is left to come is enough.
+  EXPECT_EQ(store.ranges(1000 * kWeight, marked),
+            (std::vector<GradientRange>{
+                {first + 2 * kWeight, end}, {first, first + 2 * kWeight}, {0, first}, {end, end + kTail}}));
+  EXPECT_EQ(marked, 2u);
   store.ranges(1, marked);
   EXPECT_EQ(marked, static_cast<std::size_t>(kBlocks));
+  EXPECT_EQ(store.ranges(0, marked), (std::vector<GradientRange>{{0, end + kTail}}));
+  EXPECT_EQ(marked, 0u);
 }
 
 }  // namespace
