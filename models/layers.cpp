@@ -110,8 +110,11 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  return {mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight)),
-          store.var(down.bias)};
+  const Var product = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
+  // Sums over processes start here, beside products of matrices: those give way to them by the thread block,
+  // while attention and norms, whose blocks have equal shares of the work, wait for the last one.
+  ctx.mark(down.bias.index);
+  return {product, store.var(down.bias)};
 }
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,

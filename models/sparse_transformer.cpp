@@ -80,7 +80,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
     const AttentionMaps maps = maps_.get(*patterns_[i], s.tokens.shape()[1]).maps();
-    ctx.mark(blocks_[i].attention_norm.weight.index);
+    if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_) {
       run_block(ctx, i, x, maps);
       continue;

@@ -55,8 +55,8 @@ struct Ctx {
   Var output(const Shape& shape, DType dtype) {
     return {empty(shape, dtype), tape ? std::make_shared<GradSlot>() : nullptr};
   }
-  // Called by a model where a part begins that uses parameters numbered `first` and above, and they are used
-  // by nothing before it: the backward pass, come back to here, tells `complete`.
+  // Called by a model when nothing that was recorded so far uses a parameter numbered `first` or above: the
+  // backward pass, come back to here, tells `complete`.
   void mark(std::int32_t first);
   // Where a backward kernel writes the gradient of v: the first writer stores, later ones add.
   GradView grad(const Var& v);
