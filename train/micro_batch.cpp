@@ -70,10 +70,11 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
            "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context"));
 }
 
-MicroBatch micro_batch_of(const std::string& checkpoint, std::int64_t ranks) {
+std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config& config) {
   const TrainConfig there = parse_config(checkpoint_config(checkpoint), checkpoint).train;
-  return {there.accumulation,
-          str(parts_text(there.batch / ranks, there.accumulation), ", as in ", checkpoint)};
+  if (!divides(config, there.accumulation)) return std::nullopt;
+  return MicroBatch{there.accumulation,
+                    str(parts_text(there.batch / config.ranks, there.accumulation), ", as in ", checkpoint)};
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 // config says; train.accumulation follows.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "src/config.h"
@@ -20,7 +21,7 @@ struct MicroBatch {
 // not divide the update, or when not even one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&);
 // What the checkpoint of a run that goes on was trained with: other micro-batches would sum in another order.
-// On `ranks` processes.
-MicroBatch micro_batch_of(const std::string& checkpoint, std::int64_t ranks);
+// Nothing where that many do not divide the batch of so many processes.
+std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 
 }  // namespace weft

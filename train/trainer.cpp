@@ -33,9 +33,9 @@ Config with_micro_batch(Config config, const TrainOptions& options, const Device
                         std::string& text) {
   if (options.batch.empty()) return config;
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
-  MicroBatch chosen = options.batch == "auto" && !from.empty()
-                          ? micro_batch_of(from, config.ranks)
-                          : choose_micro_batch(config, options.batch, device);
+  std::optional<MicroBatch> before;
+  if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
+  MicroBatch chosen = before ? *before : choose_micro_batch(config, options.batch, device);
   if (group) chosen = smallest_micro_batch(*group, chosen);
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;

@@ -96,6 +96,15 @@ TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
   expect_near_series("mixed", "one", "loss", 1e-6);
 }
 
+TEST_F(DataParallel, MicroBatchesAreThoseOfBeforeWhereTheyCanBe) {
+  const auto overrides = with({"train.steps=6"});
+  EXPECT_EQ(run("run", 1, overrides, {.batch = "1", .max_steps = 2}), "");
+  EXPECT_EQ(run("run", 2, overrides, {.resume = "", .batch = "auto", .max_steps = 4}), "") << "4 x 2 of 4";
+  EXPECT_CONTAINS(read_file(processes_text("run", 0)), "auto: 2 sequences at a time, 1 time");
+  EXPECT_EQ(run("run", 4, overrides, {.resume = "", .batch = "auto"}), "");
+  EXPECT_CONTAINS(read_file(processes_text("run", 0)), "(train.accumulation 1), as in ");
+}
+
 TEST_F(DataParallel, SumsInBf16AreCloseAndTheSameOnEveryRank) {
   const auto overrides = with({"train.steps=20"});
   auto rounded = overrides;
