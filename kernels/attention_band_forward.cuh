@@ -20,8 +20,8 @@ struct BandForwardShape {
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
-  // Slots for some tiles ahead, and stages in the rest of what shared memory there is. Small tiles would leave
-  // room for many more: all of it is 4 % slower (kernels/README.md).
+  // Slots for some tiles ahead, and stages in the rest of what shared memory there is. Small tiles would
+  // leave room for many more: all of it is 4 % slower (kernels/README.md).
   static constexpr bool kFew = Dqk + Dv == 128 && !kAccumulate;
   static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128, kStage = kQ + kY,
                        kSlot = kAccumulate ? kQ + kY
