@@ -28,7 +28,7 @@ bool is_whole(const Forward<T>& a, int groups) {
 }
 template <class T>
 bool is_whole(const Backward<T>& a, int groups) {
-  return a.dy && a.dh && a.dx && a.dbranch && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
+  return a.dy && a.dh && a.dx && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
 }
 
 // f.operator()<kGroups, kWhole>() for rows that a warp holds in registers.

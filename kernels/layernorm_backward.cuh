@@ -146,7 +146,7 @@ __device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutG
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) dbias[j] += g[j];
   if (!kWhole && a.add_dbranch) store(a.dbranch + at, g, kGroup, true, true);
-  if (kWhole || (a.dbranch && !a.add_dbranch)) store_eight(a.dbranch + at, pack_eight<T>(g));
+  if (a.dbranch && (kWhole || !a.add_dbranch)) store_eight(a.dbranch + at, pack_eight<T>(g));
 }
 
 struct Statistics {
@@ -160,8 +160,8 @@ __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::i
 }
 
 // A warp takes every (gridDim.x * kWarps)-th row and keeps the sums of its columns; the next row is on its
-// way while one is worked on, unless it is too long for that. kWhole: of Backward nothing is absent, nothing
-// is added to, and rows have exactly kGroups * 256 elements.
+// way while one is worked on, unless it is too long for that. kWhole: of Backward at most dbranch is absent,
+// nothing is added to, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {

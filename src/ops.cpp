@@ -240,8 +240,11 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   const auto backward = [x = x.without_value(), product = branch.product.without_value(),
                          bias = branch.bias.without_value(), h = y.sum.value, mean, rstd, w, b,
                          drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
-    c.launch(ResidualBackward{.dx = dy ? c.grad(x) : GradView{},
-                              .dbranch = c.grad(product),
+    const GradView dx = dy ? c.grad(x) : GradView{};
+    // Without dropout x and the branch have one gradient, and one buffer for it.
+    const bool same = drop.p == 0 && dx && !dx.accumulate && x.slot != product.slot;
+    c.launch(ResidualBackward{.dx = dx,
+                              .dbranch = same ? GradView{} : c.grad(product),
                               .dbias = c.grad(bias),
                               .dw = dy ? c.grad(w) : GradView{},
                               .db = dy ? c.grad(b) : GradView{},
@@ -254,6 +257,7 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
                               .p = drop.p,
                               .site = drop.site,
                               .step = c.step});
+    if (same) c.pass_gradient(product, x.slot->grad);
     if (!dy) c.pass_gradient(x, dh);
   };
   ctx.tape->record("residual_layernorm", y.sum, y.norm, backward);

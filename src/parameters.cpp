@@ -102,7 +102,8 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
     m_ = make("optimizer", wide(compute), part);
     v_ = make("optimizer", wide(compute), part);
     for (const ParamInfo& p : params_) {
-      slots_.push_back(std::make_shared<GradSlot>(GradSlot{gradients_.slice(p.offset, p.shape), false}));
+      slots_.push_back(
+          std::make_shared<GradSlot>(GradSlot{gradients_.slice(p.offset, p.shape), false, true}));
     }
   }
   if (ema) {

@@ -12,15 +12,20 @@ void Ctx::mark(std::int32_t first) {
 
 GradView Ctx::grad(const Var& v) {
   if (!v.slot) return {};
-  if (!v.slot->grad) v.slot->grad = empty(v.shape(), v.dtype());
-  const GradView view{v.slot->grad, v.slot->written};
+  Tensor& gradient = v.slot->grad;
+  if (!gradient) gradient = empty(v.shape(), v.dtype());
+  if (v.slot->written && !v.slot->fixed && gradient.is_shared()) {
+    const Tensor own = empty(v.shape(), v.dtype());
+    launch(Add{.out = {own}, .x = gradient});
+    gradient = own;
+  }
+  const GradView view{gradient, v.slot->written};
   v.slot->written = true;
   return view;
 }
 
-// A buffer belongs to one slot at any time: whoever writes to a slot next may add into it in place. So dy is
-// handed over only to a slot that has no buffer, and copied or added otherwise (a parameter's slot has its
-// slice from the start).
+// dy is handed over to a slot that has no buffer, and added otherwise (a parameter's slot has its slice from
+// the start).
 void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
   if (!v.slot) return;
   if (!v.slot->grad && v.dtype() == dy.dtype()) {

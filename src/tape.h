@@ -18,6 +18,7 @@ namespace weft {
 struct GradSlot {  // shared by every copy of a Var
   Tensor grad;
   bool written = false;
+  bool fixed = false;  // a parameter's: grad is its place in a flat block
 };
 
 struct Var {  // a tensor, plus where its gradient goes (null: no gradient wanted)
@@ -58,9 +59,10 @@ struct Ctx {
   // Called by a model when nothing that was recorded so far uses a parameter numbered `first` or above: the
   // backward pass, come back to here, tells `complete`.
   void mark(std::int32_t first);
-  // Where a backward kernel writes the gradient of v: the first writer stores, later ones add.
+  // Where a backward kernel writes the gradient of v: the first writer stores, later ones add. What is added
+  // to is nobody else's: a buffer that another slot has, too, is copied first.
   GradView grad(const Var& v);
-  // The gradient of v is dy itself (or dy is added to it). The caller must not use dy afterwards.
+  // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy afterwards.
   void pass_gradient(const Var& v, const Tensor& dy);
   template <class Kernel>
   void launch(const Kernel& kernel) {

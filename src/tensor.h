@@ -47,6 +47,8 @@ class Tensor {
     t.view_.data = static_cast<char*>(view_.data) + offset * size_of(view_.dtype);
     return t;
   }
+  // Whether others hold its memory.
+  bool is_shared() const { return memory_.use_count() > 1; }
   // Shape and type alone: the memory is not kept alive.
   Tensor without_memory() const {
     Tensor t = *this;

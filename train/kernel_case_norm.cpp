@@ -44,6 +44,7 @@ struct Around {
   bool norm = true;
   bool stream = true;  // a gradient reaches the sum otherwise, too
   bool x = true;       // and x's is wanted
+  bool branch = true;  // and the branch's
 };
 
 Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
@@ -73,7 +74,7 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
   return [=](CaseRun& r) {
     ResidualBackward k;
     if (with.norm && with.x) k.dx = r.gradient("dx", {n, c});
-    k.dbranch = r.gradient("dbranch", {n, c});
+    if (with.branch) k.dbranch = r.gradient("dbranch", {n, c});
     if (with.bias) k.dbias = r.wide_gradient("dbias", {c});
     if (with.bias && with.norm) r.through_rounded();
     if (with.stream) k.dh = r.input({n, c});
@@ -127,6 +128,7 @@ void add_norm_cases(std::vector<KernelCase>& cases) {
     add_residual(t, 33, c, {.norm = false}, ", p 0.4, no norm");
     t.add<ResidualBackward>(residual_backward(33, c, {.stream = false}), 33, c, ", p 0.4, dy alone");
     t.add<ResidualBackward>(residual_backward(33, c, {.x = false}), 33, c, ", p 0.4, no dx");
+    t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), 33, c, ", p 0, no dbranch");
   }
   t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), 33, 65, ", dx alone");
   t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), 1025, 72, ", dw and db alone");

@@ -99,6 +99,19 @@ TEST(Ops, ResidualGradientsDoNotShareMemory) {
   });
 }
 
+// Without dropout the sum and its branch share one gradient; x's is added to while the branch's is read.
+TEST(Ops, SharedGradientsAreCopiedBeforeTheyAreAddedTo) {
+  const std::vector<Shape> shapes = {{2, 5}, {5, 5}, {5}, {5}};
+  check_gradients(shapes, [](Ctx& c, const auto& v) {
+    const Var branch = linear(c, v[0], v[1], Var{});
+    return residual_layernorm(c, v[0], branch, 0.0, v[2], v[3]).norm;
+  });
+  check_gradients(shapes, [](Ctx& c, const auto& v) {
+    const SumAndNorm y = residual_layernorm(c, v[0], linear(c, v[0], v[1], Var{}), 0.0, v[2], v[3]);
+    return residual_dropout(c, y.sum, linear(c, y.norm, v[1], Var{}), 0.0);
+  });
+}
+
 TEST(Ops, CrossEntropyGradients) {
   Engine engine;
   const Tensor targets = engine.tensor({2, 3}, {0, 4, 2, -1, 1, 4}, DType::i32);
