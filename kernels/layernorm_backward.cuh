@@ -92,7 +92,7 @@ __device__ __forceinline__ void send_for(const Backward<T>& a, std::int64_t row,
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const std::int64_t first = g * kRowOfWarp + lane * kGroup;
-      if (row >= a.rows) continue;
+      if (row < 0) continue;
       if (!kWhole && (!from[tensor] || first >= cols)) continue;
       const auto* words = reinterpret_cast<const uint4*>(from[tensor] + row * cols + first);
 #pragma unroll
@@ -155,13 +155,14 @@ struct Statistics {
 
 template <class T>
 __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::int64_t row) {
-  if (!a.dy || row >= a.rows) return {};
+  if (!a.dy || row < 0) return {};
   return {a.mean[row], a.rstd[row]};
 }
 
-// A warp takes every (gridDim.x * kWarps)-th row and keeps the sums of its columns; the next row is on its
-// way while one is worked on, unless it is too long for that. kWhole: of Backward at most dbranch is absent,
-// nothing is added to, and rows have exactly kGroups * 256 elements.
+// A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward pass, and
+// keeps the sums of its columns; the next row is on its way while one is worked on, unless it is too long for
+// that. kWhole: of Backward at most dbranch is absent, nothing is added to, and rows have exactly kGroups *
+// 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {
@@ -172,14 +173,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
   const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
   const DropoutGroups dropout(a.dropout);
-  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  std::int64_t row = a.rows - 1 - (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
   float sums[kGroups][kSums][kGroup] = {};
   if (kAhead) send_for<T, kGroups, kWhole>(a, row, ring.of(0));
   Statistics next = statistics_of(a, row);
-  for (int turn = 0; row < a.rows; row += step, ++turn) {
-    send_for<T, kGroups, kWhole>(a, row + kAhead * step, ring.of(turn + kAhead));
+  for (int turn = 0; row >= 0; row -= step, ++turn) {
+    send_for<T, kGroups, kWhole>(a, row - kAhead * step, ring.of(turn + kAhead));
     const auto [mean, rstd] = next;
-    next = statistics_of(a, row + step);
+    next = statistics_of(a, row - step);
     __pipeline_wait_prior(kAhead);
     const auto& [row_dy, row_h, row_dh] = ring.of(turn);
     float xhat[kGroups][kGroup], g_of[kGroups][kGroup], mean_g = 0.0f, mean_gx = 0.0f;

@@ -97,7 +97,7 @@ __device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
     const std::int64_t first = g * kRowOfWarp + lane_first;
-    if (row >= a.rows || (!kWhole && first >= cols)) continue;
+    if (row < 0 || (!kWhole && first >= cols)) continue;
     to.x[g] = load_eight(a.x + row * cols + first);
     if (kWhole || a.branch) to.branch[g] = load_eight(a.branch + row * cols + first);
   }
@@ -133,7 +133,9 @@ constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                                               : 2;
 
 // Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row; the next one
-// is on its way while one is worked on. kWhole: there are a branch and a norm, and rows have exactly kGroups
+// is on its way while one is worked on. From the last row to the first: products go the other way, so that
+// what the one ahead wrote last, and what the one behind reads first, is still in the cache. kWhole: there
+// are a branch and a norm, and rows have exactly kGroups
 // * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
   const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
   const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  std::int64_t row = a.rows - 1 - (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
   const DropoutGroups dropout(a.dropout);
   Eight<float> w[kGroups], b[kGroups];
   Eight<T> bias[kGroups];
@@ -154,9 +156,9 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
   }
   RowWords<T, kGroups> next;
   fetch<T, kGroups, kWhole>(next, a, row, cols);
-  for (; row < a.rows; row += step) {
+  for (; row >= 0; row -= step) {
     const RowWords<T, kGroups> now = next;
-    fetch<T, kGroups, kWhole>(next, a, row + step, cols);
+    fetch<T, kGroups, kWhole>(next, a, row - step, cols);
     float h[kGroups][kGroup] = {}, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {

@@ -68,21 +68,10 @@ void run(CudaQueue& q, const LinearForward& k) {
   if (k.b) add_bias(q, k.y, k.b);
 }
 
+// dx last: what reads it next then finds a part of it in the cache.
 void run(CudaQueue& q, const LinearBackward& k) {
   check(k);
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
-  if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)
-    Product p;
-    p.a = k.w.data;
-    p.b = k.dy.data;
-    p.out = k.dx.view.data;
-    p.rows = inner;
-    p.cols = rows;
-    p.inner = cols;
-    p.in = p.to = k.x.dtype;
-    p.accumulate = k.dx.accumulate;
-    require(multiply(q, p), LinearBackward::kName, p);
-  }
   if (k.dw && rows == 0 && !k.dw.accumulate) {
     WEFT_CUDA_CHECK(
         cudaMemsetAsync(k.dw.view.data, 0, static_cast<std::size_t>(k.dw.view.bytes()), q.stream));
@@ -100,11 +89,24 @@ void run(CudaQueue& q, const LinearBackward& k) {
     p.accumulate = k.dw.accumulate;
     require(multiply(q, p), LinearBackward::kName, p);
   }
-  if (!k.db) return;
-  dispatch_cuda(k.dy.dtype, [&]<class T>() {
-    launch_column_sums(q, column_sums(k.db), rows, cols, RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)},
-                       LinearBackward::kName);
-  });
+  if (k.db) {
+    dispatch_cuda(k.dy.dtype, [&]<class T>() {
+      launch_column_sums(q, column_sums(k.db), rows, cols,
+                         RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)}, LinearBackward::kName);
+    });
+  }
+  if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)
+    Product p;
+    p.a = k.w.data;
+    p.b = k.dy.data;
+    p.out = k.dx.view.data;
+    p.rows = inner;
+    p.cols = rows;
+    p.inner = cols;
+    p.in = p.to = k.x.dtype;
+    p.accumulate = k.dx.accumulate;
+    require(multiply(q, p), LinearBackward::kName, p);
+  }
 }
 
 }  // namespace weft
