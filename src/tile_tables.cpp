@@ -47,13 +47,52 @@ std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int e
   return order;
 }
 
-// 0, 1, ... ordered by falling number of entries, start[t + 1] - start[t]; equal ones ascending.
-std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& start) {
+// 0, 1, ... ordered by falling number of entries, start[t + 1] - start[t]; equal ones ascending, or
+// descending where `last_first`.
+std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& start, bool last_first = false) {
   std::vector<std::int32_t> schedule(start.size() - 1);
   std::iota(schedule.begin(), schedule.end(), 0);
+  if (last_first) std::reverse(schedule.begin(), schedule.end());
   const auto work = [&](std::int32_t t) { return start[t + 1] - start[t]; };
   std::stable_sort(schedule.begin(), schedule.end(), [&](auto a, auto b) { return work(a) > work(b); });
   return schedule;
+}
+
+// The lists of one side's tiles: entries start[t] .. start[t + 1] - 1 are the tiles of the other side, of
+// which there are `others`.
+struct Lists {
+  const std::vector<std::int32_t>&start, &tile;
+  std::int32_t others;
+  std::int32_t tiles() const { return static_cast<std::int32_t>(start.size()) - 1; }
+};
+
+// Of tasks of `owners` tiles that follow each other in a schedule: the tiles that any of a task's meets.
+std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& lists, std::int32_t owners) {
+  std::vector<std::int32_t> last_task(static_cast<std::size_t>(lists.others), -1);
+  std::int64_t steps = 0;
+  for (std::int32_t rank = 0; rank < lists.tiles(); ++rank)
+    for (std::int32_t at = lists.start[schedule[rank]]; at < lists.start[schedule[rank] + 1]; ++at) {
+      std::int32_t& last = last_task[lists.tile[at]];
+      if (last == rank / owners) continue;
+      last = rank / owners;
+      ++steps;
+    }
+  return steps;
+}
+
+// Kernels give tiles that follow each other in a schedule to warpgroups that share what they meet, `owners`
+// at most. Tiles with equally much work follow each other, or runs of `run` neighbours do, whichever makes
+// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. Of
+// runs with equally much the last come first: walks over columns begin with the last queries, too.
+std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
+  std::vector<std::int32_t> run_start;
+  for (std::int32_t first = 0; first < lists.tiles(); first += run) run_start.push_back(lists.start[first]);
+  run_start.push_back(lists.start.back());
+  std::vector<std::int32_t> neighbours, alike = most_work_first(lists.start);
+  for (const std::int32_t r : most_work_first(run_start, true))
+    for (std::int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
+      neighbours.push_back(t - 1);
+  return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
 }
 
 // Runs of key positions become runs of key slots. Where positions j, j + step, j + 2 step ... have slots that
@@ -123,8 +162,12 @@ class Builder {
       finish_query_tile();
     }
     transpose();
-    out_.row_schedule = most_work_first(out_.row_start);
-    out_.col_schedule = most_work_first(out_.col_start);
+    const Lists rows{out_.row_start, out_.row_tile, out_.key_tiles()},
+        columns{out_.col_start, out_.col_tile, out_.query_tiles()};
+    // Tasks of the Hopper form: 3 or 4 tiles of queries, 2 of keys. Smaller tiles share nothing.
+    const bool shared = edge_ == kTile;
+    out_.row_schedule = shared ? schedule_of(rows, 4, 12) : most_work_first(out_.row_start);
+    out_.col_schedule = shared ? schedule_of(columns, 2, 2) : most_work_first(out_.col_start);
     out_.pairs.executed = static_cast<std::int64_t>(out_.row_tile.size()) * edge_ * edge_;
     return std::move(out_);
   }

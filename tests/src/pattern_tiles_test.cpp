@@ -79,6 +79,23 @@ TEST(PatternTiles, AllOf192IsSixTiles) {
   EXPECT_EQ(t.masks_transposed[63], std::uint64_t{1} << 63);
 }
 
+// The tiles of a block of 128 are 2 of queries and, besides its summary, 2 of keys, which its own queries
+// alone see.
+TEST(PatternTiles, TilesOfABlockFollowEachOther) {
+  const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 24);
+  const std::int32_t summaries = 24 * 32 / kTile;
+  std::vector<std::int32_t> rows = t.row_schedule, columns = t.col_schedule;
+  for (std::int32_t rank = 0; rank < 48; ++rank) EXPECT_EQ(rows[rank], 47 - rank);
+  for (std::size_t rank = 0; rank < columns.size(); rank += 2) {
+    const std::int32_t first = std::min(columns[rank], columns[rank + 1]);
+    EXPECT_EQ(first % 2, 0);
+    EXPECT_EQ(std::max(columns[rank], columns[rank + 1]), first + 1);
+    EXPECT_EQ(rank < static_cast<std::size_t>(summaries), first < summaries);  // the longest
+  }
+  std::sort(columns.begin(), columns.end());
+  for (std::size_t rank = 0; rank < columns.size(); ++rank) EXPECT_EQ(columns[rank], rank);
+}
+
 TEST(PatternTiles, EdgeFollowsTheWaste) {
   const auto edge = [](const PatternSpec& spec, std::int64_t n, std::int64_t head_size = 64) {
     return build_best_tables(*make_pattern(spec, 1), 0, n, head_size).edge;
