@@ -6,20 +6,25 @@ average of the weights where it is kept.
 Usage: plot_curves.py OUT.png UNIT LABEL=TOKENS_A_STEP=FILE [LABEL=...]     UNIT: "bits per byte" ...
 
 FILE is a run's metrics.jsonl, or what another implementation printed: an object with "curve", a list of [step, bits of the batch,
-validation bits, seconds]. Seconds are of training alone in both. Prints where each run ends, and when each first reached the
+validation bits, seconds], or of a run that was ended early its lines "(step, bits, validation bits, seconds)". Seconds are of training alone in both. Prints where each run ends, and when each first reached the
 last bits of the others."""
+import ast
 import json
 import sys
 
 
 def read(path):
     """[(step, validation bits, seconds)]"""
-    points = []
+    points, early = [], []
     for line in open(path):
         row = json.loads(line) if line.startswith("{") else {}
+        if line.startswith("("):
+            step, _, valid, seconds = ast.literal_eval(line)
+            early.append((step, valid, seconds))
         if "valid_bits" in row and "elapsed_s" in row:
             points.append((row["step"], row.get("valid_bits_ema", row["valid_bits"]), row["elapsed_s"]))
         points += [(step, valid, seconds) for step, _, valid, seconds in row.get("curve", [])]
+    points = points or early
     if not points:
         sys.exit(f"{path} holds no validation bits")
     return points
