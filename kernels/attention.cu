@@ -111,6 +111,12 @@ void run(CudaQueue& queue, const AttentionForward& f) {
   }
 }
 
+std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
+  if (!attention::covers_fused(g) || !attention::gains_by_fused(g)) return 0;
+  const AttentionForm form = attention::form_of_pass(g, 0, compute_capability());
+  return form == AttentionForm::hopper ? attention::fused_scratch(g) : 0;
+}
+
 void run(CudaQueue& queue, const AttentionBackward& g) {
   check(g);
   check_dtype(g.q.dtype);

@@ -50,6 +50,7 @@ inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
 // their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the
 // queue's memory. Tile tables are stored in both directions.
 inline constexpr int kTile = 64;       // the usual edge: one 64-bit mask word per row
+inline constexpr int kTaskTiles = 2;   // key tiles that are worked on together where dQ is summed by turns
 inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
 
 struct TileMap {
@@ -63,6 +64,9 @@ struct TileMap {
   const std::int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
   // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
   const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
+  // Of an entry of a column: how many of the tasks before (kTaskTiles neighbours of col_schedule each) have
+  // its query tile, too. A sum over tasks that is made in this order is the same every time.
+  const std::int32_t* col_turn = nullptr;
   // Tiles with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
   // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * edge + r]:
@@ -88,6 +92,7 @@ struct AttentionPass {
       nullptr;                // (groups)  in the queue's memory; no tiles: the group has no part in this pass
   std::int32_t edge = kTile;  // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
+  std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
   // 8, 16, 32 or 64: aligned groups of as many slots hold positions that follow each other (slots are empty
   // only past the end of the sequence), or none at all. 0: nothing is known.
   std::int32_t query_run = 0, key_run = 0;
@@ -140,7 +145,8 @@ void run(CudaQueue&, const AttentionForward&);
 
 // With p_ij = exp(scale * s_ij - lse_i), delta_i = dy_i . y_i, ds_ij = p_ij (dy_i . v_j - delta_i):
 //   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i,  dv_j = sum_i p_ij dy_i
-// Two walks (rows for dQ, columns for dK and dV): no atomics, same inputs, same bits. Gradients are stored,
+// Two walks (rows for dQ, columns for dK and dV), or one that sums dQ in a fixed order: no atomics, same
+// inputs, same bits. Gradients are stored,
 // not added; every position is written, those of keys that nobody attends with 0.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
@@ -153,6 +159,7 @@ struct AttentionBackward {
   double scale = 1;
   Segments segments{};
   AttentionForm form = AttentionForm::automatic;
+  TensorView scratch{};  // (backward_scratch() or more)  f32, or absent: the pass takes longer
   LaunchCost cost() const {
     return {
         .bytes = dy.bytes() + y.bytes() + 2 * (q.bytes() + k.bytes() + v.bytes()) + bytes_of({lse, delta}),
@@ -162,6 +169,9 @@ struct AttentionBackward {
 };
 void run(CpuQueue&, const AttentionBackward&);
 void run(CudaQueue&, const AttentionBackward&);
+// Elements of AttentionBackward::scratch that make it faster; 0: there is nothing to gain.
+inline std::int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
+std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);
 
 // One query per sequence against a cache, for sampling: only the listed rows of the cache are read.
 struct AttentionDecode {

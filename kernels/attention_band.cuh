@@ -158,15 +158,6 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
 #endif
 }
 
-// Four 8 x 8 matrices to shared memory: the reverse of load_matrices().
-__device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uint32_t (&r)[4]) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
-               "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-#endif
-}
-
 // Rows first .. first + 15 of a tile of D columns from shared memory, by boxes of 16 rows; those that do not
 // exist are left out. wait_until_stored() ends the use of shared memory by what a thread stores.
 template <int D>

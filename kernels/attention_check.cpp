@@ -84,6 +84,8 @@ void check(const AttentionBackward& g) {
   keys.heads_view("dv", g.dv, g.v.size);
   queries.rows("lse", g.lse);
   queries.rows("delta", g.delta);
+  WEFT_CHECK(!g.scratch.data || g.scratch.dtype == DType::f32, "attention: scratch must be f32, got ",
+             name_of(g.scratch.dtype));
 }
 
 void check(const AttentionDecode& d) {

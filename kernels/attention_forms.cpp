@@ -106,6 +106,26 @@ bool covers_band(const AttentionBackward& g, const AttentionPass& pass) {
          is_read(g.dk) && is_read(g.dv);
 }
 
+// Larger heads have no registers to spare. The copy engine brings rows that follow each other.
+bool covers_fused(const AttentionBackward& g) {
+  const AttentionPass& pass = g.maps.pass[0];
+  return g.maps.passes == 1 && pass.edge == kTile && !covers_band(g, pass) && g.q.size <= 64 &&
+         g.v.size <= 64 && pass.query_run >= 8 && pass.key_run >= 8;
+}
+// Measured on an H200: with 26 key tiles for each query tile (`fixed`, 12,288 positions) it takes 0.94 of the
+// time of two walks, with 96 (`all`) 0.90; with 8 (`fixed`, 3,072 positions), where rows are much of the
+// work, 1.18.
+bool gains_by_fused(const AttentionBackward& g) {
+  constexpr std::int64_t kLeastTiles = 25;
+  const AttentionPass& pass = g.maps.pass[0];
+  return pass.visited >= kLeastTiles * pass.query_tiles;
+}
+// Sums of dQ and a turn for each tile of queries, two numbers for each row.
+std::int64_t fused_scratch(const AttentionBackward& g) {
+  const std::int64_t pairs = g.q.batch * g.q.heads;
+  return pairs * (g.maps.pass[0].query_tiles * (std::int64_t{kTile} * 64 + 1) + 2 * g.q.time);
+}
+
 AttentionForm choose_form(AttentionForm wanted, DType dtype, int edge, std::int64_t qk_size,
                           std::int64_t v_size, bool segments, int compute_capability, bool sweep) {
   const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability, sweep};

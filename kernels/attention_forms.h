@@ -24,6 +24,13 @@ inline bool covers_band(const AttentionForward& f, const AttentionPass& pass) {
 // The backward sweep runs less of them. As the first pass it writes delta, too.
 bool covers_band(const AttentionBackward&, const AttentionPass&);
 
+// Whether the walk that sums all three gradients (attention_hopper_fused.cuh), a part of `hopper`, runs the
+// one pass of `g`, given fused_scratch() elements.
+bool covers_fused(const AttentionBackward& g);
+// Whether it is faster there than two walks.
+bool gains_by_fused(const AttentionBackward& g);
+std::int64_t fused_scratch(const AttentionBackward& g);
+
 // The form that runs a pass with tiles of edge `edge` on a GPU of compute capability 80, 90, ...: `wanted`
 // where it covers the case, else Error with the forms that do; automatic: the fastest that does. `sweep`:
 // covers_band(), so that no tiles are needed.

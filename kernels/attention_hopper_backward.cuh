@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper, in two walks without atomics: dQ by rows; dK and dV by columns.
+// Backward attention on Hopper without atomics: in one walk over columns where there is scratch for it, else
+// in two, dQ by rows, dK and dV by columns.
 #pragma once
 
 #include "kernels/attention_hopper_columns.cuh"
+#include "kernels/attention_hopper_fused.cuh"
 #include "kernels/attention_hopper_launch.cuh"
 #include "kernels/attention_hopper_rows.cuh"
 
@@ -10,6 +12,7 @@ namespace weft::attention::hopper {
 
 template <class T>
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  if (launch_fused<T>(queue, g, pass)) return;
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     Boxes by_rows{}, by_columns{};
     const bool described = describe(by_rows, pass.query_run, g.q, g.dy, pass.key_run, g.k, g.v) &&

@@ -21,8 +21,6 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& fr
 #endif
 }
 
-inline constexpr int kProducingWarps = 3;  // stages are 6, mostly
-
 // A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
 // what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
 // fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::rows or
@@ -44,28 +42,37 @@ class BoxProducer {
       if (!tasks.go_to(round)) continue;
       const int b = tasks.batch(), h = tasks.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
-      const Direction d = kSide(map);
+      const Direction of_map = kSide(map);
+      // What is looked up anew takes no registers from step to step.
+      const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
       Front front = ahead.of_task(round % kAhead);
-      int tile = front.first();
+      int key = front.first();
       if (warp_ == 0)
-        open_task(d, front.own, b, h, tile == kEnd, map.accumulate, boxes, static_cast<int>(own_x.time));
+        open_task(direction(), front.own, b, h, key == kEnd, map.accumulate, boxes,
+                  static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
-      if constexpr (M::kScalars) {
+      if constexpr (M::kScalars && !M::kFused) {
         const std::int64_t first = (b * x.heads + h) * x.time;
         lse_row = static_cast<const float*>(lse.data) + first;
         delta_row = static_cast<const float*>(delta.data) + first;
       }
-      while (tile != kEnd) {
+      while (key != kEnd) {
+        const Direction d = direction();
         const bool mine = stage_.at % kWarps == warp_;
         Step step{};
         int mask = kSkip;
         if (mine) {
-          step = look_up(d, tile, boxes.run, static_cast<int>(x.time));
-          mask = front.mask_of(tile, d);
+          step = look_up(d, tile_of(key), boxes.run, static_cast<int>(x.time));
+          mask = front.mask_of(key, d);
+          if constexpr (M::kFused) step.tile = tile_of(key), step.turn = front.turn_of(key, d);
         }
-        front.drop(tile, d);
-        tile = front.first();
-        if (mine) feed(mask, tile == kEnd, step, b, h, boxes, lse_row, delta_row);
+        front.drop(key, d);
+        key = front.first();
+        if (mine) {
+          if constexpr (M::kFused)
+            lse_row = static_cast<const float*>(lse.data) + (b * x.heads + h) * x.time * 2;
+          feed(mask, key == kEnd, step, b, h, boxes, lse_row, delta_row);
+        }
         stage_.advance();
       }
     }
@@ -77,30 +84,41 @@ class BoxProducer {
   }
 
  private:
-  static constexpr int kOwners = M::kOwners, kWarps = kProducingWarps;
+  static constexpr int kOwners = M::kOwners, kWarps = M::kProducingWarps;
   static constexpr unsigned kAhead = 32 / kOwners;  // tasks
+  // Lists are walked by rising keys: tiles ascending, or descending where dQ is summed on the way.
+  __device__ __forceinline__ static int tile_of(int key) { return M::kFused ? -1 - key : key; }
+  __device__ __forceinline__ static int key_at(const Direction& d, int at) {
+    return tile_of(__ldg(d.tile + at));  // the same both ways
+  }
   // Lane i of a task has the i-th owned tile and the rest of its list.
   struct Front {
-    int own = -1, at = 0, end = 0, tile = kEnd;
+    int own = -1, at = 0, end = 0, key = kEnd;
     // Of all lanes.
-    __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, tile); }
+    __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, key); }
     __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
-      return tile == other ? __ldg(d.mask + at) : kSkip;
+      return key == other ? __ldg(d.mask + at) : kSkip;
+    }
+    __device__ __forceinline__ int turn_of(int other, const Direction& d) const {
+      return __reduce_max_sync(0xffffffffu, key == other ? __ldg(d.turn + at) : -1);
     }
     __device__ __forceinline__ void drop(int other, const Direction& d) {
-      if (tile == other) tile = ++at < end ? __ldg(d.tile + at) : kEnd;
+      if (key != other) return;
+      at += M::kFused ? -1 : 1;
+      key = at != end ? key_at(d, at) : kEnd;
     }
     __device__ __forceinline__ Front of_task(unsigned task) const {
       const unsigned from = task * kOwners + lane();
       const auto get = [&](int x) { return __shfl_sync(0xffffffffu, x, from % 32); };
-      Front f{get(own), get(at), get(end), get(tile)};
-      if (lane() >= kOwners) f.own = -1, f.tile = kEnd;
+      Front f{get(own), get(at), get(end), get(key)};
+      if (lane() >= kOwners) f.own = -1, f.key = kEnd;
       return f;
     }
   };
   // What a lane copies of a tile: a box from `row` on, and the numbers of two rows (-1: none).
   struct Step {
     int row, number[2];
+    int tile, turn;  // where dQ is summed on the way
   };
   // The fronts of kAhead tasks, one after the other in the lanes.
   __device__ __forceinline__ static Front look_ahead(Tasks tasks, unsigned round, const AttentionMaps& maps,
@@ -111,9 +129,10 @@ class BoxProducer {
       const int rank = tasks.rank() * kOwners + lane() % kOwners;
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);
-        f.at = __ldg(d.start + f.own);
-        f.end = __ldg(d.start + f.own + 1);
-        if (f.at < f.end) f.tile = __ldg(d.tile + f.at);
+        const int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
+        f.at = M::kFused ? past - 1 : begin;
+        f.end = M::kFused ? begin - 1 : past;
+        if (begin < past) f.key = key_at(d, f.at);
       }
     }
     __syncwarp();
@@ -129,12 +148,11 @@ class BoxProducer {
     return row < 0 ? time : row;
   }
   __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
-    Step step{first_row(d.other_order, tile, run, time), {-1, -1}};
+    Step step{first_row(d.other_order, tile, run, time), {-1, -1}, 0, 0};
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if (tile != kEnd)
-          step.number[i] = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + lane() + 32 * i);
+        step.number[i] = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + lane() + 32 * i);
     }
     return step;
   }
@@ -181,6 +199,9 @@ class BoxProducer {
     const std::uint32_t full = memory_.full(stage_.at);
     wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
+    if constexpr (M::kFused) {
+      if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
+    }
     __syncwarp();
     if (speaks()) arrive_and_expect(full, M::kStage);
     __syncwarp();
@@ -189,10 +210,14 @@ class BoxProducer {
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
         const int at = max(step.number[i], 0);
-        copy_4_async(to, lse + at, step.number[i] >= 0);
-        copy_4_async(to + 8, delta + at, step.number[i] >= 0);
+        if constexpr (M::kFused) {
+          copy_8_async(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+        } else {
+          const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
+          copy_4_async(to, lse + at, step.number[i] >= 0);
+          copy_4_async(to + 8, delta + at, step.number[i] >= 0);
+        }
       }
       arrive_after_copies(full);
     }
@@ -212,7 +237,7 @@ __device__ __forceinline__ void produce(const M& memory, char* shared, const Att
                                         const Boxes& boxes) {
   if constexpr (!M::kBoxes)
     Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
-  else if (threadIdx.x < kProducingWarps * 32)
+  else if (threadIdx.x < M::kProducingWarps * 32)
     BoxProducer<kSide, M>(memory, shared)
         .run(maps, pass, tiles, from.own_x, from.x, boxes, from.lse, from.delta);
 }

@@ -28,6 +28,8 @@ template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStag
 struct Memory {
   static constexpr int kOwners = kOwners_, kStages = kStages_, kSlots = kSlots_;
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kBoxes = kBoxes_;
+  static constexpr int kProducingWarps = 3;  // where they use the copy engine: stages are 6, mostly
+  static constexpr bool kFused = false;      // dQ is summed on the way: attention_hopper_fused.cuh
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
                        kY = kYPanels * kPanel;
   static constexpr int kThreads = (1 + kOwners) * kWarpgroup;

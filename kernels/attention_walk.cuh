@@ -29,15 +29,15 @@ struct Rows {
 
 // One direction of a TileMap: the side whose tiles a block owns, and the side it walks over.
 struct Direction {
-  const std::int32_t *start, *tile, *mask, *schedule, *own_order, *other_order;
+  const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
   const std::uint64_t* masks;
   int own_tiles;
   __device__ static Direction rows(const TileMap& m) {
-    return {m.row_start,   m.row_tile,  m.row_mask, m.row_schedule,
+    return {m.row_start,   m.row_tile,  m.row_mask, nullptr,      m.row_schedule,
             m.query_order, m.key_order, m.masks,    m.query_tiles};
   }
   __device__ static Direction columns(const TileMap& m) {
-    return {m.col_start, m.col_tile,    m.col_mask,         m.col_schedule,
+    return {m.col_start, m.col_tile,    m.col_mask,         m.col_turn, m.col_schedule,
             m.key_order, m.query_order, m.masks_transposed, m.key_tiles};
   }
 };

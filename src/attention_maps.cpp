@@ -17,6 +17,11 @@ DeviceMaps::DeviceMaps(Device& device, const AttentionPattern& pattern, int head
 
 const PairCount& DeviceMaps::pairs(int head) const { return pairs_.at(static_cast<std::size_t>(head)); }
 
+Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const AttentionBackward& g) {
+  const std::int64_t elements = std::visit([&](const auto& q) { return backward_scratch(q, g); }, queue);
+  return elements ? Tensor(pool, {elements}, DType::f32) : Tensor();
+}
+
 const DeviceMaps& MapCache::get(const AttentionPattern& pattern, std::int64_t n) {
   return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_)
       .first->second;

@@ -24,6 +24,9 @@ class DeviceMaps {
   std::vector<PairCount> pairs_;  // by head
 };
 
+// AttentionBackward::scratch for `g`, which runs on `queue`; empty where there is nothing to gain.
+Tensor attention_scratch(MemoryPool&, const Queue& queue, const AttentionBackward& g);
+
 // Shares DeviceMaps between the layers of a model: one for each (pattern name, n).
 class MapCache {
  public:

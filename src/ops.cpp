@@ -11,6 +11,7 @@
 #include "kernels/linear_gelu.h"
 #include "kernels/pointwise.h"
 #include "kernels/reduce.h"
+#include "src/attention_maps.h"
 
 namespace weft {
 
@@ -300,20 +301,23 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
     const auto [dq, dk, dv] = heads(dqkv);
     const auto [q, k, v] = heads(qkv.value);
-    c.launch(AttentionBackward{.dq = dq,
-                               .dk = dk,
-                               .dv = dv,
-                               .delta = delta,
-                               .dy = heads_of(dy, 0, shape.heads, shape.v_size),
-                               .y = heads_of(yv, 0, shape.heads, shape.v_size),
-                               .lse = lse,
-                               .q = q,
-                               .k = k,
-                               .v = v,
-                               .maps = maps,
-                               .scale = shape.scale(),
-                               .segments = segments_of(options),
-                               .form = options.form});
+    AttentionBackward g{.dq = dq,
+                        .dk = dk,
+                        .dv = dv,
+                        .delta = delta,
+                        .dy = heads_of(dy, 0, shape.heads, shape.v_size),
+                        .y = heads_of(yv, 0, shape.heads, shape.v_size),
+                        .lse = lse,
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .maps = maps,
+                        .scale = shape.scale(),
+                        .segments = segments_of(options),
+                        .form = options.form};
+    const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
+    g.scratch = scratch;
+    c.launch(g);
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

@@ -66,6 +66,7 @@ TileMap put(Writer& out, const TileTables& t, bool accumulate) {
   map.col_start = out.put(t.col_start);
   map.col_tile = out.put(t.col_tile);
   map.col_mask = out.put(t.col_mask);
+  map.col_turn = out.put(t.col_turn);
   map.row_schedule = out.put(t.row_schedule);
   map.col_schedule = out.put(t.col_schedule);
   map.masks = out.put(t.masks);
@@ -158,6 +159,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
       of_group[g].accumulate = passes_[p].accumulate[g];
       pass.query_tiles = std::max(pass.query_tiles, of_group[g].query_tiles);
       pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);
+      pass.visited = std::max(pass.visited, static_cast<std::int64_t>(tables_[table].row_tile.size()));
     }
     pass.edge = passes_[p].edge;
     pass.band = band_of(passes_[p]);

@@ -167,7 +167,9 @@ class Builder {
     // Tasks of the Hopper form: 3 or 4 tiles of queries, 2 of keys. Smaller tiles share nothing.
     const bool shared = edge_ == kTile;
     out_.row_schedule = shared ? schedule_of(rows, 4, 12) : most_work_first(out_.row_start);
-    out_.col_schedule = shared ? schedule_of(columns, 2, 2) : most_work_first(out_.col_start);
+    out_.col_schedule =
+        shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(out_.col_start);
+    take_turns();
     out_.pairs.executed = static_cast<std::int64_t>(out_.row_tile.size()) * edge_ * edge_;
     return std::move(out_);
   }
@@ -286,6 +288,21 @@ class Builder {
         out_.col_tile[at] = query;
         out_.col_mask[at] = out_.row_mask[entry];
       }
+  }
+
+  // Of each column entry: the tasks before that have its query tile.
+  void take_turns() {
+    out_.col_turn.resize(out_.col_tile.size());
+    std::vector<std::int32_t> tasks(out_.query_tiles(), 0);
+    std::vector<std::int32_t> last(out_.query_tiles(), -1);
+    for (std::int32_t rank = 0; rank < out_.key_tiles(); ++rank) {
+      const std::int32_t key = out_.col_schedule[rank], task = rank / kTaskTiles;
+      for (std::int32_t entry = out_.col_start[key]; entry < out_.col_start[key + 1]; ++entry) {
+        const std::int32_t query = out_.col_tile[entry];
+        if (last[query] != task) last[query] = task, ++tasks[query];
+        out_.col_turn[entry] = tasks[query] - 1;
+      }
+    }
   }
 
   const AttentionPattern& pattern_;

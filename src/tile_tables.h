@@ -20,7 +20,7 @@ struct PairCount {
 struct TileTables {
   std::int32_t edge = kTile;
   std::vector<std::int32_t> query_order, key_order, row_start, row_tile, row_mask, col_start, col_tile,
-      col_mask, row_schedule, col_schedule;
+      col_mask, col_turn, row_schedule, col_schedule;
   std::vector<std::uint64_t> masks, masks_transposed;
   PairCount pairs;
   std::int32_t query_tiles() const { return static_cast<std::int32_t>(query_order.size()) / edge; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 
 #include "kernels/attention_forms.h"
 #include "src/device.h"
@@ -100,6 +101,7 @@ struct OnDevice {
       dy{device, rows, v + kSpare};
   GuardedMatrix<wide_t<T>> lse{device, 1, s.batch*s.heads*s.time}, delta{device, 1, s.batch*s.heads*s.time};
   Tensor query_segments, key_segments;
+  std::optional<GuardedMatrix<float>> scratch;
   AttentionForm form;
 
   OnDevice(Device& on, const Data<T>& x) : device(on), s(x.size), form(x.form) {
@@ -150,6 +152,15 @@ struct OnDevice {
             f.segments,
             form};
   }
+  // The same with scratch where that makes a difference, whether it gains or loses time.
+  AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
+    AttentionBackward g = backward(maps);
+    if (!device.is_cuda() || !attention::covers_fused(g)) return g;
+    const std::int64_t elements = attention::fused_scratch(g);
+    scratch.emplace(device, 1, elements);
+    g.scratch = {scratch->data(), DType::f32, 1, {elements, 1, 1, 1, 1}};
+    return g;
+  }
   // Takes the results over into x.
   void fetch(Data<T>& x) const {
     x.y = y.get(0, v), x.dq = dq.get(0, qk), x.dk = dk_dv.get(0, qk), x.dv = dk_dv.get(qk, v);
@@ -163,6 +174,7 @@ struct OnDevice {
     };
     look("y", y, v), look("dq", dq, qk), look("dk, dv", dk_dv, qk + v);
     look("lse", lse, lse.columns()), look("delta", delta, delta.columns());
+    if (scratch) look("scratch", *scratch, scratch->columns());
     return names;
   }
 };

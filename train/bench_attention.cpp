@@ -170,7 +170,9 @@ Result measure(Device& device, const AttentionBenchShape& shape, const std::stri
   const auto pattern = make_pattern(attention_bench_pattern(mode, shape), heads);
   const DeviceMaps maps(device, *pattern, heads, shape.length, std::max(shape.qk_size, shape.v_size));
   const AttentionForward forward = load.forward(maps.maps(), form);
-  const AttentionBackward backward = load.backward(maps.maps(), form);
+  AttentionBackward backward = load.backward(maps.maps(), form);
+  const Tensor scratch = attention_scratch(*device.pool, device.queue, backward);
+  backward.scratch = scratch;
   Result result;
   result.mode = mode;
   result.form = form_text(device, forward, backward);

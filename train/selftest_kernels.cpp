@@ -67,9 +67,9 @@ class KernelCheck {
 
  private:
   void run(Data<T>& x, const AttentionMaps& maps) {
-    const OnDevice<T> on(device_, x);
+    OnDevice<T> on(device_, x);
     launch(device_.queue, on.forward(maps));
-    launch(device_.queue, on.backward(maps));
+    launch(device_.queue, on.backward_with_scratch(maps));
     device_.synchronize();
     const std::string beside = on.written_beside();
     WEFT_CHECK(beside.empty(), "something was written beside ", beside);

@@ -104,6 +104,19 @@ inline void expect_most_work_first(const std::vector<std::int32_t>& schedule,
   EXPECT_TRUE(by_tile || by_run);
 }
 
+// The tasks that have a query tile take turns in the order of their ranks.
+inline void expect_turns(const TileTables& t) {
+  ASSERT_EQ(t.col_turn.size(), t.col_tile.size());
+  std::vector<std::set<std::int32_t>> tasks(static_cast<std::size_t>(t.query_tiles()));
+  for (std::int32_t rank = 0; rank < t.key_tiles(); ++rank)
+    for (std::int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
+         ++at) {
+      std::set<std::int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
+      of_query.insert(rank / kTaskTiles);
+      EXPECT_EQ(t.col_turn[at], static_cast<std::int32_t>(of_query.size()) - 1);
+    }
+}
+
 // Tile tables hold exactly the pairs of attends(), once, in both directions, and every position has a slot.
 inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Lengths n, int edge) {
   const TileTables t = build_tile_tables(pattern, head, n, edge);
@@ -119,7 +132,8 @@ inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Length
   expect_each_position_once(t.query_order, n.queries, edge);
   expect_each_position_once(t.key_order, n.keys, edge);
   expect_most_work_first(t.row_schedule, t.row_start, edge == kTile ? 12 : 1);
-  expect_most_work_first(t.col_schedule, t.col_start, edge == kTile ? 2 : 1);
+  expect_most_work_first(t.col_schedule, t.col_start, edge == kTile ? kTaskTiles : 1);
+  expect_turns(t);
   std::set<std::vector<std::uint64_t>> distinct;
   for (std::size_t m = 0; m < t.masks.size(); m += edge)
     distinct.insert(std::vector<std::uint64_t>(t.masks.begin() + m, t.masks.begin() + m + edge));

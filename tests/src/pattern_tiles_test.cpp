@@ -190,6 +190,7 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
     expect_copied(map.col_mask, t.col_mask);
     expect_copied(map.row_schedule, t.row_schedule);
     expect_copied(map.col_schedule, t.col_schedule);
+    expect_copied(map.col_turn, t.col_turn);
     expect_copied(map.masks, t.masks);
     expect_copied(map.masks_transposed, t.masks_transposed);
     EXPECT_EQ(on_device.pairs(head).needed, t.pairs.needed);
