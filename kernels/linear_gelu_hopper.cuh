@@ -94,7 +94,6 @@ class Consumer {
       : memory_(memory),
         a_(a),
         walk_(walk),
-        lane_of_clusters_(walk.tile),
         rank_(rank),
         self_(same_in_warp(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
     // Of the 8 x 8 matrices of 16 rows by 16 columns, down first in columns of the result.
@@ -114,10 +113,11 @@ class Consumer {
       for (int i = 0; i < 2; ++i) bias[i] = own(i) < a_.cols ? to_float(a_.bias[own(i)]) : 0.0f;
       for (bool new_columns = false; !new_columns;) {
         float c[64];
+        new_columns = walk_.advance(a_);
+        const bool turn_is_awaited = self_ == 0 || walk_.more(a_);
         meet(turn(self_), 2 * kWarpgroup);
         multiply(c, w);
-        new_columns = walk_.advance(a_);
-        if (self_ == 0 || walk_.more(a_)) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
+        if (turn_is_awaited) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
         wait_for_products<0>();
         pin(c);
         release();
@@ -237,14 +237,14 @@ class Consumer {
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 1);
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 2);
       if (threadIdx.x % 4 == 0 && own(i) < a_.cols)
-        a_.partial[static_cast<std::int64_t>(lane_of_clusters_) * a_.cols + own(i)] = sum[i];
+        a_.partial[static_cast<std::int64_t>(walk_.lane) * a_.cols + own(i)] = sum[i];
     }
   }
 
   const Memory& memory_;
   const Arguments<T>& a_;
   Walk walk_;
-  const int lane_of_clusters_, rank_, self_;
+  const int rank_, self_;
   Place<kStages> place_;
   Place<kSlots> slot_;
   int column_ = 0;  // the first of this consumer
@@ -273,14 +273,14 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
   __syncwarp();
   meet_cluster();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<24>();
+    give_registers<40>();
     const int warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
     if (threadIdx.x % 32 == 0) {
       if (warp == 0) produce<T, kBackward, kChunks>(memory, a, walk, rank);
       if (warp == 1 || warp == 2) move_results<T, kBackward>(memory, a, walk, rank, warp - 1);
     }
   } else {
-    take_registers<240>();
+    take_registers<232>();
     Consumer<T, kBackward, kChunks>(memory, a, walk, rank).run();
   }
   __syncwarp();

@@ -19,7 +19,7 @@ inline constexpr int kRows = 128;                          // of a tile
 inline constexpr int kColumns = 64, kSlab = 2 * kColumns;  // of the result: of a consumer, of a thread block
 inline constexpr int kChunk = 64;                          // of what is summed over: a stage of the ring
 inline constexpr int kStage = kRows * kChunk * 2, kHalf = kStage / 2;  // bytes
-inline constexpr int kStages = 8, kSlots = 3;
+inline constexpr int kStages = 10, kSlots = 2;
 inline constexpr int kCluster = 2;  // thread blocks
 
 // What the kernel works on. Maps have boxes of 64 rows and 64 columns.
@@ -40,10 +40,10 @@ struct Arguments {
 
 // The tiles of a cluster in order.
 struct Walk {
-  int group, tile;
+  int group, tile, lane;
   template <class T>
   __device__ __forceinline__ static Walk of(const Arguments<T>& a, int cluster) {
-    return {cluster % a.columns, cluster / a.columns};
+    return {cluster % a.columns, cluster / a.columns, cluster / a.columns};
   }
   // Of the result, to the first column of a slab.
   __device__ __forceinline__ int column(int rank) const { return (group * kCluster + rank) * kSlab; }
@@ -56,7 +56,7 @@ struct Walk {
   __device__ __forceinline__ bool advance(const Arguments<T>& a) {
     tile += a.lanes;
     if (tile < a.tiles) return false;
-    tile %= a.lanes;
+    tile = lane;
     group += a.columns;
     return true;
   }
