@@ -64,9 +64,9 @@ void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realisti
 // Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
 // on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements.
 void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
-  constexpr Sizes awkward[] = {{1, 1, 1},       {1, 33, 31},     {31, 32, 33},     {33, 31, 65},
-                               {65, 72, 63},    {130, 64, 128},  {129, 200, 264},  {7, 520, 257},
-                               {1, 8, 8},       {300, 512, 384}, {257, 192, 256},  {2, 1000, 1},
+  constexpr Sizes awkward[] = {{1, 1, 1},       {1, 33, 31},     {31, 32, 33},    {33, 31, 65},
+                               {65, 72, 63},    {130, 64, 128},  {129, 200, 264}, {7, 520, 257},
+                               {1, 8, 8},       {300, 512, 384}, {257, 192, 256}, {2, 1000, 1},
                                {1000, 64, 520}, {127, 264, 72},  {700, 504, 1160}};
   for (const Sizes& s : awkward) {
     add(cases, s, true, false);
