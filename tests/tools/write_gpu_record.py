@@ -12,7 +12,7 @@ import sys
 
 def query(fields):
     out = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
-    return out.stdout.strip().splitlines()[0].split(", ") if out.returncode == 0 and out.stdout else ["none", "none"]
+    return [line.split(", ") for line in out.stdout.strip().splitlines()] if out.returncode == 0 and out.stdout else [["none", "none"]]
 
 
 def commit(folder):
@@ -27,11 +27,13 @@ def main():
                if t.get("result") == "SKIPPED" or "skipped" in t]
     run = sum(1 for suite in report["testsuites"] for t in suite["testsuite"] if t.get("status") == "RUN")
     failed = [f'{suite["name"]}.{t["name"]}' for suite in report["testsuites"] for t in suite["testsuite"] if t.get("failures")]
-    device, driver = query("name,driver_version")[:2]
+    gpus = query("name,driver_version")
+    device, driver = gpus[0][:2]
     tools = pathlib.Path(__file__).parent
     source_hash = subprocess.run([str(tools / "source_hash.sh")], capture_output=True, text=True, check=True).stdout.strip()
     record = {
         "device": device,
+        "gpus": len(gpus),
         "driver": driver,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "source_hash": source_hash,
