@@ -37,7 +37,7 @@ std::string message_of(const std::vector<T>& numbers) {
 template <class T>
 std::vector<T> numbers_of(const std::string& message) {
   std::vector<T> numbers(message.size() / sizeof(T));
-  std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
+  if (!numbers.empty()) std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
   return numbers;
 }
 

@@ -73,7 +73,7 @@ void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
   for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine)) {
     const std::size_t before = values.size();
     values.resize(before + of_rank.size() / sizeof(T));
-    std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
+    if (!of_rank.empty()) std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
   }
 }
 
