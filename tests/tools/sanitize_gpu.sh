@@ -6,7 +6,8 @@
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
-# reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's. Exit code 1 when something was found.
+# reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's; what
+# racecheck does not follow: tests/README.md. Exit code 1 when something was found.
 # Usage: tests/tools/sanitize_gpu.sh [hopper | attention | kernels | all] [MINUTES]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,8 +19,6 @@ trap 'rm -rf "$logs"' EXIT
 start() {
   local limit=$1 label=$2 tool=$3 options=(--print-limit 20)
   shift 3
-  # One lane of a warp arrives at an mbarrier for all of them, behind a __syncwarp().
-  [ "$tool" = racecheck ] && options+=(--racecheck-indirect-barrier-dependency)
   [[ "$tool" = racecheck || "$tool" = synccheck ]] && options+=(--num-cuda-barriers 256)
   OMP_NUM_THREADS=2 timeout -k 5 "$limit" compute-sanitizer --tool "$tool" "${options[@]}" "$@" >"$logs/$tool.$label" 2>&1 &
 }

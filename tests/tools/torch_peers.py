@@ -16,6 +16,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ SHAPES = {  # B, H, N, Dqk, Dv, stride, c
 MODES = ("all", "local", "strided", "fixed", "merged_strided")
 DEVICE = "cuda"
 BLOCK = 128  # edge of FlexAttention's blocks
+GRACE = 8  # seconds for a process to notice that its time is over
 LONGEST_MASK = 1 << 17  # masks as written are evaluated pair by pair
 
 
@@ -186,14 +188,19 @@ class Case:
                         fwdbwd_tflops=round(both_flops / fb / 1e9, 1))
 
 
-def child(shape, mode):
-    """Compiles, says READY, waits for a line on stdin, times."""
+def child(shape, mode, seconds):
+    """Compiles what it can in that time, says READY, waits for a line on stdin, times."""
+    def too_late(*_):
+        raise TimeoutError("not compiled in the time that was given")
+    signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, float(seconds)), 1)  # again each second: for each that is left
     case, ready = Case(shape, mode), {}
     for peer, make in case.peers().items():
         try:
             ready[peer] = case.prepare(make)
         except Exception as error:  # any: what cannot run is a row of the table, too
             print(json.dumps(case.row(peer, error=repr(error)[:300])), flush=True)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     print("READY", flush=True)
     sys.stdin.readline()
     for peer, functions in ready.items():
@@ -203,7 +210,8 @@ def child(shape, mode):
 def start(shape, mode, deadline):
     """(process, rows so far) of a child that is ready; (None, rows) of one that is not in time."""
     environment = dict(os.environ, TORCHINDUCTOR_COMPILE_THREADS="1", OMP_NUM_THREADS="1")
-    process = subprocess.Popen([sys.executable, sys.argv[0], "--child", shape, mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    left = str(deadline - time.monotonic())
+    process = subprocess.Popen([sys.executable, sys.argv[0], "--child", shape, mode, left], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                text=True, env=environment)
     watch = concurrent.futures.ThreadPoolExecutor(1)
     rows = []
@@ -215,7 +223,7 @@ def start(shape, mode, deadline):
             rows.append(line)
         return False
     try:
-        if watch.submit(until_ready).result(max(0.1, deadline - time.monotonic())):
+        if watch.submit(until_ready).result(max(0.1, deadline + GRACE - time.monotonic())):
             return process, rows
         why = f"ended with exit code {process.wait()}"
     except concurrent.futures.TimeoutError:
@@ -232,7 +240,7 @@ def main():
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--compile", action="store_true", help="fill PyTorch's cache of compiled kernels, time nothing")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.child:
         return child(*a.child)
