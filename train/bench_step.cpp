@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <ostream>
+#include <span>
 
 #include "train/loaded_model.h"
 #include "train/ranks.h"
@@ -17,7 +18,7 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
-constexpr int kRounds = 9;           // of steps with and without sums of gradients
+constexpr int kRounds = 8;           // of steps of each kind that several ranks are compared in
 
 Stopwatch started() {
   Stopwatch watch;
@@ -53,23 +54,30 @@ class Lockstep : public Communicator {
   Tensor numbers_;
 };
 
-// What the sums of gradients take, of several ranks.
+// Where the time of an update of several ranks goes: ms_together = ms_alone + wait + exposed, up to medians.
 struct Exchange {
   std::int64_t collectives = 0, bytes = 0;  // of an update, of each rank
-  double with_ms = 0, without_ms = 0;       // of one of several steps in a row, and in lockstep without sums
-  double exposed_ms = 0;                    // median of the differences
+  // Medians, of one of several steps in a row: as trained; in lockstep without sums; and of each rank by
+  // itself, all at once, with its share of the update (mean over the ranks).
+  double with_ms = 0, without_ms = 0, alone_ms = 0;
+  double exposed_ms = 0;  // communication: median of with - without
+  double wait_ms = 0;     // for the slowest rank of each step: median of without - alone
+  double scaling() const { return alone_ms / with_ms; }
 };
 
 std::string exchange_json(const Exchange& e) {
   return str(", \"all_reduces\": ", e.collectives, ", \"all_reduce_bytes\": ", e.bytes,
              ", \"ms_with_sums\": ", e.with_ms, ", \"ms_without_sums\": ", e.without_ms,
-             ", \"exposed_ms\": ", e.exposed_ms);
+             ", \"alone_ms\": ", e.alone_ms, ", \"exposed_ms\": ", e.exposed_ms, ", \"wait_ms\": ", e.wait_ms,
+             ", \"scaling\": ", e.scaling());
 }
 
 std::string exchange_text(const Exchange& e, std::int64_t ranks) {
   return str("ranks       ", ranks, ": ", e.collectives, " sums of ",
-             bytes_text(static_cast<std::size_t>(e.bytes)), " a step, ", e.with_ms, " ms; without them ",
-             e.without_ms, " ms (in a row): exposed ", e.exposed_ms, " ms");
+             bytes_text(static_cast<std::size_t>(e.bytes)), " a step, ", e.with_ms,
+             " ms in a row; each rank by itself ", e.alone_ms, " ms: scaling ", e.scaling() * 100,
+             "%; waiting for the slowest rank ", e.wait_ms, " ms; communication: exposed ", e.exposed_ms,
+             " ms");
 }
 
 double median(std::vector<double> values) {
@@ -106,31 +114,83 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
-// The same steps with and without sums of gradients, in turn: clocks drift by more than what is looked for.
-Exchange measure_exchange(Device& device, const Config& config, const BatchSource& source, TrainStep& with,
-                          TrainStep& without, std::int64_t steps) {
-  const auto in_a_row = [&](TrainStep& step, std::int64_t count) {
+// A kind of update that is timed beside others.
+struct Kind {
+  TrainStep& step;
+  const Config& config;
+  const BatchSource& source;
+  std::vector<double> times = {};  // milliseconds of a step, by round
+
+  double in_a_row(Device& device, std::int64_t steps) {
     device.synchronize();
     const Stopwatch row = started();
-    for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t i = 0; i < steps; ++i)
       step.run(source, i,
                step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
     device.synchronize();
-    return row.seconds() * 1e3 / static_cast<double>(count);
-  };
-  in_a_row(with, kWarmUp);
-  in_a_row(without, kWarmUp);
-  std::vector<double> times[2], differences;
-  for (int round = 0; round < kRounds; ++round) {
-    times[0].push_back(in_a_row(with, steps));
-    times[1].push_back(in_a_row(without, steps));
-    differences.push_back(times[0].back() - times[1].back());
+    return row.seconds() * 1e3 / static_cast<double>(steps);
   }
-  return {.collectives = with.gradient_sum()->collectives(),
-          .bytes = with.gradient_sum()->bytes(),
-          .with_ms = median(times[0]),
-          .without_ms = median(times[1]),
-          .exposed_ms = median(differences)};
+};
+
+double mean_over_ranks(ProcessGroup& group, double mine) {
+  double sum = 0;
+  for (const std::string& text : group.all_gather(std::to_string(mine))) sum += std::stod(text);
+  return sum / group.size();
+}
+
+// In turn, there and back: clocks drift by more than what is looked for. All ranks begin a row together; in
+// the times of kinds that wait for each other the slowest counts by itself.
+void time_in_turn(Device& device, ProcessGroup& group, std::span<Kind> kinds, std::int64_t steps) {
+  for (Kind& kind : kinds) kind.in_a_row(device, kWarmUp);
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      Kind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
+      group.barrier();
+      kind.times.push_back(mean_over_ranks(group, kind.in_a_row(device, steps)));
+    }
+  }
+}
+
+// The model of one rank, trained by that rank alone on as many sequences as it has of an update of all.
+class Alone {
+ public:
+  Alone(Device& device, const Config& of_all, const TokenDataset& data)
+      : config_(share_of(of_all)),
+        model_(make_model(config_, store_, device)),
+        source_(config_, data, config_.data.mix.empty() ? nullptr : &data) {
+    store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
+    step_.emplace(device, *model_, store_, config_);
+  }
+  Kind kind() { return {*step_, config_, source_}; }
+
+ private:
+  static Config share_of(Config config) {
+    config.train.batch /= config.ranks;
+    config.ranks = 1;
+    return config;
+  }
+  const Config config_;
+  ParameterStore store_;
+  std::unique_ptr<Model> model_;
+  BatchSource source_;
+  std::optional<TrainStep> step_;
+};
+
+double median_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
+  return median(differences);
+}
+
+// Of the kinds "with sums", "without" and "alone".
+Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
+  return {.collectives = sum.collectives(),
+          .bytes = sum.bytes(),
+          .with_ms = median(kinds[0].times),
+          .without_ms = median(kinds[1].times),
+          .alone_ms = median(kinds[2].times),
+          .exposed_ms = median_difference(kinds[0].times, kinds[1].times),
+          .wait_ms = median_difference(kinds[1].times, kinds[2].times)};
 }
 
 // What is written of a config.
@@ -207,8 +267,10 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   if (communicator) {
     lockstep.emplace(*device, *communicator);
     TrainStep without(*device, *model, store, config, &*lockstep);
-    report.exchange = measure_exchange(*device, config, source, *step, without,
-                                       std::max<std::int64_t>(options.steps / 4, 2));
+    Alone alone(*device, config, data);
+    Kind kinds[] = {{*step, config, source}, {without, config, source}, alone.kind()};
+    time_in_turn(*device, group, kinds, std::max<std::int64_t>(options.steps / 4, 2));
+    report.exchange = exchange_of(*step->gradient_sum(), kinds);
   }
   step.reset();  // its graphs hold memory
   device->pool->trim();

@@ -141,7 +141,8 @@ TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
   Process bench(dir, "bench", {"step", "--config", dir / "small.yaml", "--gpus", "2", "--steps", "3"});
   EXPECT_EQ(bench.wait(), 0) << bench.err();
   EXPECT_CONTAINS(bench.out(), "ranks       2: ");
-  EXPECT_CONTAINS(bench.out(), "): exposed ");
+  EXPECT_CONTAINS(bench.out(), ": scaling ");
+  EXPECT_CONTAINS(bench.out(), "communication: exposed ");
 }
 
 // These need one GPU.
