@@ -176,7 +176,6 @@ __device__ __forceinline__ void wait_for_products() {
 // room for them.
 template <int P, bool kInRegisters>
 struct Owned {
-  static_assert(!kInRegisters || P == 64);
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];
   Descriptor tile;
 
@@ -185,7 +184,7 @@ struct Owned {
     if constexpr (kInRegisters) {
 #pragma unroll
       for (int k = 0; k < P / 16; ++k)
-        load_matrices(a[k], lane_address<64>(x, threadIdx.x % kWarpgroup / 32, k));
+        load_matrices(a[k], lane_address<64>(x + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4));
     }
   }
   // s = A B^T, B the 64 rows at `other`.

@@ -88,23 +88,26 @@ TEST(CudaAttention, WalksThatPart) {
 TEST(CudaAttention, LargeGrowingScores) {
   const std::int64_t n = 400;
   const auto pattern = make_pattern({"all"}, 1);
-  Data<f16> x({1, n, 1, 32, 32});
-  for (std::int64_t t = 0; t < n; ++t)
-    for (int d = 0; d < 32; ++d) {
-      x.q[t * 32 + d] = f16(2.0f);
-      x.k[t * 32 + d] = f16(static_cast<float>(t % 200) / 16 - 4);
-    }
-  Data<double> exact(x);
-  const HostMaps host(*pattern, 1, n);
-  CpuQueue cpu;
-  run(cpu, exact.forward(host.maps));
-  for (const int edge : {kTile, kSmallTile}) {
-    const GpuMaps maps(*pattern, 1, n, 32, edge);
-    for (const AttentionForm form : forms_for(DType::f16, x.size, maps.maps, false)) {
-      x.form = form;
-      run_on_gpu(x, maps.maps);
-      EXPECT_LE(difference(x.y, exact.y), 3e-3) << name_of(form) << ", edge " << edge;
-      EXPECT_LE(difference(x.lse, exact.lse), 1e-5) << name_of(form) << ", edge " << edge;
+  for (const std::int64_t d : {32, 128}) {
+    Data<f16> x({1, n, 1, d, d});
+    for (std::int64_t t = 0; t < n; ++t)
+      for (std::int64_t i = 0; i < d; ++i) {
+        x.q[t * d + i] = f16(d == 32 ? 2.0f : 1.0f);
+        x.k[t * d + i] = f16(static_cast<float>(t % 200) / 16 - 4);
+      }
+    Data<double> exact(x);
+    const HostMaps host(*pattern, 1, n);
+    CpuQueue cpu;
+    run(cpu, exact.forward(host.maps));
+    for (const int edge : {kTile, kSmallTile}) {
+      const GpuMaps maps(*pattern, 1, n, d, edge);
+      for (const AttentionForm form : forms_for(DType::f16, x.size, maps.maps, false)) {
+        x.form = form;
+        run_on_gpu(x, maps.maps);
+        EXPECT_LE(difference(x.y, exact.y), 3e-3) << name_of(form) << ", edge " << edge << ", heads of " << d;
+        EXPECT_LE(difference(x.lse, exact.lse), 1e-5)
+            << name_of(form) << ", edge " << edge << ", heads of " << d;
+      }
     }
   }
 }
