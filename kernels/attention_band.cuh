@@ -67,8 +67,18 @@ struct BandTiles {
       const double time = rounds * (each + (used > 1 ? extra : 0));
       if (time < least) least = time, runs = used, run = each;
     }
-    WEFT_CHECK(columns * runs <= 0x7fffffff, "attention: ", batch, " x ", heads, " heads of ", groups,
-               " columns in ", runs, " runs are more than one launch can take; lower the batch size");
+    check_units();
+  }
+  // Cuts groups into runs of `each` tiles, the last of which may be shorter.
+  void cut_to(int each) {
+    run = each;
+    runs = (tiles + each - 1) / each;
+    check_units();
+  }
+  void check_units() const {
+    WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
+               " heads of ", groups, " columns in ", runs,
+               " runs are more than one launch can take; lower the batch size");
   }
 
   __host__ __device__ int columns() const { return kTile >> shift; }               // of a tile

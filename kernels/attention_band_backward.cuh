@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/attention_band_backward_producer.cuh"
+#include "kernels/attention_band_backward_sums.cuh"
 #include "kernels/attention_hopper_launch.cuh"
 
 namespace weft::attention::hopper {
@@ -105,14 +106,14 @@ class BandBackwardConsumer {
     const int first = part * kQueries * 128;  // bytes of a panel
     pin(s), pin(ds);
     begin_products();
-    multiply_rows<M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
+    multiply_rows<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
     commit_products();
-    multiply_rows<M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
+    multiply_rows<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
     commit_products();
     wait_for_products<1>();
     pin(s);
-    exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4);
-    mask(s, back, part);
+    exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4, g_.scale * kLog2E);
+    hide_from_queries(s, g_.tiles, back, part * kQueries);
     if (part == 0) {
       if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
       wait_for_phase(memory_.ds_free(), parity_ ^ 1);
@@ -121,8 +122,8 @@ class BandBackwardConsumer {
     pin(ds);
     differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
     std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
-    round_steps(p_operand, s);
-    round_steps(ds_operand, ds);
+    round_steps<T>(p_operand, s);
+    round_steps<T>(ds_operand, ds);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
       store_matrices(lane_address<64>(memory_.ds(back), warp(), part * kSteps + k), ds_operand[k]);
@@ -141,64 +142,6 @@ class BandBackwardConsumer {
       wait_for_products<0>();
       pin(dk_), pin(dv_);
     }
-  }
-
-  // c = A B^T over P columns.
-  template <int P, int N>
-  __device__ __forceinline__ static void multiply_rows(float (&c)[N], std::uint32_t a, std::uint32_t b) {
-    const Descriptor da = descriptor(a), db = descriptor(b);
-#pragma unroll
-    for (int k = 0; k < P / 16; ++k) {
-      const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-      wgmma<T>(c, da + step, db + step, k > 0);
-    }
-  }
-  template <int N>
-  __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse) const {
-    const float scale = g_.scale * kLog2E;
-#pragma unroll
-    for (int j = 0; j < N / 4; ++j) {
-      const float2 of_column = two_floats(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
-    }
-  }
-  // Keeps the pairs of the band: rows are keys, columns are queries.
-  template <int N>
-  __device__ __forceinline__ void mask(float (&s)[N], int back, int part) const {
-    const BandTiles& tiles = g_.tiles;
-    if (!tiles.hides(back)) return;
-    const int lane = threadIdx.x % 32, column = part * kQueries + lane % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const TileRows seeing = tiles.queries_of(warp() * 16 + lane / 4 + half * 8, back);
-      const int first = seeing.first - column;
-      const auto count = static_cast<unsigned>(max(seeing.last - seeing.first + 1, 0));
-#pragma unroll
-      for (int j = 0; j < N / 4; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (static_cast<unsigned>(8 * j + i - first) >= count) s[4 * j + 2 * half + i] = 0;
-    }
-  }
-  template <int N>
-  __device__ __forceinline__ static void differentiate(float (&dp)[N], const float (&p)[N],
-                                                       std::uint32_t delta) {
-#pragma unroll
-    for (int j = 0; j < N / 4; ++j) {
-      const float2 of_column = two_floats(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? of_column.y : of_column.x));
-    }
-  }
-  __device__ __forceinline__ static void round_steps(std::uint32_t (&a)[kSteps][4],
-                                                     const float (&s)[kQueries / 2]) {
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
@@ -227,16 +170,7 @@ class BandBackwardConsumer {
       const std::uint32_t out = memory_.out(own_, out_.at);
       if (speaks()) wait_for_stores<M::kOut - 1>();
       synchronize_consumer(own_);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        std::uint32_t r[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int first = 32 * panel + 8 * k + 2 * i;
-          r[i] = pack<T>(c[first] * factor, c[first + 1] * factor);
-        }
-        store_matrices(lane_address<64>(out, warp(), k), r);
-      }
+      put_panel<T>(c, panel, factor, out);
       show_to_products();  // and to the copy engine
       synchronize_consumer(own_);
       if (speaks()) store_panel(to, out, panel, g_.tiles, at, g_.accumulate);
@@ -292,17 +226,7 @@ void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const At
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut(processors(), tiles.tiles_back());
   if (tiles.units() == 0) return;
-  BandBackward sweep{.tiles = tiles,
-                     .lse = static_cast<const float*>(g.lse.data),
-                     .delta = static_cast<float*>(g.delta.data),
-                     .scale = static_cast<float>(g.scale),
-                     .accumulate = pass.accumulate};
-  const bool described = describe(sweep.q, g.q, tiles) && describe(sweep.k, g.k, tiles) &&
-                         describe(sweep.v, g.v, tiles) && describe(sweep.y, g.y, tiles) &&
-                         describe(sweep.dy, g.dy, tiles) && describe(sweep.dq, g.dq, tiles) &&
-                         describe(sweep.dk, g.dk, tiles) && describe(sweep.dv, g.dv, tiles);
-  WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
-             " over these views");
+  const BandBackward sweep = BandBackward::of(g, pass, tiles);
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {
       if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, sweep);

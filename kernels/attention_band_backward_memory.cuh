@@ -19,6 +19,20 @@ struct BandBackward {
   float scale;
   bool accumulate;  // adds to gradients that an earlier pass left
 
+  static BandBackward of(const AttentionBackward& g, const AttentionPass& pass, const BandTiles& tiles) {
+    BandBackward x{.tiles = tiles,
+                   .lse = static_cast<const float*>(g.lse.data),
+                   .delta = static_cast<float*>(g.delta.data),
+                   .scale = static_cast<float>(g.scale),
+                   .accumulate = pass.accumulate};
+    const bool described = describe(x.q, g.q, tiles) && describe(x.k, g.k, tiles) &&
+                           describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
+                           describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
+                           describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
+    WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
+               " over these views");
+    return x;
+  }
   // Of lse and delta: the first of a (batch, head).
   __device__ std::int64_t first_number(int b, int h) const {
     return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;

@@ -73,6 +73,23 @@ __device__ __forceinline__ float add_products(float sum, std::uint32_t a, std::u
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
 
+// The product of row `row` of two tiles of D columns.
+template <class T, int D>
+__device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, int row) {
+  float sum = 0;
+#pragma unroll 2
+  for (int chunk = 0; chunk < D / 8; ++chunk) {
+    const std::uint32_t offset =
+        chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
+    const uint4 a = load_16(x + offset), b = load_16(y + offset);
+    sum = add_products<T>(sum, a.x, b.x);
+    sum = add_products<T>(sum, a.y, b.y);
+    sum = add_products<T>(sum, a.z, b.z);
+    sum = add_products<T>(sum, a.w, b.w);
+  }
+  return sum;
+}
+
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
 __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& g) {
@@ -85,17 +102,7 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
     if (step.met_before < 0) return;
     const TilePlace at = SweepStep::read_place(memory.step(stage.at));
     wait_for_phase(memory.y_full(y.at), y.parity);
-    float sum = 0;
-#pragma unroll 2
-    for (int chunk = 0; chunk < M::Dv / 8; ++chunk) {
-      const std::uint32_t offset =
-          chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
-      const uint4 a = load_16(memory.dy(stage.at) + offset), b = load_16(memory.y(y.at) + offset);
-      sum = add_products<T>(sum, a.x, b.x);
-      sum = add_products<T>(sum, a.y, b.y);
-      sum = add_products<T>(sum, a.z, b.z);
-      sum = add_products<T>(sum, a.w, b.w);
-    }
+    const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(memory.delta(stage.at) + row * 4), "f"(sum) : "memory");
     __syncwarp();
     if (threadIdx.x % 32 == 0) {

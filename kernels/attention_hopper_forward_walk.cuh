@@ -48,11 +48,10 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
 
 // A step after the first: its scores, and beside its probabilities the values of the step before with theirs,
 // `p`. Returns the mask of the next step.
-template <class T, int Dv, class M, class Q>
+template <class T, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                            Consumer<M>& stream, const M& memory,
-                                            const StageDescriptors<M>& at, const std::uint64_t* masks,
-                                            const Q& q, int mask) {
+                                            Stream& stream, const M& memory, const StageDescriptors<M>& at,
+                                            const Masks& masks, const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
   pin(sums.y);
   sums.start_scores(q, at.keys(stage));
@@ -78,10 +77,11 @@ __device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint3
   return following;
 }
 
-// The values of a step are added beside the probabilities of the next one.
-template <class T, int Dv, class M, class Q>
-__device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Consumer<M>& stream, const M& memory,
-                                             const std::uint64_t* masks, const Q& q) {
+// The values of a step are added beside the probabilities of the next one. Stream: as Consumer; hide() takes
+// `masks` and what its steps return.
+template <class T, int Dv, class Stream, class M, class Masks, class Q>
+__device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& stream, const M& memory,
+                                             const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {

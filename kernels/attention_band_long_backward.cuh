@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+// Backward attention over whole columns that are longer than the sweep takes, heads up to 64: five products for
+// each pair of tiles. As in attention_band_backward.cuh scores are transposed, P^T and dS^T are A operands
+// of dV and dK, and dS^T also goes to shared memory for dQ. Each sum is made by one warpgroup in the order of
+// the tiles: no atomics.
+#pragma once
+
+#include "kernels/attention_band_backward_sums.cuh"
+#include "kernels/attention_band_long_memory.cuh"
+#include "kernels/attention_hopper_launch.cuh"
+
+namespace weft::attention::hopper {
+
+// All threads of a warpgroup; barrier 0 belongs to the block.
+__device__ __forceinline__ void synchronize_group() {
+  asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
+}
+
+// Sends rounded sums to where they belong, through a panel of shared memory that nobody reads any more once
+// this thread's stores have ended.
+template <class T, int kPending = 0>
+__device__ __forceinline__ void send_panel(const float (&c)[32], float factor, std::uint32_t out,
+                                           const CUtensorMap& to, const BandBackward& g, const BandRun& run,
+                                           int tile) {
+  const bool speaks = threadIdx.x % kWarpgroup == 0;
+  if (speaks) wait_for_stores<kPending>();
+  synchronize_group();
+  put_panel<T>(c, 0, factor, out);
+  show_to_products();  // and to the copy engine
+  synchronize_group();
+  if (speaks) store_panel(to, out, 0, g.tiles, {tile, run.group, run.h, run.b}, g.accumulate);
+}
+
+// A warpgroup that owns key tiles: dK and dV.
+template <class T, class M>
+class KeyOwner {
+ public:
+  __device__ KeyOwner(const M& memory, const BandBackward& g)
+      : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+
+  __device__ __forceinline__ void run() {
+    ColumnSteps step(g_.tiles);
+    while (step) {
+      const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
+      const bool two = step.has_key(1);
+      if (mine == 1) pass(step);  // these queries come before its keys
+      if (mine == 0 || two) own(step, mine);
+      key_.advance();
+      if (two) key_.advance();
+    }
+    if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
+  }
+
+ private:
+  __device__ __forceinline__ void pass(ColumnSteps& step) {
+    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    arrive_warp(memory_.free(stage_.at));
+    stage_.advance();
+    step.next();
+  }
+
+  // The rest of a pair's steps. The products that end a step are started after those that begin the next one.
+  __device__ __forceinline__ void own(ColumnSteps& step, int mine) {
+    const int tile = step.key(mine);
+    Ring<M::kKeySlots> key = key_;
+    if (mine == 1) key.advance();
+    wait_for_phase(memory_.keys_full(key.at), key.parity);
+    const int slot = same_in_warp(key.at);
+    start_scores(slot, take_stage());
+    meet<true>(step, tile);
+    while (!go_on(step)) {
+      start_scores(slot, take_stage());
+      start_sums_of(stage_before(), step.query() > tile + 1);
+      meet<false>(step, tile);
+    }
+    const int before = stage_before();
+    start_sums_of(before, g_.tiles.tiles > tile + 1);
+    wait_for_products<0>();
+    pin(dk_), pin(dv_);
+    arrive_warp(memory_.free(before));
+    arrive_warp(memory_.keys_free(key.at));
+    // The steps have gone on, maybe to the next column.
+    const BandRun run = g_.tiles.unit(step.pair() == 0 ? step.unit() - static_cast<int>(gridDim.x) : step.unit());
+    send_panel<T>(dk_, g_.scale, memory_.out(own_, 0), g_.dk, g_, run, tile);
+    send_panel<T, M::kPanels - 1>(dv_, 1.0f, memory_.out(own_, M::kPanels - 1), g_.dv, g_, run, tile);
+  }
+
+  // Waits for the queries of a step.
+  __device__ __forceinline__ int take_stage() const {
+    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    return same_in_warp(stage_.at);
+  }
+  __device__ __forceinline__ int stage_before() const { return same_in_warp(stage_.back(1)); }
+  // Goes to the next step; true: the pair has no more.
+  __device__ __forceinline__ bool go_on(ColumnSteps& step) {
+    const bool last = step.ends_pair();
+    stage_.advance();
+    step.next();
+    return last;
+  }
+
+  // Two groups of products: scores, and dP.
+  __device__ __forceinline__ void start_scores(int slot, int stage) {
+    pin(s_), pin(ds_);
+    begin_products();
+    multiply_rows<T, 64>(s_, memory_.k(slot), memory_.q(stage));
+    commit_products();
+    multiply_rows<T, 64>(ds_, memory_.v(slot), memory_.dy(stage));
+    commit_products();
+  }
+  // A group: what the queries of a stage add to dV and dK, or what these begin with.
+  __device__ __forceinline__ void start_sums_of(int stage, int add) {
+    pin(dv_), pin(dk_);
+    begin_products();
+    const Descriptor dy = descriptor(memory_.dy(stage)), q = descriptor(memory_.q(stage));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) wgmma<T, false>(dv_, p_operand_[k], dy + k * kRowStep, add || k > 0);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) wgmma<T, false>(dk_, ds_operand_[k], q + k * kRowStep, add || k > 0);
+    commit_products();
+  }
+  // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
+  template <bool kFirst>
+  __device__ __forceinline__ void meet(const ColumnSteps& step, int tile) {
+    const int buffer = ds_at_.at;
+    wait_for_products<(kFirst ? 1 : 2)>();
+    pin(s_);
+    exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
+    hide_from_queries(s_, g_.tiles, step.query() - tile, 0);
+    if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
+    wait_for_phase(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
+    wait_for_products<0>();
+    pin(ds_);
+    if constexpr (!kFirst) {
+      pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
+      arrive_warp(memory_.free(stage_before()));
+    }
+    differentiate(ds_, s_, memory_.delta(step));
+    round_steps<T>(ds_operand_, ds_);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      store_matrices(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k),
+                     ds_operand_[k]);
+    show_to_products();
+    arrive_warp(memory_.ds_full(own_, buffer));
+    ds_at_.advance();
+    round_steps<T>(p_operand_, s_);
+  }
+
+  const M& memory_;
+  const BandBackward& g_;
+  int own_;
+  Ring<M::kStages> stage_;
+  Ring<M::kKeySlots> key_;
+  Ring<M::kBuffers> ds_at_;
+  float dk_[32], dv_[32], s_[32], ds_[32];
+  std::uint32_t p_operand_[4][4], ds_operand_[4][4];
+};
+
+// The warpgroup that sums dQ. Where a column is whole, its last two query tiles, which both pairs of key tiles
+// meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8, threads).
+template <class T, class M>
+class QuerySums {
+ public:
+  __device__ QuerySums(const M& memory, const BandBackward& g, float4* kept)
+      : memory_(memory), g_(g), kept_(kept + threadIdx.x % kWarpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    float even[32], odd[32];
+    for (ColumnSteps step(g_.tiles); step; step.next()) {
+      if (M::kWhole && step.query() % 2)
+        meet(step, odd);
+      else
+        meet(step, even);
+    }
+    if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
+  }
+
+ private:
+  __device__ __forceinline__ void meet(const ColumnSteps& step, float (&dq)[32]) {
+    if (!M::kWhole && !step.first_visit()) fetch(dq, step.query());
+    const int first = owner_of(step.pair(), 0);
+    const bool two = !step.begins_pair();
+    Ring<M::kKeySlots> next = key_;
+    next.advance();
+    pin(dq);
+    add(dq, first, key_.at, !step.first_visit());
+    if (two) add(dq, first ^ 1, next.at, 1);
+    wait_for_products<0>();
+    pin(dq);
+    release(first);
+    if (two) release(first ^ 1);
+    if (step.ends_pair()) {
+      arrive_warp(memory_.keys_free(key_.at));
+      key_.advance();
+      if (step.has_key(1)) {
+        arrive_warp(memory_.keys_free(key_.at));
+        key_.advance();
+      }
+    }
+    if (step.last_visit())
+      send_panel<T>(dq, g_.scale, memory_.out(M::kOwners, 0), g_.dq, g_, step.run(), step.query());
+    else if (!M::kWhole)
+      keep(dq, step.query());
+  }
+  __device__ __forceinline__ int buffer(int owner) const { return counts_ >> (8 * owner) & 1; }
+  __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add) const {
+    wait_for_phase(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + 1) & 1);
+    const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner, buffer(owner)))),
+                     k = descriptor(same_in_warp(memory_.k(slot)));
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kTile / 16; ++i)
+      wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, add || i > 0);
+    commit_products();
+  }
+  __device__ __forceinline__ void release(int owner) {
+    arrive_warp(memory_.ds_free(owner, buffer(owner)));
+    counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
+  }
+  __device__ __forceinline__ void fetch(float (&dq)[32], int tile) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float4 x = __ldcg(kept_ + (tile * 8 + i) * kWarpgroup);
+      dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+    }
+  }
+  __device__ __forceinline__ void keep(const float (&dq)[32], int tile) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      __stcg(kept_ + (tile * 8 + i) * kWarpgroup,
+             make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]));
+  }
+
+  const M& memory_;
+  const BandBackward& g_;
+  float4* kept_;
+  Ring<M::kKeySlots> key_;
+  unsigned counts_ = 0;  // of each owner's steps, modulo 4, a byte each
+};
+
+template <bool kWhole>
+struct ColumnRegisters {
+  static constexpr int kProducer = 32, kQueries = kWhole ? 96 : 80, kOwner = (512 - kProducer - kQueries) / 2;
+};
+
+template <class T, bool kWhole>
+__global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
+    long_band_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using M = ColumnMemory<kWhole>;
+  using Registers = ColumnRegisters<kWhole>;
+  extern __shared__ __align__(128) char shared[];
+  const M memory = M::of(shared);
+  memory.init(!g.accumulate);
+  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  if (group == 0) {
+    give_registers<Registers::kProducer>();
+    produce_columns<T>(memory, g);
+  } else if (group > M::kOwners) {
+    give_registers<Registers::kQueries>();
+    QuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
+  } else {
+    take_registers<Registers::kOwner>();
+    KeyOwner<T, M>(memory, g).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_long_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  const BandBackward columns = BandBackward::of(g, pass, BandTiles::of(pass.band, g.q));
+  columns.tiles.check_units();
+  const auto launch = [&]<bool kWhole>() {
+    using M = ColumnMemory<kWhole>;
+    start(queue, long_band_backward_kernel<T, kWhole>, columns.tiles.units(), M::kThreads, M::kBytes, columns,
+          static_cast<float4*>(g.scratch.data));
+  };
+  columns.tiles.tiles <= kWholeTiles ? launch.template operator()<true>()
+                                     : launch.template operator()<false>();
+}
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// Backward attention over whole columns that are longer than the sweep takes (attention_band_backward.cuh):
+// the order of its steps, and what its warpgroups share.
+//   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK and
+// dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from dS in
+// shared memory. Queries come again with the next two key tiles.
+#pragma once
+
+#include "kernels/attention_band_backward_producer.cuh"
+
+namespace weft::attention::hopper {
+
+// A tile of queries and the two key tiles it meets: 2 pair and the one after it, where that exists and is no
+// later than the queries.
+class ColumnSteps {
+ public:
+  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) {}
+  __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
+  __device__ __forceinline__ void next() {
+    if (++query_ < tiles_.tiles) return;
+    query_ = 2 * ++pair_;
+    if (query_ < tiles_.tiles) return;
+    unit_ += gridDim.x;
+    parity_ ^= 1;
+    pair_ = query_ = 0;
+  }
+  // Looked up anew: registers are scarce.
+  __device__ BandRun run() const { return tiles_.unit(unit_); }
+  __device__ int unit() const { return unit_; }
+  __device__ int pair() const { return pair_; }
+  __device__ int query() const { return query_; }
+  __device__ int parity() const { return parity_; }  // of the column
+  __device__ int key(int i) const { return 2 * pair_ + i; }
+  __device__ bool has_key(int i) const { return key(i) < tiles_.tiles; }
+  __device__ bool begins_pair() const { return query_ == 2 * pair_; }
+  __device__ bool ends_pair() const { return query_ + 1 == tiles_.tiles; }
+  __device__ bool first_visit() const { return pair_ == 0; }
+  __device__ bool last_visit() const { return query_ / 2 == pair_; }
+
+ private:
+  const BandTiles& tiles_;
+  int unit_, pair_ = 0, query_ = 0, parity_ = 0;
+};
+
+// Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
+__device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
+
+// Shared memory of a block; heads of 64. kWhole: columns of at most kWholeTiles tiles, of which dQ stays in
+// registers; else of at most kMostTiles.
+#ifndef LB_KEYS
+#define LB_KEYS 5
+#define LB_OUT 1
+#define LB_Y 2
+#endif
+inline constexpr int kWholeTiles = 4, kMostTiles = 16;
+template <bool kWhole_>
+struct ColumnMemory {
+  static constexpr bool kWhole = kWhole_;
+  static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = LB_KEYS, kStages = 4, kYSlots = LB_Y, kBuffers = 2,
+                       kPanels = LB_OUT;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
+  static constexpr int kRowsKept = (kWhole ? 2 * kWholeTiles : kMostTiles) * kTile;
+  static constexpr int kQueries = kKeySlots * 2 * kPanel, kYs = kQueries + kStages * 2 * kPanel,
+                       kScores = kYs + kYSlots * kPanel, kOuts = kScores + kOwners * kBuffers * kPanel,
+                       kNumbers = kOuts + (kOwners * kPanels + 1) * kPanel, kBarriers = kNumbers + 2 * kRowsKept * 4,
+                       kEnd = kBarriers +
+                              (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
+                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static_assert(kBytes <= 227 * 1024);
+
+  std::uint32_t base;
+
+  __device__ static ColumnMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ std::uint32_t k(int slot) const { return base + slot * 2 * kPanel; }
+  __device__ std::uint32_t v(int slot) const { return k(slot) + kPanel; }
+  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * 2 * kPanel; }
+  __device__ std::uint32_t dy(int stage) const { return q(stage) + kPanel; }
+  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kPanel; }
+  // dS^T of an owner: rows are keys.
+  __device__ std::uint32_t ds(int owner, int buffer) const {
+    return base + kScores + (owner * kBuffers + buffer) * kPanel;
+  }
+  // Rows on their way to global memory: of an owner, or (kOwners) of dQ.
+  __device__ std::uint32_t out(int group, int panel) const {
+    return base + kOuts + (group * kPanels + panel) * kPanel;
+  }
+  // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
+  // begin before, has other places where it would meet them.
+  __device__ std::uint32_t lse(const ColumnSteps& step) const {
+    return base + kNumbers + ((kWhole ? step.parity() * kWholeTiles : 0) + step.query()) * kTile * 4;
+  }
+  __device__ std::uint32_t delta(const ColumnSteps& step) const { return lse(step) + kRowsKept * 4; }
+
+  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
+  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
+  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
+  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
+  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
+  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * kKeySlots + slot); }
+  __device__ std::uint32_t y_free(int slot) const { return y_full(kYSlots + slot); }
+  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+    return y_full(2 * kYSlots + owner * kBuffers + buffer);
+  }
+  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+
+  // By all threads of the block, before anything else.
+  __device__ void init(bool makes_delta) const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        init_barrier(full(i), 1 + 32);
+        init_barrier(free(i), kOwners * kWarps + (makes_delta ? kDeltaWarps : 0));
+        init_barrier(delta_full(i), kDeltaWarps);
+      }
+      // The owner, and the warpgroup that sums dQ.
+      for (int i = 0; i < kKeySlots; ++i)
+        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 2 * kWarps);
+      for (int i = 0; i < kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+      for (int i = 0; i < kOwners * kBuffers; ++i)
+        init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
+      show_to_products();  // and to the copy engine
+    }
+    __syncthreads();
+  }
+};
+
+// ---- the first warpgroup: what brings tiles into shared memory, and delta ----
+
+// One thread: asks the copy engine for tiles.
+template <class M>
+__device__ __forceinline__ void load_tiles_of_columns(const M& memory, const BandBackward& g) {
+  Ring<M::kStages> stage;
+  Ring<M::kKeySlots> key;
+  Ring<M::kYSlots> y;
+  const auto load_keys = [&](const BandRun& run, int tile) {
+    const std::uint32_t full = memory.keys_full(key.at);
+    wait_for_phase(memory.keys_free(key.at), key.parity ^ 1);
+    arrive_and_expect(full, 2 * kPanel);
+    copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
+    copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
+    key.advance();
+  };
+  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+    const BandRun run = step.run();
+    if (step.begins_pair()) load_keys(run, step.key(0));
+    const std::uint32_t full = memory.full(stage.at);
+    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+    arrive_and_expect(full, 2 * kPanel);
+    copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
+    copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
+    if (step.first_visit() && !g.accumulate) {
+      const std::uint32_t y_full = memory.y_full(y.at);
+      wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
+      arrive_and_expect(y_full, kPanel);
+      copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
+      y.advance();
+    }
+    if (step.begins_pair() && step.has_key(1)) load_keys(run, step.key(1));
+  }
+}
+
+// Warp 1: fetches lse, and delta where an earlier pass made it, when queries come for the first time.
+template <class M>
+__device__ __forceinline__ void load_numbers_of_columns(const M& memory, const BandBackward& g) {
+  Ring<M::kStages> stage;
+  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+    if (!step.first_visit()) {
+      arrive(memory.full(stage.at));
+      continue;
+    }
+    const BandRun run = step.run();
+    const std::int64_t first = g.first_number(run.b, run.h);
+#pragma unroll 1  // registers are scarce
+    for (int row = threadIdx.x % 32; row < kTile; row += 32) {
+      const int position = g.tiles.position(run.group, step.query(), row);
+      copy_4_async(memory.lse(step) + row * 4, g.lse + first + max(position, 0), position >= 0);
+      if (g.accumulate)
+        copy_4_async(memory.delta(step) + row * 4, g.delta + first + max(position, 0), position >= 0);
+    }
+    arrive_after_copies(memory.full(stage.at));
+  }
+}
+
+// Warps 2 and 3: delta = dy . y, a row a lane.
+template <class T, class M>
+__device__ __forceinline__ void make_delta_of_columns(const M& memory, const BandBackward& g) {
+  Ring<M::kStages> stage;
+  Ring<M::kYSlots> y;
+  const int row = threadIdx.x % kTile;
+  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+    wait_for_phase(memory.full(stage.at), stage.parity);
+    float sum = 0;
+    if (step.first_visit()) {
+      wait_for_phase(memory.y_full(y.at), y.parity);
+      sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(memory.delta(step) + row * 4), "f"(sum) : "memory");
+      arrive_warp(memory.y_free(y.at));
+      y.advance();
+    }
+    arrive_warp(memory.delta_full(stage.at));
+    arrive_warp(memory.free(stage.at));
+    if (!step.first_visit()) continue;
+    const BandRun run = step.run();
+    const int position = g.tiles.position(run.group, step.query(), row);
+    if (position >= 0) g.delta[g.first_number(run.b, run.h) + position] = sum;
+  }
+}
+
+template <class T, class M>
+__device__ __forceinline__ void produce_columns(const M& memory, const BandBackward& g) {
+  switch (threadIdx.x / 32) {
+    case 0:
+      if (threadIdx.x == 0) load_tiles_of_columns(memory, g);
+      break;
+    case 1: load_numbers_of_columns(memory, g); break;
+    default:
+      if (!g.accumulate) make_delta_of_columns<T>(memory, g);
+  }
+}
+
+}  // namespace weft::attention::hopper
