@@ -112,9 +112,16 @@ void run(CudaQueue& queue, const AttentionForward& f) {
 }
 
 std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
-  if (!attention::covers_fused(g) || !attention::gains_by_fused(g)) return 0;
-  const AttentionForm form = attention::form_of_pass(g, 0, compute_capability());
-  return form == AttentionForm::hopper ? attention::fused_scratch(g) : 0;
+  const auto is_hopper = [&](int p) {
+    return attention::form_of_pass(g, p, compute_capability()) == AttentionForm::hopper;
+  };
+  std::int64_t elements = 0;
+  if (attention::covers_fused(g) && attention::gains_by_fused(g) && is_hopper(0))
+    elements = attention::fused_scratch(g);
+  for (int p = 0; p < g.maps.passes; ++p)
+    if (attention::covers_columns(g, g.maps.pass[p]) && is_hopper(p))
+      elements = std::max(elements, attention::columns_scratch(g, g.maps.pass[p]));
+  return elements;
 }
 
 void run(CudaQueue& queue, const AttentionBackward& g) {
@@ -129,10 +136,11 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_rows("dv", g.dv);
   check_rows("dy", g.dy);
   const auto forms = choose_forms(g);
-  // The Hopper form computes delta on the way: a sweep of the first pass does, and walks that are the only
-  // pass.
+  // The Hopper form computes delta on the way: a sweep of the first pass does, and its columns, and walks
+  // that are the only pass.
   const bool written_on_the_way = g.maps.passes > 0 && forms[0] == AttentionForm::hopper &&
-                                  (g.maps.passes == 1 || attention::covers_band(g, g.maps.pass[0]));
+                                  (g.maps.passes == 1 || attention::covers_band(g, g.maps.pass[0]) ||
+                                   attention::takes_columns(g, g.maps.pass[0]));
   if (!written_on_the_way) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) {
     const AttentionPass& pass = g.maps.pass[p];

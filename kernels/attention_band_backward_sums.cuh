@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band on Hopper: what consumers do with transposed sums (rows are keys, columns are
-// queries) between products and after the last.
+// Backward attention over a band on Hopper: what consumers do with transposed sums (rows are keys, columns
+// are queries) between products and after the last.
 #pragma once
 
 #include "kernels/attention_band.cuh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole columns that are longer than the sweep takes, heads up to 64: five products for
-// each pair of tiles. As in attention_band_backward.cuh scores are transposed, P^T and dS^T are A operands
-// of dV and dK, and dS^T also goes to shared memory for dQ. Each sum is made by one warpgroup in the order of
-// the tiles: no atomics.
+// Backward attention over whole columns that are longer than the sweep takes, heads up to 64: five products
+// for each pair of tiles. As in attention_band_backward.cuh scores are transposed, P^T and dS^T are A
+// operands of dV and dK, and dS^T also goes to shared memory for dQ. Each sum is made by one warpgroup in the
+// order of the tiles: no atomics.
 #pragma once
 
 #include "kernels/attention_band_backward_sums.cuh"
@@ -18,12 +18,12 @@ __device__ __forceinline__ void synchronize_group() {
 
 // Sends rounded sums to where they belong, through a panel of shared memory that nobody reads any more once
 // this thread's stores have ended.
-template <class T, int kPending = 0>
+template <class T>
 __device__ __forceinline__ void send_panel(const float (&c)[32], float factor, std::uint32_t out,
                                            const CUtensorMap& to, const BandBackward& g, const BandRun& run,
                                            int tile) {
   const bool speaks = threadIdx.x % kWarpgroup == 0;
-  if (speaks) wait_for_stores<kPending>();
+  if (speaks) wait_for_stores<0>();
   synchronize_group();
   put_panel<T>(c, 0, factor, out);
   show_to_products();  // and to the copy engine
@@ -80,9 +80,10 @@ class KeyOwner {
     arrive_warp(memory_.free(before));
     arrive_warp(memory_.keys_free(key.at));
     // The steps have gone on, maybe to the next column.
-    const BandRun run = g_.tiles.unit(step.pair() == 0 ? step.unit() - static_cast<int>(gridDim.x) : step.unit());
-    send_panel<T>(dk_, g_.scale, memory_.out(own_, 0), g_.dk, g_, run, tile);
-    send_panel<T, M::kPanels - 1>(dv_, 1.0f, memory_.out(own_, M::kPanels - 1), g_.dv, g_, run, tile);
+    const BandRun run =
+        g_.tiles.unit(step.pair() == 0 ? step.unit() - static_cast<int>(gridDim.x) : step.unit());
+    send_panel<T>(dk_, g_.scale, memory_.out(own_), g_.dk, g_, run, tile);
+    send_panel<T>(dv_, 1.0f, memory_.out(own_), g_.dv, g_, run, tile);
   }
 
   // Waits for the queries of a step.
@@ -157,8 +158,9 @@ class KeyOwner {
   std::uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
-// The warpgroup that sums dQ. Where a column is whole, its last two query tiles, which both pairs of key tiles
-// meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8, threads).
+// The warpgroup that sums dQ. Where a column is whole, its last two query tiles, which both pairs of key
+// tiles meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8,
+// threads).
 template <class T, class M>
 class QuerySums {
  public:
@@ -199,7 +201,7 @@ class QuerySums {
       }
     }
     if (step.last_visit())
-      send_panel<T>(dq, g_.scale, memory_.out(M::kOwners, 0), g_.dq, g_, step.run(), step.query());
+      send_panel<T>(dq, g_.scale, memory_.out(M::kOwners), g_.dq, g_, step.run(), step.query());
     else if (!M::kWhole)
       keep(dq, step.query());
   }
@@ -271,13 +273,15 @@ template <class T>
 void launch_long_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   const BandBackward columns = BandBackward::of(g, pass, BandTiles::of(pass.band, g.q));
   columns.tiles.check_units();
+  WEFT_CHECK(columns_scratch(g, pass) == 0 || g.scratch.size() >= columns_scratch(g, pass),
+             "attention: scratch of ", g.scratch.size(), " elements, needed are ", columns_scratch(g, pass));
   const auto launch = [&]<bool kWhole>() {
     using M = ColumnMemory<kWhole>;
     start(queue, long_band_backward_kernel<T, kWhole>, columns.tiles.units(), M::kThreads, M::kBytes, columns,
           static_cast<float4*>(g.scratch.data));
   };
-  columns.tiles.tiles <= kWholeTiles ? launch.template operator()<true>()
-                                     : launch.template operator()<false>();
+  columns.tiles.tiles <= kTilesInRegisters ? launch.template operator()<true>()
+                                           : launch.template operator()<false>();
 }
 
 }  // namespace weft::attention::hopper

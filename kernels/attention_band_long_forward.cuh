@@ -16,13 +16,11 @@ struct LongForwardShape {
   static constexpr bool kSmall = Dqk + Dv == 128;
   static constexpr int kOwners = kSmall ? 4 : 3, kConsumerRegisters = kSmall ? 112 : 160,
                        kProducerRegisters = 32, kThreads = (1 + kOwners) * kWarpgroup;
-#ifndef LF_STAGES
-#define LF_STAGES 8
-#endif
   static constexpr int kX = Dqk * 128, kY = Dv * 128, kStage = kX + kY, kSlot = kX > kY ? kX : kY,
-                       kSlots = 2 * kOwners, kStages = kSmall      ? LF_STAGES
-                                                       : Dqk == 64 ? 4
-                                                                   : 3;
+                       kSlots = 2 * kOwners,
+                       kStages = kSmall      ? 8
+                                 : Dqk == 64 ? 4
+                                             : 3;
   static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
                        kEnd = kBarriers + 2 * (kStages + kSlots) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
@@ -171,8 +169,8 @@ class LongForwardConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       position[half] = maps_.tiles.position(run.group, tile, row_of(half));
-      row[half] = sums.softmax.finish(half,
-                                      accumulate_ && position[half] >= 0 ? lse[position[half]] : -INFINITY);
+      row[half] =
+          sums.softmax.finish(half, accumulate_ && position[half] >= 0 ? lse[position[half]] : -INFINITY);
     }
     __syncwarp();  // every lane of a quad has read lse
 #pragma unroll
@@ -236,21 +234,21 @@ __global__ void __launch_bounds__(LongForwardShape<Dqk, Dv>::kThreads, 1)
 }
 
 template <class T>
-bool launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+void launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q)};
-  const auto covers = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
+  const auto described = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
     return describe(map, x, maps.tiles, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   };
-  if (!covers(maps.q, f.q, kTile) || !covers(maps.k, f.k, kTile) || !covers(maps.v, f.v, kTile) ||
-      !covers(maps.y_rows, f.y, 16))
-    return false;
+  const bool all = described(maps.q, f.q, kTile) && described(maps.k, f.k, kTile) &&
+                   described(maps.v, f.v, kTile) && described(maps.y_rows, f.y, 16);
+  WEFT_CHECK(all, "attention: the copy engine does not take a band of stride ", pass.band.stride,
+             " over these views");
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     using Shape = LongForwardShape<Dqk, Dv>;
     maps.tiles.cut_to(Shape::kOwners);
     start(queue, long_band_forward_kernel<T, Dqk, Dv>, maps.tiles.units(), Shape::kThreads, Shape::kBytes, f,
           maps, pass.accumulate);
   });
-  return true;
 }
 
 }  // namespace weft::attention::hopper

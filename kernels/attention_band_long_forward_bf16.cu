@@ -5,6 +5,6 @@
 
 namespace weft::attention::hopper {
 
-template bool launch_long_band_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_long_band_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over whole columns that are longer than the sweep takes (attention_band_backward.cuh):
 // the order of its steps, and what its warpgroups share.
-//   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK and
-// dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from dS in
-// shared memory. Queries come again with the next two key tiles.
+//   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK
+//   and
+// dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from dS
+// in shared memory. Queries come again with the next two key tiles.
 #pragma once
 
 #include "kernels/attention_band_backward_producer.cuh"
+#include "kernels/attention_forms.h"
 
 namespace weft::attention::hopper {
 
@@ -45,24 +47,18 @@ class ColumnSteps {
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block; heads of 64. kWhole: columns of at most kWholeTiles tiles, of which dQ stays in
-// registers; else of at most kMostTiles.
-#ifndef LB_KEYS
-#define LB_KEYS 5
-#define LB_OUT 1
-#define LB_Y 2
-#endif
-inline constexpr int kWholeTiles = 4, kMostTiles = 16;
+// Shared memory of a block; heads of 64. kWhole: columns of at most kTilesInRegisters tiles, of which dQ
+// stays in registers; else of at most kTilesOfColumn.
 template <bool kWhole_>
 struct ColumnMemory {
   static constexpr bool kWhole = kWhole_;
-  static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = LB_KEYS, kStages = 4, kYSlots = LB_Y, kBuffers = 2,
-                       kPanels = LB_OUT;
+  static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = 5, kStages = 4, kYSlots = kWhole ? 2 : 1,
+                       kBuffers = 2;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
-  static constexpr int kRowsKept = (kWhole ? 2 * kWholeTiles : kMostTiles) * kTile;
+  static constexpr int kRowsKept = (kWhole ? 2 * kTilesInRegisters : kTilesOfColumn) * kTile;
   static constexpr int kQueries = kKeySlots * 2 * kPanel, kYs = kQueries + kStages * 2 * kPanel,
                        kScores = kYs + kYSlots * kPanel, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kNumbers = kOuts + (kOwners * kPanels + 1) * kPanel, kBarriers = kNumbers + 2 * kRowsKept * 4,
+                       kNumbers = kOuts + (kOwners + 1) * kPanel, kBarriers = kNumbers + 2 * kRowsKept * 4,
                        kEnd = kBarriers +
                               (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
@@ -81,13 +77,11 @@ struct ColumnMemory {
     return base + kScores + (owner * kBuffers + buffer) * kPanel;
   }
   // Rows on their way to global memory: of an owner, or (kOwners) of dQ.
-  __device__ std::uint32_t out(int group, int panel) const {
-    return base + kOuts + (group * kPanels + panel) * kPanel;
-  }
+  __device__ std::uint32_t out(int group) const { return base + kOuts + group * kPanel; }
   // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
   // begin before, has other places where it would meet them.
   __device__ std::uint32_t lse(const ColumnSteps& step) const {
-    return base + kNumbers + ((kWhole ? step.parity() * kWholeTiles : 0) + step.query()) * kTile * 4;
+    return base + kNumbers + ((kWhole ? step.parity() * kTilesInRegisters : 0) + step.query()) * kTile * 4;
   }
   __device__ std::uint32_t delta(const ColumnSteps& step) const { return lse(step) + kRowsKept * 4; }
 

@@ -14,6 +14,8 @@ namespace {
 // From the fastest to the one that covers everything.
 constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
 
+constexpr std::int64_t kLongestReach = 128;  // of a sweep
+
 struct Case {
   DType dtype;
   int edge;
@@ -62,6 +64,32 @@ std::string reason_against(AttentionForm form, const Case& c) {
   return "it is no form of its own";
 }
 
+// The copy engine takes positive strides.
+bool is_copied(const HeadsView& x) {
+  return (x.time_stride > 0 || x.time == 1) && (x.head_stride > 0 || x.heads == 1) &&
+         (x.batch_stride > 0 || x.batch == 1);
+}
+bool is_copied(const AttentionBackward& g) {
+  return is_copied(g.q) && is_copied(g.k) && is_copied(g.v) && is_copied(g.y) && is_copied(g.dy) &&
+         is_copied(g.dq) && is_copied(g.dk) && is_copied(g.dv);
+}
+
+std::int64_t columns_of(const HeadsView& q, const AttentionPass& pass) {
+  return q.batch * q.heads * pass.band.stride;
+}
+std::int64_t tiles_of_column(const HeadsView& q, const AttentionPass& pass) {
+  return (q.time / pass.band.stride + kTile - 1) / kTile;
+}
+// Whole columns, of which a block takes one at a time: few columns leave multiprocessors idle, and numbers of
+// longer ones do not fit the shared memory of a block. On tiles that the small form runs it is not chosen.
+bool are_long_columns(const HeadsView& q, const AttentionPass& pass) {
+  constexpr std::int64_t kFewestColumns = 64;
+  if (!pass.band || pass.edge != kTile || pass.band.stride == 1) return false;
+  const std::int64_t rows = q.time / pass.band.stride;
+  return rows > kLongestReach && pass.band.reach >= rows &&
+         tiles_of_column(q, pass) <= attention::kTilesOfColumn && columns_of(q, pass) >= kFewestColumns;
+}
+
 }  // namespace
 
 const char* name_of(AttentionForm form) {
@@ -83,10 +111,8 @@ AttentionForm parse_form(std::string_view name) {
   fail(str("attention form: expected automatic, simple, general or hopper, got '", name, "'"));
 }
 
-// All keys of a tile of 64 queries are met at once: three tiles of scores is what the registers hold. Longer
-// columns are many products for few bytes, and the tile engine does well there.
+// All keys of a tile of 64 queries are met at once: three tiles of scores is what the registers hold.
 bool covers_band(const AttentionPass& pass, std::int64_t n) {
-  constexpr std::int64_t kLongestReach = 128;
   return pass.band && std::min<std::int64_t>(pass.band.reach, n / pass.band.stride) <= kLongestReach;
 }
 
@@ -97,13 +123,24 @@ bool covers_band(const AttentionBackward& g, const AttentionPass& pass) {
   const std::int64_t rows = g.q.time / pass.band.stride,
                      before =
                          std::min<std::int64_t>((pass.band.reach + kTile - 2) / kTile, (rows - 1) / kTile);
-  if (before > (g.q.size > 64 ? 1 : 2)) return false;
-  const auto is_read = [](const HeadsView& x) {
-    return (x.time_stride > 0 || x.time == 1) && (x.head_stride > 0 || x.heads == 1) &&
-           (x.batch_stride > 0 || x.batch == 1);
-  };
-  return is_read(g.q) && is_read(g.k) && is_read(g.v) && is_read(g.y) && is_read(g.dy) && is_read(g.dq) &&
-         is_read(g.dk) && is_read(g.dv);
+  return before <= (g.q.size > 64 ? 1 : 2) && is_copied(g);
+}
+
+bool covers_columns(const AttentionForward& f, const AttentionPass& pass) {
+  return are_long_columns(f.q, pass) && is_copied(f.q) && is_copied(f.k) && is_copied(f.v) && is_copied(f.y);
+}
+// The registers of a warpgroup hold dK and dV of a key tile of heads up to 64.
+bool covers_columns(const AttentionBackward& g, const AttentionPass& pass) {
+  return are_long_columns(g.q, pass) && g.q.size <= 64 && g.v.size <= 64 && is_copied(g);
+}
+// Sums of dQ for each block, of which there is one for each multiprocessor.
+std::int64_t columns_scratch(const AttentionBackward& g, const AttentionPass& pass) {
+  constexpr std::int64_t kMostBlocks = 144;  // no GPU of that architecture has more multiprocessors
+  const std::int64_t tiles = tiles_of_column(g.q, pass);
+  return tiles > kTilesInRegisters ? std::min(kMostBlocks, columns_of(g.q, pass)) * tiles * kTile * 64 : 0;
+}
+bool takes_columns(const AttentionBackward& g, const AttentionPass& pass) {
+  return covers_columns(g, pass) && (g.scratch.data || columns_scratch(g, pass) == 0);
 }
 
 // Larger heads have no registers to spare. The copy engine brings rows that follow each other.

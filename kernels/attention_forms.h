@@ -24,6 +24,16 @@ inline bool covers_band(const AttentionForward& f, const AttentionPass& pass) {
 // The backward sweep runs less of them. As the first pass it writes delta, too.
 bool covers_band(const AttentionBackward&, const AttentionPass&);
 
+// Tiles of a column, at most; those of which dQ needs no scratch.
+inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
+// Whether the kernels for columns of more rows than a sweep takes (attention_band_long_*.cuh), a part of
+// `hopper`, run a pass. Backward, as the first pass they write delta, too.
+bool covers_columns(const AttentionForward&, const AttentionPass&);
+bool covers_columns(const AttentionBackward&, const AttentionPass&);
+// Elements of scratch that the backward pass needs for that, 0 for short columns; whether it has them.
+std::int64_t columns_scratch(const AttentionBackward&, const AttentionPass&);
+bool takes_columns(const AttentionBackward&, const AttentionPass&);
+
 // Whether the walk that sums all three gradients (attention_hopper_fused.cuh), a part of `hopper`, runs the
 // one pass of `g`, given fused_scratch() elements.
 bool covers_fused(const AttentionBackward& g);

@@ -13,6 +13,9 @@ void hopper_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     if (done) return;
     if (pass.edge != kTile) return general_forward(queue, f, pass);
   }
+  if (covers_columns(f, pass))
+    return is_f16 ? hopper::launch_long_band_forward<f16>(queue, f, pass)
+                  : hopper::launch_long_band_forward<bf16>(queue, f, pass);
   is_f16 ? hopper::launch_forward<f16>(queue, f, pass) : hopper::launch_forward<bf16>(queue, f, pass);
 }
 
@@ -21,6 +24,9 @@ void hopper_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   if (covers_band(g, pass))
     return is_f16 ? hopper::launch_band_backward<f16>(queue, g, pass)
                   : hopper::launch_band_backward<bf16>(queue, g, pass);
+  if (takes_columns(g, pass))
+    return is_f16 ? hopper::launch_long_band_backward<f16>(queue, g, pass)
+                  : hopper::launch_long_band_backward<bf16>(queue, g, pass);
   is_f16 ? hopper::launch_backward<f16>(queue, g, pass) : hopper::launch_backward<bf16>(queue, g, pass);
 }
 

@@ -11,14 +11,14 @@ void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 // The sweep of a pass that is a band; false: nothing is done, the copy engine does not take these strides.
 template <class T>
 bool launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-// The same for a band of any reach.
+// Of a band of any reach.
 template <class T>
-bool launch_long_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_long_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 template <class T>
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 template <class T>
 void launch_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-// Of whole columns, with scratch where long_band_scratch() asks for it.
+// Of whole columns, with columns_scratch().
 template <class T>
 void launch_long_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 

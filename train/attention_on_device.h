@@ -155,8 +155,12 @@ struct OnDevice {
   // The same with scratch where that makes a difference, whether it gains or loses time.
   AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
     AttentionBackward g = backward(maps);
-    if (!device.is_cuda() || !attention::covers_fused(g)) return g;
-    const std::int64_t elements = attention::fused_scratch(g);
+    if (!device.is_cuda()) return g;
+    std::int64_t elements = attention::covers_fused(g) ? attention::fused_scratch(g) : 0;
+    for (int p = 0; p < maps.passes; ++p)
+      if (attention::covers_columns(g, maps.pass[p]))
+        elements = std::max(elements, attention::columns_scratch(g, maps.pass[p]));
+    if (elements == 0) return g;
     scratch.emplace(device, 1, elements);
     g.scratch = {scratch->data(), DType::f32, 1, {elements, 1, 1, 1, 1}};
     return g;

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Columns of more rows than a sweep takes: what their kernels cover, lengths at the edges of tiles, in every
+// form that covers them, and the same bits every time.
+#include <gtest/gtest.h>
+
+#include "kernels/attention_forms.h"
+
+#ifdef WEFT_CUDA
+#include "tests/kernels/attention_gpu.h"
+#endif
+
+namespace weft {
+namespace {
+
+using std::int64_t;
+
+// 2 sequences, 3 heads of qk and v columns that follow each other.
+AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
+  const auto heads = [&](int64_t size) {
+    return HeadsView{nullptr, DType::bf16, 2, n, 3, size, n * 3 * size, 3 * size, size};
+  };
+  AttentionBackward g{};
+  g.q = g.k = g.dq = g.dk = heads(qk);
+  g.v = g.dv = g.y = g.dy = heads(v);
+  return g;
+}
+AttentionPass pass_of(std::int32_t stride, std::int32_t reach) {
+  AttentionPass pass;
+  pass.band = {stride, reach, 0};
+  return pass;
+}
+
+TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
+  const auto covers = [](std::int32_t stride, std::int32_t reach, int64_t rows, int64_t qk, int64_t v) {
+    return attention::covers_columns(problem_of(rows * stride, qk, v), pass_of(stride, reach));
+  };
+  for (const int64_t rows : {129, 256, 300, 1024}) {
+    EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
+    EXPECT_TRUE(covers(11, static_cast<std::int32_t>(rows), rows, 24, 64));
+    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // a sweep does that
+    EXPECT_FALSE(covers(13, 2000, rows, 64, 72));  // no registers
+    EXPECT_FALSE(covers(10, 2000, rows, 64, 64));  // 60 columns
+    EXPECT_FALSE(covers(1, 2000, rows, 64, 64));
+  }
+  EXPECT_FALSE(covers(13, 2000, 128, 64, 64));
+  EXPECT_FALSE(covers(13, 2000, 1025, 64, 64));
+  AttentionPass small = pass_of(13, 2000);
+  small.edge = kSmallTile;
+  EXPECT_FALSE(attention::covers_columns(problem_of(13 * 200, 64, 64), small));
+  AttentionBackward shared_keys = problem_of(13 * 200, 64, 64);
+  shared_keys.k.head_stride = 0;
+  EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of(13, 2000)));
+}
+
+TEST(AttentionColumns, LongOnesNeedScratch) {
+  AttentionBackward g = problem_of(13 * 256, 64, 64);
+  EXPECT_EQ(attention::columns_scratch(g, pass_of(13, 256)), 0);
+  EXPECT_TRUE(attention::takes_columns(g, pass_of(13, 256)));
+  g = problem_of(13 * 257, 64, 64);
+  EXPECT_EQ(attention::columns_scratch(g, pass_of(13, 257)), 6 * 13 * 5 * 64 * 64);
+  EXPECT_FALSE(attention::takes_columns(g, pass_of(13, 257)));
+  g.scratch.data = &g;
+  EXPECT_TRUE(attention::takes_columns(g, pass_of(13, 257)));
+}
+
+#ifdef WEFT_CUDA
+using namespace attention_test;
+
+template <class T>
+void expect_columns(const PatternSpec& spec, const Sizes& size) {
+  const int heads = static_cast<int>(size.heads);
+  const auto pattern = make_pattern(spec, heads);
+  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
+  Data<T> x(size);
+  const AttentionForward f = x.forward(host.maps);
+  EXPECT_TRUE(attention::covers_columns(f, host.maps.pass[host.maps.passes - 1])) << pattern->name();
+  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+}
+
+TEST(CudaAttentionColumns, Lengths) {
+  for (const int64_t rows : {129, 192, 193, 200, 255, 256, 257, 300, 321})
+    expect_columns<bf16>({"strided", 11}, {2, rows * 11, 3, 64, 64});
+  expect_columns<bf16>({"strided", 23}, {1, 1000 * 23, 3, 16, 16});
+  expect_columns<f16>({"strided", 64}, {1, 200 * 64, 1, 64, 64});
+  expect_columns<f16>({"strided", 64}, {1, 400 * 64, 1, 64, 64});
+}
+
+// More columns than a grid has blocks.
+TEST(CudaAttentionColumns, Many) {
+  expect_columns<bf16>({"strided", 25}, {3, 150 * 25, 5, 16, 16});
+  expect_columns<bf16>({"strided", 25}, {3, 260 * 25, 5, 16, 16});
+}
+
+TEST(CudaAttentionColumns, AllHeadSizes) {
+  for (const auto& [qk, v] :
+       {std::pair{8, 8}, {24, 24}, {72, 72}, {128, 128}, {64, 128}, {128, 24}, {24, 48}}) {
+    expect_columns<bf16>({"strided", 16}, {2, 200 * 16, 2, qk, v});
+    expect_columns<f16>({"strided", 16}, {2, 260 * 16, 2, qk, v});
+  }
+}
+
+// A pass that adds to what a window left.
+TEST(CudaAttentionColumns, Rests) {
+  PatternSpec both{.kind = "merged"};
+  both.of = {{"local", 16}, {"strided", 16}};
+  for (const int64_t rows : {129, 200, 256, 330}) {
+    expect_columns<bf16>(both, {2, rows * 16, 2, 64, 64});
+    expect_columns<f16>(both, {2, rows * 16, 2, 24, 128});
+  }
+}
+
+TEST(CudaAttentionColumns, AThousandRunsGiveTheSameBits) {
+  for (const int64_t rows : {200, 256, 400}) {
+    const Sizes size{2, rows * 16, 6, 64, 64};
+    const GpuMaps maps(*make_pattern({"strided", 16}, 6), 6, size.time, 64, kTile);
+    Data<bf16> x(size);
+    run_on_gpu(x, maps.maps);
+    OnGpu<bf16> d(x);
+    const AttentionBackward backward = d.backward_with_scratch(maps.maps);
+    Data<bf16> again = x;
+    int other_bits = 0;
+    for (int repeat = 0; repeat < 1000; ++repeat) {
+      launch(gpu().queue, d.forward(maps.maps));
+      launch(gpu().queue, backward);
+      if (repeat % 20 != 0 && repeat < 990) continue;  // what is fetched costs more than what is run
+      d.fetch(again);
+      other_bits += !same_results(again, x);
+    }
+    EXPECT_EQ(other_bits, 0) << rows;
+  }
+}
+
+TEST(CudaAttentionColumns, ScratchThatIsTooSmallIsRefused) {
+  const Sizes size{1, 300 * 16, 4, 16, 16};
+  const GpuMaps maps(*make_pattern({"strided", 16}, 4), 4, size.time, 16, kTile);
+  Data<bf16> x(size);
+  OnGpu<bf16> d(x);
+  launch(gpu().queue, d.forward(maps.maps));
+  AttentionBackward g = d.backward_with_scratch(maps.maps);
+  ASSERT_TRUE(g.scratch);
+  --g.scratch.shape[0];
+  EXPECT_THROW(launch(gpu().queue, g), Error);
+}
+#endif
+
+}  // namespace
+}  // namespace weft
