@@ -124,9 +124,11 @@ void set_meeting_point(World& world, const Environment& env, const std::string& 
   }
   if (world.size == 1) return;
   if (world.address.empty())
-    fail(str("the environment has no MASTER_ADDR, and the ", world.size,
-             " processes are on several hosts: where is rank 0? ", advice));
-  if (world.port == 0) fail(str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
+    throw NoMeetingPoint(world.rank, str("the environment has no MASTER_ADDR, and the ", world.size,
+                                         " processes are on several hosts: where is rank 0? ", advice));
+  if (world.port == 0)
+    throw NoMeetingPoint(world.rank,
+                         str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
 }
 
 World of_torchrun(const Environment& env) {
@@ -138,8 +140,8 @@ World of_torchrun(const Environment& env) {
   world.local_size = env.required("LOCAL_WORLD_SIZE", "LOCAL_RANK");
   check(world, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   if (world.size > 1 && !env.has("MASTER_ADDR"))
-    fail(str("the environment says WORLD_SIZE=", world.size,
-             " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
+    throw NoMeetingPoint(world.rank, str("the environment says WORLD_SIZE=", world.size,
+                                         " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
   set_meeting_point(world, env, "", "", "Set MASTER_ADDR and MASTER_PORT (torchrun does).");
   // torchrun itself listens at MASTER_PORT, for PyTorch's processes to ask.
   if (env.has("TORCHELASTIC_RUN_ID") && world.port > 0) ++world.port;
@@ -179,10 +181,13 @@ World of_srun(const Environment& env) {
              "': how many processes has this host? expected a list such as 8(x2)"));
   world.local_size = *local_size;
   check(world, "SLURM_PROCID", size, "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE");
+  // Rank 0 is on the first host of the list, unless a file of hosts has said where each rank is (srun -m
+  // arbitrary): the list is sorted even then.
+  const bool sorted = env.text("SLURM_DISTRIBUTION") != "arbitrary";
   set_meeting_point(
       world, env,
       str("srun ", env.text("SLURM_JOB_ID"), '.', env.first_of({"SLURM_STEP_ID", "SLURM_STEPID"})),
-      first_host(env.first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})),
+      sorted ? first_host(env.first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})) : "",
       "Export MASTER_ADDR before srun.");
   return world;
 }

@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "kernels/view.h"
+
 namespace weft {
 
 // Who this process is among those that train together. A process started alone is rank 0 of 1.
@@ -21,8 +23,14 @@ struct World {
 // and train --gpus, which says so in WEFT_GPUS); OMPI_COMM_WORLD_* (mpirun); SLURM_PROCID, SLURM_LOCALID and
 // the variables of a step, SLURM_STEP_* (srun). mpirun and srun need no MASTER_PORT, and no MASTER_ADDR on
 // one host; srun needs none on several. A lone process when none of them is set. Throws Error when they
-// contradict each other: a rank outside the world, a missing address.
+// contradict each other: a rank outside the world; NoMeetingPoint when they do not say where rank 0 is.
 World world_from_environment();
+
+// An error that every rank has.
+struct NoMeetingPoint : Error {
+  NoMeetingPoint(int of_rank, const std::string& what) : Error(what), rank(of_rank) {}
+  int rank;
+};
 
 // The same from any table: `lookup` gives the value of a variable, null where it is not set.
 using EnvironmentLookup = std::function<const char*(const char* name)>;

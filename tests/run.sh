@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . train/packages.sh
 
-install_packages python3-h5py
+install_packages python3-h5py iproute2
 export WEFT_PYTHON=${WEFT_PYTHON:-/usr/bin/python3}  # it has h5py, which reads what weft writes
 preset=$(preset_here)
 say "building with the preset '$preset' ($(nproc) cores)"

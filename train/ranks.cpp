@@ -64,6 +64,16 @@ std::string text_or_error(const std::function<std::string()>& config, std::excep
   }
 }
 
+// Who this process is. What all ranks would complain of, rank 0 does.
+World own_world() {
+  try {
+    return world_from_environment();
+  } catch (const NoMeetingPoint& nowhere) {
+    if (nowhere.rank != 0) throw SaidElsewhere();
+    throw;
+  }
+}
+
 // Work on one rank of several.
 void work_as_rank(const World& world, const std::function<std::string()>& config,
                   const std::function<void(ProcessGroup&)>& work) {
@@ -94,9 +104,10 @@ std::string rank_identity(const std::string& config) {
 
 void with_ranks(const RankOptions& options, const std::function<std::string()>& config,
                 const std::function<void(ProcessGroup&)>& work) {
-  const World world = world_from_environment();
+  const World world = own_world();
   const bool started_here = world.source == "--gpus";
   if (options.gpus > 0 && !started_here) {
+    if (world.rank > 0) throw SaidElsewhere();
     if (world.size > 1)
       fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
                " of them: leave it out"));

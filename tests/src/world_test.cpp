@@ -138,6 +138,11 @@ TEST(World, SrunFindsTheFirstHostAndAPort) {
   // The hosts of the step go before those of the job.
   EXPECT_EQ(world_of(with(kSrun, {{"SLURM_STEP_NODELIST", "node[03-04]"}})).address, "node03");
   EXPECT_EQ(world_of(with(kSrun, {{"MASTER_ADDR", "head"}})).address, "head");
+  // Where a file of hosts says which rank is where, the list does not say where rank 0 is.
+  const Variables arbitrary = with(kSrun, {{"SLURM_DISTRIBUTION", "arbitrary"}});
+  EXPECT_CONTAINS(error_of([&] { world_of(arbitrary); }), "no MASTER_ADDR");
+  EXPECT_EQ(world_of(with(arbitrary, {{"MASTER_ADDR", "head"}})).address, "head");
+  EXPECT_EQ(world_of(with(kSrun, {{"SLURM_DISTRIBUTION", "cyclic"}})).address, "node01");
 }
 
 TEST(World, SrunOnOneHost) {

@@ -100,8 +100,16 @@ TEST_F(RanksTest, WhatIsWrongFromTheStartIsOneLine) {
   const std::vector<std::string> none{"--checkpoint", dir / "none.h5"},
       good{"--checkpoint", dir / "run/latest.h5", "--device", "cuda"};
   EXPECT_CONTAINS(error_line("evaluate", none, 2), "none.h5");
-  EXPECT_CONTAINS(error_line("evaluate", good, 2, {.environment = rank_environment(1, 2, 29500)}),
+  EXPECT_CONTAINS(error_line("evaluate", good, 2, {.environment = rank_environment(0, 2, 29500)}),
                   "--gpus starts the processes itself; here torchrun has started 2");
+  for (const bool gpus : {false, true}) {  // what every rank would say, rank 0 does
+    std::vector<std::string> arguments = good, environment = rank_environment(1, 2, 29500);
+    if (gpus) arguments.insert(arguments.end(), {"--gpus", "2"});
+    if (!gpus) environment.push_back("MASTER_ADDR=");
+    Process one(dir, "evaluate", arguments, {.environment = environment});
+    EXPECT_EQ(one.wait(), 1);
+    EXPECT_EQ(one.err(), "");
+  }
   EXPECT_CONTAINS(error_line("evaluate", good, 0), "--gpus");
   EXPECT_CONTAINS(error_line("evaluate", good, 1000), "--gpus 1000: this machine has ");
 }

@@ -69,6 +69,12 @@ bool eventually(const std::function<bool()>& done, double seconds) {
   return true;
 }
 
+pid_t rank_process(pid_t parent, int rank) {
+  for (const ProcessEntry& p : live_processes())
+    if (p.parent == parent && rank_of(p.pid) == rank) return p.pid;
+  return -1;
+}
+
 Launched::Launched(const TempDir& dir, const std::string& program, std::vector<std::string> arguments,
                    int ranks, const ProcessOptions& options)
     : launcher_(dir, program, with_gpus(std::move(arguments), ranks), options),
@@ -79,18 +85,13 @@ Launched::~Launched() {
 }
 
 void Launched::expect_ranks() {
-  const auto all_there = [&] {
-    std::size_t found = 0;
-    for (const ProcessEntry& p : live_processes()) {
-      const int rank = p.parent == launcher_.pid() ? rank_of(p.pid) : -1;
-      if (rank < 0 || rank >= static_cast<int>(ranks_.size())) continue;
-      ranks_[static_cast<std::size_t>(rank)] = p.pid;
-      if (rank == 0) group_ = p.group;
-      ++found;
-    }
-    return found == ranks_.size();
-  };
-  ASSERT_TRUE(eventually(all_there)) << "not all ranks were started: " << err();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto there = [&] {
+      return (ranks_[rank] = rank_process(launcher_.pid(), static_cast<int>(rank))) > 0;
+    };
+    ASSERT_TRUE(eventually(there)) << "rank " << rank << " was not started: " << err();
+  }
+  group_ = getpgid(ranks_[0]);
   EXPECT_NE(group_, getpgrp());
 }
 

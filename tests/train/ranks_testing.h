@@ -16,6 +16,9 @@ std::vector<std::string> rank_environment(int rank, int size, int port);
 // Waits until `done` says so, at most `seconds`; what it said at last.
 bool eventually(const std::function<bool()>& done, double seconds = 60);
 
+// The process that `parent` started as rank `rank`; -1 where there is none, or not yet.
+pid_t rank_process(pid_t parent, int rank);
+
 // A program with --gpus N. Afterwards none of its processes may be there.
 class Launched {
  public:
