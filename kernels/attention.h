@@ -65,7 +65,8 @@ struct TileMap {
   // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
   const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
   // Of an entry of a column: how many of the tasks before (kTaskTiles neighbours of col_schedule each) have
-  // its query tile, too. A sum over tasks that is made in this order is the same every time.
+  // its query tile, too; of the last one that has it the complement, ~n. A sum over tasks that is made in
+  // this order is the same every time.
   const std::int32_t* col_turn = nullptr;
   // Tiles with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;

@@ -100,7 +100,8 @@ class BoxProducer {
       return key == other ? __ldg(d.mask + at) : kSkip;
     }
     __device__ __forceinline__ int turn_of(int other, const Direction& d) const {
-      return __reduce_max_sync(0xffffffffu, key == other ? __ldg(d.turn + at) : -1);
+      return static_cast<int>(
+          __reduce_or_sync(0xffffffffu, key == other ? static_cast<unsigned>(__ldg(d.turn + at)) : 0));
     }
     __device__ __forceinline__ void drop(int other, const Direction& d) {
       if (key != other) return;

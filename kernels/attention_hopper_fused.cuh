@@ -8,6 +8,7 @@
 #include "kernels/attention_hopper_columns.cuh"
 #include "kernels/attention_hopper_fused_queries.cuh"
 #include "kernels/attention_hopper_launch.cuh"
+#include "kernels/launch_ahead.cuh"
 
 namespace weft::attention::hopper {
 
@@ -16,22 +17,36 @@ inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, k
 
 // ---- owners: dK and dV ----
 
-// Transposed scores and dP into probabilities and dS.
-template <bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
-                                                    float scale, const MaskWords& words) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    float lse[2], delta[2];  // of this thread's columns
+// -lse in powers of two, and delta, of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+struct FusedNumbers {
+  float lse[2], delta[2];
+  __device__ __forceinline__ void load(std::uint32_t numbers, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
                  : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
+  }
+};
+// Those of the first columns are fetched while the products run, as many as the registers allow.
+inline constexpr int kEarlyNumbers = 2;
+
+// Transposed scores and dP into probabilities and dS.
+template <bool kMasked>
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
+                                                    const FusedNumbers (&early)[kEarlyNumbers], float scale,
+                                                    const MaskWords& words) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    FusedNumbers of;
+    if (j < kEarlyNumbers)
+      of = early[j];
+    else
+      of.load(numbers, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float p = exp2_fast(fmaf(s[4 * j + i], scale, lse[i % 2]));
+      float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
       if (kMasked && !words.at(i / 2, j, i % 2)) p = 0;
       s[4 * j + i] = p;
-      dp[4 * j + i] = p * (dp[4 * j + i] - delta[i % 2]);
+      dp[4 * j + i] = p * (dp[4 * j + i] - of.delta[i % 2]);
     }
   }
 }
@@ -40,61 +55,87 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 class ScoresOut {
  public:
   __device__ ScoresOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  __device__ __forceinline__ void put(const std::uint32_t (&ds)[4][4]) {
-    wait_for_phase(memory_.scores_free(own_, at_.at), at_.parity ^ 1);
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      store_matrices(lane_address<64>(memory_.scores(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+  // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
+  template <class T>
+  __device__ __forceinline__ void round(ColumnSums<T, 64, 64>& sums) {
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    store(sums.ds_operand);
+    round_to_operand<T>(sums.p_operand, sums.s);
+  }
+  // Waits for what was stored: better a while later.
+  __device__ __forceinline__ void announce() {
     show_to_products();
     arrive_of_warp(memory_.scores_full(own_, at_.at));
     at_.advance();
   }
 
  private:
+  __device__ __forceinline__ void store(const std::uint32_t (&ds)[4][4]) {
+    wait_for_phase(memory_.scores_free(own_, at_.at), at_.parity ^ 1);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      store_matrices(lane_address<64>(memory_.scores(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+  }
   const FusedMemory& memory_;
   int own_;
   Ring<FusedMemory::kBuffers> at_;
 };
 
-// The products that end a step are started after those that begin the next one.
-template <class T, class K, class V>
+// The products that end a step are started after those that begin the next one, and run beside its powers.
+// at_end() is called once or more, the last time beside the last products.
+template <class T, class K, class V, class AtEnd>
 __device__ __forceinline__ void walk_fused(ColumnSums<T, 64, 64>& sums, Consumer<FusedMemory>& stream,
                                            ScoresOut& out, const FusedMemory& memory,
-                                           const std::uint64_t* masks, const K& k, const V& v) {
+                                           const std::uint64_t* masks, const K& k, const V& v,
+                                           const AtEnd& at_end) {
   int mask = stream.next();
+  FusedNumbers early[kEarlyNumbers];
+  MaskWords words;
+  // What the step at hand will need, and a wait for the step after it: hidden behind products.
+  const auto look_ahead = [&](int stage) {
+    if (mask >= 0) words.load(masks, mask);
+    const int following = stream.step();
+#pragma unroll
+    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.numbers(stage), j);
+    return following;
+  };
   const auto differentiate = [&](int stage) {
     pin(sums.s), pin(sums.ds);
-    MaskWords words;
     if (mask >= 0) {
-      words.load(masks, mask);
-      differentiate_fused<true>(sums.s, sums.ds, memory.numbers(stage), sums.scale, words);
+      const MaskWords copy = words;  // without it a register is spilled
+      differentiate_fused<true>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, copy);
     } else {
-      differentiate_fused<false>(sums.s, sums.ds, memory.numbers(stage), sums.scale, words);
+      differentiate_fused<false>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, words);
     }
-    round_to_operand<T>(sums.ds_operand, sums.ds);
-    out.put(sums.ds_operand);
-    round_to_operand<T>(sums.p_operand, sums.s);
+    pin(sums.s), pin(sums.ds);
   };
+  if (mask == kEnd) at_end();
   while (mask != kEnd) {
     const int first = same_in_warp(stream.stage());
     sums.start_scores(memory, first, k, v);
-    int following = stream.step();  // waits early: that is hidden behind the products
+    int following = look_ahead(first);
     wait_for_products<0>();
     differentiate(first);
+    out.round(sums);
     while (is_tile(mask = following)) {
       const int stage = same_in_warp(stream.stage()), before = same_in_warp(stream.stage_before());
       sums.start_scores(memory, stage, k, v);
+      out.announce();
       sums.start_values(memory.y(before));
       sums.start_keys(memory.x(before));
-      following = stream.step();
+      following = look_ahead(stage);
+      wait_for_products<2>();
+      differentiate(stage);
       wait_for_products<0>();
       pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
       stream.release(before);
-      differentiate(stage);
+      out.round(sums);
     }
     const int last = stream.last_tile(mask);
+    out.announce();
     sums.start_values(memory.y(last));
     sums.start_keys(memory.x(last));
+    at_end();
     wait_for_products<0>();
     pin(sums.dk), pin(sums.dv);
     stream.release(last);
@@ -112,14 +153,16 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
   for (;;) {
     const auto& work = stream.take_task();
     if (same_in_warp(work.end)) break;
-    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
-              place = work.b * static_cast<int>(g.q.heads) + work.h;
     const std::uint64_t* const masks = work.masks;
     Owned<64, false> k, v;
     k.load(same_in_warp(stream.own_x()));
     v.load(same_in_warp(stream.own_y()));
     ColumnSums<T, 64, 64> sums(scale);
-    walk_fused(sums, stream, out, memory, masks, k, v);
+    int position[2] = {-1, -1}, place = 0;  // looked up at the end: registers are scarce
+    walk_fused(sums, stream, out, memory, masks, k, v, [&] {
+      position[0] = position_of(work, stream.own(), 0), position[1] = position_of(work, stream.own(), 1);
+      place = work.b * static_cast<int>(g.q.heads) + work.h;
+    });
     stream.release_task();
     const int heads = static_cast<int>(g.q.heads), b = place / heads, h = place % heads;
     const Rows dk = Rows::of(g.dk, b, h), dv = Rows::of(g.dv, b, h);
@@ -142,6 +185,7 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
   extern __shared__ __align__(128) char shared[];
   const auto memory = FusedMemory::of(shared);
   memory.init();
+  wait_for_kernel_ahead();
   const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
   if (group == 0) {
     give_registers<kFusedProducerRegisters>();
@@ -156,7 +200,7 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
     }
   } else if (group > FusedMemory::kOwners) {
     give_registers<kFusedQueryRegisters>();
-    QuerySums<T>(memory, shared, static_cast<int>(g.q.heads), scratch.tiles).run();
+    QuerySums<T>(memory, shared, g, pass, scratch).run();
   } else {
     take_registers<kFusedOwnerRegisters>();
     own_keys<T>(memory, shared, g);
@@ -174,13 +218,12 @@ bool launch_fused(CudaQueue& queue, const AttentionBackward& g, const AttentionP
   WEFT_CHECK(g.scratch.size() >= fused_scratch(g), "attention: scratch of ", g.scratch.size(),
              " elements, needed are ", fused_scratch(g));
   const FusedScratch scratch = FusedScratch::of(g, pass);
-  const std::int64_t tiles = g.q.batch * g.q.heads * scratch.tiles,
-                     rows = std::max(g.q.batch * g.q.heads * g.q.time, tiles);
-  begin_fused_kernel<T><<<static_cast<unsigned>((rows * kRowLanes + kRowThreads - 1) / kRowThreads),
-                          kRowThreads, 0, queue.stream>>>(g, scratch);
-  start(queue, backward_fused_kernel<T>, tasks_of(g.q, pass.key_tiles, FusedMemory::kOwners),
-        FusedMemory::kThreads, FusedMemory::kBytes, g, pass, boxes, scratch);
-  end_fused_kernel<T><<<static_cast<unsigned>(tiles), kWarpgroup, 0, queue.stream>>>(g, pass, scratch);
+  const std::int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
+  begin_fused_kernel<T>
+      <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kRowThreads, 0, queue.stream>>>(
+          g, pass, scratch);
+  start_ahead(queue, backward_fused_kernel<T>, tasks_of(g.q, pass.key_tiles, FusedMemory::kOwners),
+              FusedMemory::kThreads, FusedMemory::kBytes, g, pass, boxes, scratch);
   return true;
 }
 

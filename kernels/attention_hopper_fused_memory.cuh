@@ -44,7 +44,7 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   __device__ std::uint32_t sums_full(int buffer) const { return scores_full(2 * kOwners, buffer); }
   __device__ std::uint32_t sums_free(int buffer) const { return sums_full(kBuffers + buffer); }
 
-  // Behind the masks of a stage: its tile of queries, and whose turn it is to add to it.
+  // Behind the masks of a stage: its tile of queries, and whose turn it is to add to it (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) const {
     asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn) : "memory");
   }
@@ -73,6 +73,14 @@ struct FusedScratch {
   std::int32_t* turns = nullptr;  // (B, H, tiles)
   int tiles = 0;
 
+  __device__ __forceinline__ float* sums_of(int tile) const {
+    return sums + static_cast<std::int64_t>(tile) * (kTile * 64);
+  }
+  // Until the sums of the tasks before are there.
+  __device__ __forceinline__ void wait_for_turn(QueryPlace place) const {
+    for (int turn = -1; turn != place.turn;)
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(turns + place.tile) : "memory");
+  }
   static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
     const std::int64_t pairs = g.q.batch * g.q.heads;
     FusedScratch s;

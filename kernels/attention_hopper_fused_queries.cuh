@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT
 // dQ in the backward walk over columns: a warpgroup sums it over the keys of a task, threads add that to what
-// the tasks before left in global memory, and a kernel rounds the sums to the type of the gradients.
+// the tasks before left in global memory, and the last task rounds the sums to the type of the gradients.
+// A kernel ahead of the walk makes what it reads of each row of queries.
 #pragma once
 
 #include "kernels/attention_hopper_fused_memory.cuh"
 #include "kernels/attention_hopper_rows.cuh"
+#include "kernels/launch_ahead.cuh"
 
 namespace weft::attention::hopper {
 
 template <class T>
 class QuerySums {
  public:
-  __device__ QuerySums(const FusedMemory& memory, char* shared, int heads, int tiles)
-      : memory_(memory), shared_(shared), heads_(heads), tiles_(tiles) {}
+  __device__ QuerySums(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+                       const AttentionPass& pass, const FusedScratch& scratch)
+      : memory_(memory), shared_(shared), g_(g), pass_(pass), scratch_(scratch) {}
 
   __device__ __forceinline__ void run() {
     for (;;) {
       wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
       const auto& work = memory_.work(shared_, slot_.at);
       if (same_in_warp(work.end)) break;
-      const int first = same_in_warp((work.b * heads_ + work.h) * tiles_);
-      for (bool more = !same_in_warp(work.empty); more;) more = step(first);
+      const int pair = same_in_warp(work.b * static_cast<int>(g_.q.heads) + work.h);
+      for (bool more = !same_in_warp(work.empty); more;) more = step(pair);
       arrive_of_warp(memory_.slot_free(slot_.at));
       slot_.advance();
     }
@@ -28,8 +31,8 @@ class QuerySums {
   }
 
  private:
-  // A tile of queries; false: it was the last of the task.
-  __device__ __forceinline__ bool step(int first) {
+  // A tile of queries of one (batch, head); false: it was the last of the task.
+  __device__ __forceinline__ bool step(int pair) {
     wait_for_phase(memory_.full(stage_.at), stage_.parity);
     int info[2];
     QueryPlace place;
@@ -37,31 +40,68 @@ class QuerySums {
                  : "=r"(info[0]), "=r"(info[1]), "=r"(place.tile), "=r"(place.turn)
                  : "r"(memory_.info(stage_.at)));
     info[0] = same_in_warp(info[0]), info[1] = same_in_warp(info[1]);
+    place.turn = same_in_warp(place.turn);
     arrive_of_warp(memory_.free(stage_.at));
     stage_.advance();
     const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
-    if (has[0]) wait_for_phase(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
-    if (has[1]) wait_for_phase(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
     float dq[32];
-    if (has[0] && has[1])
-      sum<0, 1>(dq);
-    else
-      has[0] ? sum<0, 0>(dq) : sum<1, 1>(dq);
-    if (has[0]) release(0);
-    if (has[1]) release(1);
-    open();
+    place.tile += pair * scratch_.tiles;
+    if (place.turn < 0) {
+      finish(dq, has, pair, {place.tile, ~place.turn});
+    } else {
+      clear(dq);
+      sum(dq, has);
+      open();
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       memory_.sums(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
-                   "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                   : "memory");
-    close({first + place.tile, place.turn});
+      for (int i = 0; i < 8; ++i)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         memory_.sums(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
+                     "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                     : "memory");
+      close(place);
+    }
     return !(info[0] & 1);
   }
-  // dQ over the keys of the owners kFirst .. kLast.
+  __device__ __forceinline__ static void clear(float (&dq)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dq[i] = 0;
+  }
+  // The last turn: this task's part is added to what the tasks before left, and the sum is rounded.
+  __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
+    const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
+    const std::int32_t* order = pass_.maps[g_.maps.group_of_head[h]].query_order +
+                                static_cast<std::int64_t>(place.tile - pair * scratch_.tiles) * kTile;
+    const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
+    clear(dq);
+    if (place.turn > 0) {
+      scratch_.wait_for_turn(place);
+      const auto* sums =
+          reinterpret_cast<const float4*>(scratch_.sums_of(place.tile)) + threadIdx.x % kWarpgroup;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float4 x = __ldcg(sums + i * kWarpgroup);
+        dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+      }
+    }
+    sum(dq, has);
+    const Rows out = Rows::of(g_.dq, b, h);
+    const auto scale = static_cast<float>(g_.scale);
+    store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
+    store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
+  }
+  // Adds to dQ over the keys of the owners that have the tile.
+  __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
+    if (has[0]) wait_for_phase(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
+    if (has[1]) wait_for_phase(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0] && has[1])
+      add<0, 1>(dq);
+    else
+      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0]) release(0);
+    if (has[1]) release(1);
+  }
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void sum(float (&dq)[32]) const {
+  __device__ __forceinline__ void add(float (&dq)[32]) const {
     pin(dq);
     begin_products();
 #pragma unroll
@@ -69,8 +109,7 @@ class QuerySums {
       const Descriptor ds = descriptor(memory_.scores(owner, ds_[owner].at)),
                        k = descriptor(memory_.own_x(slot_.at, owner));
 #pragma unroll
-      for (int i = 0; i < kTile / 16; ++i)
-        wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, owner > kFirst || i > 0);
+      for (int i = 0; i < kTile / 16; ++i) wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, 1);
     }
     commit_products();
     wait_for_products<0>();
@@ -94,10 +133,13 @@ class QuerySums {
 
   const FusedMemory& memory_;
   char* shared_;
-  int heads_, tiles_;
+  const AttentionBackward& g_;
+  const AttentionPass& pass_;
+  const FusedScratch& scratch_;
   Ring<FusedMemory::kStages> stage_;
   Ring<FusedMemory::kSlots> slot_;
-  Ring<FusedMemory::kBuffers> ds_[2], out_;
+  Ring<FusedMemory::kBuffers> ds_[2];
+  Ring<FusedMemory::kBuffers> out_;
 };
 
 // One thread for each buffer of sums.
@@ -114,7 +156,7 @@ class TurnTaker {
                    : "=r"(place.tile), "=r"(place.turn)
                    : "r"(memory_.place(buffer_)));
       if (place.tile < 0) break;
-      while (turn_of(place.tile) != place.turn) {}
+      scratch_.wait_for_turn(place);
       send(place);
       arrive(memory_.sums_free(buffer_));
       finish(place);
@@ -122,15 +164,10 @@ class TurnTaker {
   }
 
  private:
-  __device__ __forceinline__ int turn_of(int tile) const {
-    int turn;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(scratch_.turns + tile) : "memory");
-    return turn;
-  }
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    float* to = scratch_.sums + static_cast<std::int64_t>(place.tile) * (kTile * 64);
+    float* to = scratch_.sums_of(place.tile);
     const std::uint32_t from = memory_.sums(buffer_);
     asm volatile("fence.proxy.async;" ::: "memory");
     if (place.turn == 0)
@@ -160,59 +197,65 @@ class TurnTaker {
   int buffer_;
 };
 
-// ---- before and after ----
+// ---- before the walk ----
 
-// Numbers of rows, eight lanes for each; no task has added to any dQ yet.
-inline constexpr int kRowLanes = 8, kRowThreads = 256;
+// dQ of a tile of queries that attend nothing, which no task has.
+__device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
+                                                 int pair, int tile) {
+  const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
+  const TileMap& map = pass.maps[g.maps.group_of_head[h]];
+  if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
+  const Rows out = Rows::of(g.dq, b, h);
+  for (int i = 0; i < kTile; ++i) {
+    const int position = map.query_order[static_cast<std::int64_t>(tile) * kTile + i];
+    for (std::uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// Numbers of rows, eight lanes for each, which have several rows on their way; no task has added to any dQ
+// yet.
+inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
+                     kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     begin_fused_kernel(const __grid_constant__ AttentionBackward g,
+                       const __grid_constant__ AttentionPass pass,
                        const __grid_constant__ FusedScratch scratch) {
-  const std::int64_t row = (std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x) / kRowLanes,
-                     heads = g.q.heads, time = g.q.time;
+  let_next_kernel_begin();
+  // Rows are fewer than 2^32: each has 16 bytes or more in every tensor.
+  const auto heads = static_cast<unsigned>(g.q.heads), time = static_cast<unsigned>(g.q.time),
+             rows = static_cast<unsigned>(g.q.batch) * time * heads,
+             first = blockIdx.x * kRowsOfBlock + threadIdx.x / kRowLanes;
   const unsigned chunk = threadIdx.x % kRowLanes;
-  const bool inside = row < g.q.batch * time * heads;
-  const std::int64_t h = row % heads, t = row / heads % time, b = row / heads / time;
-  float sum = 0;
-  if (inside) {
+  unsigned at[kRowsAhead];
+  float lse[kRowsAhead];
+  uint4 y_part[kRowsAhead], dy_part[kRowsAhead];
+#pragma unroll
+  for (int i = 0; i < kRowsAhead; ++i) {
+    const unsigned row = first + i * (kRowThreads / kRowLanes), bt = row / heads, h = row - bt * heads,
+                   b = bt / time, t = bt - b * time;
+    at[i] = (b * heads + h) * time + t;
+    y_part[i] = dy_part[i] = {};
+    if (row >= rows) continue;
+    if (chunk == 0) lse[i] = __ldg(static_cast<const float*>(g.lse.data) + at[i]);
     const Rows y = Rows::of(g.y, b, h), dy = Rows::of(g.dy, b, h);
-    if (chunk < y.chunks)
-      sum = dot<T>(__ldg(reinterpret_cast<const uint4*>(y.at(static_cast<int>(t), chunk))),
-                   __ldg(reinterpret_cast<const uint4*>(dy.at(static_cast<int>(t), chunk))));
+    if (chunk >= y.chunks) continue;
+    y_part[i] = __ldg(reinterpret_cast<const uint4*>(y.at(static_cast<int>(t), chunk)));
+    dy_part[i] = __ldg(reinterpret_cast<const uint4*>(dy.at(static_cast<int>(t), chunk)));
   }
 #pragma unroll
-  for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-  if (chunk != 0) return;
-  if (row < g.q.batch * heads * scratch.tiles) scratch.turns[row] = 0;
-  if (!inside) return;
-  const std::int64_t at = (b * heads + h) * time + t;
-  scratch.numbers[at] = {static_cast<const float*>(g.lse.data)[at] * -kLog2E, sum};
-}
-
-// dQ from its sums: a block takes a tile of queries.
-template <class T>
-__global__ void __launch_bounds__(kWarpgroup)
-    end_fused_kernel(const __grid_constant__ AttentionBackward g, const __grid_constant__ AttentionPass pass,
-                     const __grid_constant__ FusedScratch scratch) {
-  const int tile = blockIdx.x % scratch.tiles, pair = blockIdx.x / scratch.tiles,
-            heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
-  const TileMap& map = pass.maps[g.maps.group_of_head[h]];
-  if (tile >= map.query_tiles) return;
-  float dq[32] = {};
-  if (scratch.turns[blockIdx.x] > 0) {
-    const auto* sums = reinterpret_cast<const float4*>(scratch.sums) +
-                       static_cast<std::int64_t>(blockIdx.x) * (kTile * 64 / 4) + threadIdx.x;
+  for (int i = 0; i < kRowsAhead; ++i) {
+    float sum = dot<T>(y_part[i], dy_part[i]);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float4 x = sums[i * kWarpgroup];
-      dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
-    }
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
+      scratch.numbers[at[i]] = {lse[i] * -kLog2E, sum};
   }
-  const Rows out = Rows::of(g.dq, b, h);
-  const auto scale = static_cast<float>(g.scale);
-  const std::int32_t* order = map.query_order + static_cast<std::int64_t>(tile) * kTile;
-  store_row<T, 0>(dq, scale, false, 1.0f, order[row_of(0)], out);
-  store_row<T, 1>(dq, scale, false, 1.0f, order[row_of(1)], out);
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
+  scratch.turns[tile] = 0;
+  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
 }
 
 }  // namespace weft::attention::hopper

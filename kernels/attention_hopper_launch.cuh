@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "kernels/launch_ahead.cuh"
 
 namespace weft::attention::hopper {
 
@@ -40,17 +41,28 @@ inline int processors() {
   return count;
 }
 
-// One block a multiprocessor, at most one for each task.
+// One block a multiprocessor, at most one for each task. The kernel may have that much shared memory.
 template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes,
-           const Args&... args) {
-  if (tasks == 0) return;
+LaunchSize size_of_launch(void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   WEFT_CHECK(error == cudaSuccess, "attention: this GPU cannot give a block ", shared_bytes,
              " bytes of shared memory: ", cudaGetErrorString(error));
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tasks, processors()));
-  kernel<<<blocks, threads, shared_bytes, queue.stream>>>(args...);
+  return {static_cast<unsigned>(std::min<std::int64_t>(tasks, processors())), static_cast<unsigned>(threads),
+          static_cast<unsigned>(shared_bytes)};
+}
+template <class... Args>
+void start(CudaQueue& queue, void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes,
+           const Args&... args) {
+  if (tasks == 0) return;
+  const LaunchSize size = size_of_launch(kernel, tasks, threads, shared_bytes);
+  kernel<<<size.blocks, size.threads, size.shared_bytes, queue.stream>>>(args...);
+}
+// As launch_ahead() does it.
+template <class... Args>
+void start_ahead(CudaQueue& queue, void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes,
+                 const Args&... args) {
+  if (tasks != 0) launch_ahead(queue, kernel, size_of_launch(kernel, tasks, threads, shared_bytes), args...);
 }
 
 }  // namespace weft::attention::hopper

@@ -23,8 +23,12 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 #endif
 }
 
+struct LaunchSize {
+  unsigned blocks, threads, shared_bytes = 0;
+};
+
 template <class... Parameters>
-void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize size,
                   const std::type_identity_t<Parameters>&... values) {
   int device = 0, major = 0;
   WEFT_CUDA_CHECK(cudaGetDevice(&device));
@@ -33,12 +37,18 @@ void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), unsigned bloc
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
+  config.gridDim = dim3(size.blocks);
+  config.blockDim = dim3(size.threads);
+  config.dynamicSmemBytes = size.shared_bytes;
   config.stream = queue.stream;
   config.attrs = &early;
   config.numAttrs = major >= 9 ? 1 : 0;
   WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, values...));
+}
+template <class... Parameters>
+void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+                  const std::type_identity_t<Parameters>&... values) {
+  launch_ahead(queue, kernel, LaunchSize{blocks, threads}, values...);
 }
 
 }  // namespace weft

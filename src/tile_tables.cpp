@@ -290,7 +290,7 @@ class Builder {
       }
   }
 
-  // Of each column entry: the tasks before that have its query tile.
+  // Of each column entry: the tasks before that have its query tile; the complement in the last of them.
   void take_turns() {
     out_.col_turn.resize(out_.col_tile.size());
     std::vector<std::int32_t> tasks(out_.query_tiles(), 0);
@@ -303,6 +303,9 @@ class Builder {
         out_.col_turn[entry] = tasks[query] - 1;
       }
     }
+    for (std::size_t entry = 0; entry < out_.col_turn.size(); ++entry)
+      if (out_.col_turn[entry] == tasks[out_.col_tile[entry]] - 1)
+        out_.col_turn[entry] = ~out_.col_turn[entry];
   }
 
   const AttentionPattern& pattern_;

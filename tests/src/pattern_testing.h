@@ -104,16 +104,21 @@ inline void expect_most_work_first(const std::vector<std::int32_t>& schedule,
   EXPECT_TRUE(by_tile || by_run);
 }
 
-// The tasks that have a query tile take turns in the order of their ranks.
+// The tasks that have a query tile take turns in the order of their ranks, and the last of them is marked.
 inline void expect_turns(const TileTables& t) {
   ASSERT_EQ(t.col_turn.size(), t.col_tile.size());
   std::vector<std::set<std::int32_t>> tasks(static_cast<std::size_t>(t.query_tiles()));
   for (std::int32_t rank = 0; rank < t.key_tiles(); ++rank)
     for (std::int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
+         ++at)
+      tasks[static_cast<std::size_t>(t.col_tile[at])].insert(rank / kTaskTiles);
+  for (std::int32_t rank = 0; rank < t.key_tiles(); ++rank)
+    for (std::int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
          ++at) {
-      std::set<std::int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
-      of_query.insert(rank / kTaskTiles);
-      EXPECT_EQ(t.col_turn[at], static_cast<std::int32_t>(of_query.size()) - 1);
+      const std::set<std::int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
+      const auto before =
+          static_cast<std::int32_t>(std::distance(of_query.begin(), of_query.find(rank / kTaskTiles)));
+      EXPECT_EQ(t.col_turn[at], rank / kTaskTiles == *of_query.rbegin() ? ~before : before);
     }
 }
 
