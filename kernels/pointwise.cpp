@@ -89,6 +89,17 @@ void add(const Add& k) {
   });
 }
 
+template <class T>
+void sum_of(const SumOf& k) {
+  for_pieces(k.out.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      auto sum = static_cast<wide_t<T>>(k.xs[0].as<T>()[i]);
+      for (std::size_t x = 1; x < k.xs.size(); ++x) sum += static_cast<wide_t<T>>(k.xs[x].as<T>()[i]);
+      k.out.as<T>()[i] = static_cast<T>(sum);
+    }
+  });
+}
+
 template <class Y, class X>
 void cast(const Cast& k) {
   Y* y = k.y.as<Y>();
@@ -125,6 +136,13 @@ void check(const Add& k) {
   expect_size(k.out.view, k.x.dtype, k.x.size(), "add: out");
 }
 
+void check(const SumOf& k) {
+  expect_floating(k.out, "sum_of: out");
+  WEFT_CHECK(!k.xs.empty() && k.xs.size() <= SumOf::kMost, "sum_of: 1 to ", SumOf::kMost, " terms, got ",
+             k.xs.size());
+  for (const TensorView& x : k.xs) expect_size(x, k.out.dtype, k.out.size(), "sum_of: a term");
+}
+
 void check(const Cast& k) {
   expect_floating(k.x, "cast: x");
   expect_floating(k.y, "cast: y");
@@ -149,6 +167,11 @@ void run(CpuQueue&, const Dropout& k) {
 void run(CpuQueue&, const Add& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() { add<T>(k); });
+}
+
+void run(CpuQueue&, const SumOf& k) {
+  check(k);
+  dispatch_float(k.out.dtype, [&]<class T>() { sum_of<T>(k); });
 }
 
 void run(CpuQueue&, const Cast& k) {

@@ -121,6 +121,31 @@ struct CopyBody {
   }
 };
 
+// All terms of a thread are on their way at a time.
+template <class T>
+struct SumBody {
+  T* out;
+  const T* xs[SumOf::kMost];
+  int terms;
+  bool packed;
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    constexpr int kMost = static_cast<int>(SumOf::kMost);
+    float x[kMost][kGroup], sum[kGroup];
+#pragma unroll
+    for (int i = 0; i < kMost; ++i)
+      if (i < terms) load(x[i], xs[i] + first, count, packed);
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) sum[e] = x[0][e];
+#pragma unroll
+    for (int i = 1; i < kMost; ++i) {
+      if (i >= terms) continue;
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) sum[e] += x[i][e];
+    }
+    store(out + first, sum, count, packed, false);
+  }
+};
+
 }  // namespace
 
 void run(CudaQueue& q, const GeluForward& k) {
@@ -183,6 +208,18 @@ void run(CudaQueue& q, const Add& k) {
   const bool packed = aligned16(k.out.view) && aligned16(k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(), CopyBody<T, T>{k.out.view.as<T>(), k.x.as<T>(), packed, true});
+  });
+}
+
+void run(CudaQueue& q, const SumOf& k) {
+  check(k);
+  dispatch_cuda(k.out.dtype, [&]<class T>() {
+    SumBody<T> body{.out = k.out.as<T>(), .xs = {}, .terms = 0, .packed = aligned16(k.out)};
+    for (const TensorView& x : k.xs) {
+      body.xs[body.terms++] = x.as<T>();
+      body.packed = body.packed && aligned16(x);
+    }
+    launch_groups(q, k.out.size(), body);
   });
 }
 

@@ -63,6 +63,19 @@ void check(const Add&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const Add&);
 void run(CudaQueue&, const Add&);
 
+// out = xs[0] + xs[1] + ..., added in this order in wide(T) and rounded once; `out` may be one of them.
+struct SumOf {
+  static constexpr const char* kName = "sum_of";
+  static constexpr std::size_t kMost = 8;
+  TensorView out;              // T
+  std::vector<TensorView> xs;  // T, each; 1 to kMost
+  std::vector<TensorView> outputs() const { return {out}; }
+  std::vector<TensorView> inputs() const { return xs; }
+};
+void check(const SumOf&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const SumOf&);
+void run(CudaQueue&, const SumOf&);
+
 // y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest
 // even.
 struct Cast {

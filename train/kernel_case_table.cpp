@@ -88,6 +88,14 @@ Build add(std::int64_t n) {
   return [=](CaseRun& r) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); };
 }
 
+Build sum_of(std::int64_t n, int terms) {
+  return [=](CaseRun& r) {
+    SumOf k{.out = r.output("out", {n}, r.type()), .xs = {}};
+    for (int i = 0; i < terms; ++i) k.xs.push_back(r.input({n}));
+    r.kernel(k);
+  };
+}
+
 Build cast(std::int64_t n, bool to_wide) {
   return [=](CaseRun& r) {
     if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
@@ -282,6 +290,7 @@ void add_elementwise(Table& t) {
     t.add<Dropout>(dropout(n, 0.4), n, " elements, p 0.4");
     t.add<Dropout>(dropout(n, 0), n, " elements, p 0");
     t.add<Add>(add(n), n, " elements");
+    for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
     t.add<Cast>(cast(n, true), n, " elements, to the wide type");
     t.add<Cast>(cast(n, false), n, " elements, from the wide type");
     t.add<MeanForward>(mean_forward(n), n, " elements");
@@ -309,6 +318,7 @@ void add_elementwise(Table& t) {
   }
   t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
   t.time<Add>(add(residual), residual, " elements");
+  t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
   t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
   t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
   t.time<MeanBackward>(mean_backward(kTokens, false), kTokens, " elements");

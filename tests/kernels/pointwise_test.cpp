@@ -166,5 +166,24 @@ TEST(Add, StoresOrAdds) {
   EXPECT_EQ(out, x);
 }
 
+TEST(SumOf, AddsInOrderInTheWideTypeAndRoundsOnce) {
+  std::vector<bf16> a = {bf16(256), bf16(1)}, b = {bf16(1), bf16(2)}, c = {bf16(1), bf16(3)};
+  run(queue, SumOf{.out = view_of(b, {2}), .xs = {view_of(a, {2}), view_of(b, {2}), view_of(c, {2})}});
+  EXPECT_EQ(static_cast<float>(b[0]), 258);  // 257 is not a bf16
+  EXPECT_EQ(static_cast<float>(b[1]), 6);
+  std::vector<float> x = {1}, y = {0x1p-24f}, z = {-1}, out = {0};
+  run(queue, SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(y, {1}), view_of(z, {1})}});
+  EXPECT_EQ(out[0], 0);
+  run(queue, SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(z, {1}), view_of(y, {1})}});
+  EXPECT_EQ(out[0], 0x1p-24f);
+}
+
+TEST(SumOf, NeedsOneToEightTermsOfOneSize) {
+  std::vector<float> x(2), y(3);
+  EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {}}), Error);
+  EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = std::vector(9, view_of(x, {2}))}), Error);
+  EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {view_of(y, {3})}}), Error);
+}
+
 }  // namespace
 }  // namespace weft
