@@ -102,7 +102,9 @@ Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, c
     return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).product;
   };
   const Var packed = qkv.forward(ctx, store, x);
-  return {recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed), store.var(proj.bias)};
+  const Var product = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
+  ctx.mark(proj.bias.index);
+  return {product, store.var(proj.bias)};
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
@@ -111,8 +113,6 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   const Var product = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
-  // Sums over processes start here, beside products of matrices: those give way to them by the thread block,
-  // while attention and norms, whose blocks have equal shares of the work, wait for the last one.
   ctx.mark(down.bias.index);
   return {product, store.var(down.bias)};
 }

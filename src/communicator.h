@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "src/device.h"
@@ -28,6 +29,10 @@ class Communicator {
   // In place, over all ranks, f32, f64, bf16, f16; every rank calls them in the same order with the same
   // shapes.
   virtual void all_reduce_sum(const TensorView&) = 0;
+  // Each of several; the bits of a sum may depend on what it is summed with.
+  virtual void all_reduce_sums(std::span<const TensorView> tensors) {
+    for (const TensorView& t : tensors) all_reduce_sum(t);
+  }
   // `t` is size() pieces of the same length; afterwards piece rank() is the sum of all ranks' (the others are
   // undefined) ...
   virtual void reduce_scatter_sum(const TensorView& t) = 0;

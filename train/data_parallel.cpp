@@ -58,7 +58,8 @@ void GradientSum::begin() {
   collectives_ = bytes_ = 0;
 }
 
-void GradientSum::start(Ctx& ctx, const GradientRange& range) {
+// What there is to sum up of a range, whose gradients are complete.
+TensorView GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
   if (copy_) {
@@ -66,18 +67,24 @@ void GradientSum::start(Ctx& ctx, const GradientRange& range) {
     ctx.launch(Cast{.y = rounded, .x = part});
     part = rounded;
   }
-  communicator_.fork();
-  communicator_.all_reduce_sum(part);
   ++collectives_;
   bytes_ += part.view().bytes();
+  return part;
 }
 
 void GradientSum::complete(Ctx& ctx, std::int32_t first) {
-  if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, range);
+  const GradientRange range = buckets_.passed(first);
+  if (range.size() == 0) return;
+  const TensorView part = ready(ctx, range);
+  communicator_.fork();
+  communicator_.all_reduce_sum(part);
 }
 
 void GradientSum::finish(Ctx& ctx) {
-  for (const GradientRange& range : buckets_.rest()) start(ctx, range);
+  std::vector<TensorView> rest;
+  for (const GradientRange& range : buckets_.rest()) rest.push_back(ready(ctx, range));
+  communicator_.fork();
+  communicator_.all_reduce_sums(rest);
   communicator_.join();
   if (copy_) ctx.launch(Cast{.y = store_.gradients(), .x = copy_});
 }

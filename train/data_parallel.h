@@ -31,7 +31,7 @@ class GradientSum {
   std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
 
  private:
-  void start(Ctx&, const GradientRange&);
+  TensorView ready(Ctx&, const GradientRange&);
 
   ParameterStore& store_;
   Communicator& communicator_;

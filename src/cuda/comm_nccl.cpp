@@ -5,6 +5,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -92,7 +93,8 @@ class NcclCommunicator : public Communicator {
     side_.stream = stream_;
     side_.profile = nullptr;
     const char* wanted = std::getenv("WEFT_PEER_SUMS");
-    if (wanted && std::strcmp(wanted, "1") == 0) peers_ = PeerSums::make(group);
+    if (!wanted || std::strcmp(wanted, "0") != 0)
+      if (auto memory = PeerMemory::make(group)) peers_ = std::make_unique<PeerSums>(std::move(memory));
     watcher_ = std::thread([this] { watch(); });
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -127,40 +129,48 @@ class NcclCommunicator : public Communicator {
     beside_ = false;
   }
 
-  void all_reduce_sum(const TensorView& t) override {
-    expect_floating(t, "all_reduce_sum: the tensor");
-    start("all_reduce_sum", [&] {
-      if (peers_ && PeerSums::takes(t)) {
-        peers_->sum(t, side_);
-        return ncclSuccess;
-      }
-      return ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
-                           comm_, stream_);
+  void all_reduce_sum(const TensorView& t) override { all_reduce_sums({&t, 1}); }
+  void all_reduce_sums(std::span<const TensorView> tensors) override {
+    for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
+    start([&] {
+      if (peers_ && std::all_of(tensors.begin(), tensors.end(), PeerSums::takes) &&
+          peers_->all_reduce_sums(tensors, side_))
+        return;
+      check(ncclGroupStart(), comm_, "all_reduce_sum");
+      for (const TensorView& t : tensors)
+        check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
+                            comm_, stream_),
+              comm_, "all_reduce_sum");
+      check(ncclGroupEnd(), comm_, "all_reduce_sum");
     });
   }
   void reduce_scatter_sum(const TensorView& t) override {
     expect_floating(t, "reduce_scatter_sum: the tensor");
     const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
-    start("reduce_scatter_sum", [&] {
-      return ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
-                               nccl_type(t.dtype), ncclSum, comm_, stream_);
+    start([&] {
+      if (peers_ && PeerSums::takes(t)) return peers_->reduce_scatter_sum(t, side_);
+      check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
+                              nccl_type(t.dtype), ncclSum, comm_, stream_),
+            comm_, "reduce_scatter_sum");
     });
   }
   void all_gather(const TensorView& t) override {
     const std::int64_t piece = elements_of_piece(t, "all_gather");
-    start("all_gather", [&] {
-      return ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
-                           comm_, stream_);
+    start([&] {
+      if (peers_ && t.bytes() >= PeerSums::kLeastBytes && peers_->all_gather(t, side_)) return;
+      check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
+                          comm_, stream_),
+            comm_, "all_gather");
     });
   }
 
  private:
   // Outside fork() and join(), a collective is in line with what the queue gets.
   template <class Call>
-  void start(const char* what, const Call& call) {
+  void start(const Call& call) {
     const bool in_line = !beside_;
     if (in_line) fork();
-    check(call(), comm_, what);
+    call();
     if (in_line) join();
   }
 

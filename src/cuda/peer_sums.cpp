@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Memory of other processes' GPUs by CUDA's interprocess handles; flags in it that streams write and wait
-// for.
+// Which rank sums what, and who sends what to whom.
 #include "src/cuda/peer_sums.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <thread>
 
 #include "kernels/pointwise.h"
 #include "src/cuda/check.h"
@@ -14,274 +10,154 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kFlagBytes = 4096, kSlotBytes = std::size_t{16} << 20;
-constexpr int kMostRanks = 64;                // whose flags fit
-constexpr unsigned long long kArena = ~0ull;  // in place of a buffer's number
+// Bytes that a rank may send so that every rank sums all of a tensor by itself: one way, without a way back.
+constexpr std::int64_t kOneWayBytes = 8 << 20;
+constexpr std::int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
+static_assert(PeerMemory::kMostRanks <= static_cast<int>(SumOf::kMost));
 
-// Functions of the driver, which programs do not link to.
-struct Driver {
-  decltype(&cuStreamBatchMemOp) batch = find<decltype(&cuStreamBatchMemOp)>("cuStreamBatchMemOp");
-  decltype(&cuMemGetAddressRange) range = find<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange");
-  decltype(&cuPointerGetAttribute) attribute =
-      find<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute");
-
-  template <class Function>
-  static Function find(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
-    WEFT_CHECK(error == cudaSuccess && found == cudaDriverEntryPointSuccess, "the NVIDIA driver has no ",
-               name);
-    return reinterpret_cast<Function>(function);
-  }
-};
-
-const Driver& driver() {
-  static const Driver functions;
-  return functions;
+TensorView range_of(const TensorView& t, std::int64_t begin, std::int64_t end) {
+  TensorView range = t;
+  range.data = static_cast<char*>(t.data) + begin * size_of(t.dtype);
+  range.rank = 1;
+  std::fill(range.shape, range.shape + 5, 1);
+  range.shape[0] = end - begin;
+  return range;
 }
 
-void check(CUresult result, const char* what) {
-  WEFT_CHECK(result == CUDA_SUCCESS, what, ": CUDA error ", static_cast<int>(result));
-}
-
-// Opening memory is no work of the stream that is being captured.
-class OutsideCapture {
- public:
-  OutsideCapture() { WEFT_CUDA_CALL(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~OutsideCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  OutsideCapture(const OutsideCapture&) = delete;
-  OutsideCapture& operator=(const OutsideCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-struct Place {  // of a tensor in a process
-  unsigned long long buffer = 0, offset = 0;
-  cudaIpcMemHandle_t handle{};
-};
-
-template <class T>
-std::string bytes_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-template <class T>
-T from_bytes(const std::string& bytes) {
-  WEFT_CHECK(bytes.size() == sizeof(T), "a rank sent ", bytes.size(), " bytes for ", sizeof(T));
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
+std::int64_t slot_elements(const TensorView& t) {
+  return static_cast<std::int64_t>(PeerMemory::kSlotBytes) / size_of(t.dtype);
 }
 
 }  // namespace
 
-PeerSums::PeerSums(ProcessGroup& group)
-    : group_(group),
-      rank_(group.rank()),
-      size_(group.size()),
-      arenas_(static_cast<std::size_t>(group.size())) {}
+// Rank r sums the `length` elements of t from begin + r * stride on, or as many as there are before `end`.
+struct PeerSums::Split {
+  TensorView t;
+  std::int64_t begin, stride, length, end;
+  std::size_t slot_offset = 0;
+
+  TensorView of(int rank) const {
+    const std::int64_t first = std::min(end, begin + rank * stride);
+    return range_of(t, first, std::min(end, first + length));
+  }
+};
+
+PeerSums::PeerSums(std::unique_ptr<PeerMemory> memory)
+    : memory_(std::move(memory)), rank_(memory_->rank()), size_(memory_->size()) {
+  streams_.resize(static_cast<std::size_t>(size_));
+  sent_.resize(streams_.size());
+  for (std::size_t step = 2; step < streams_.size(); ++step) {
+    int lowest = 0, highest = 0;
+    WEFT_CUDA_CALL(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    WEFT_CUDA_CALL(cudaStreamCreateWithPriority(&streams_[step], cudaStreamNonBlocking, highest));
+    WEFT_CUDA_CALL(cudaEventCreateWithFlags(&sent_[step], cudaEventDisableTiming));
+  }
+  WEFT_CUDA_CALL(cudaEventCreateWithFlags(&begun_, cudaEventDisableTiming));
+}
 
 PeerSums::~PeerSums() {
-  for (const auto& [key, memory] : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
-  // The own arena stays until the process ends: others may have it open still.
+  for (std::size_t step = 2; step < streams_.size(); ++step) {
+    static_cast<void>(cudaEventDestroy(sent_[step]));
+    static_cast<void>(cudaStreamDestroy(streams_[step]));
+  }
+  static_cast<void>(cudaEventDestroy(begun_));
 }
 
-std::unique_ptr<PeerSums> PeerSums::make(ProcessGroup& group) {
-  if (group.world().local_size != group.size() || group.size() > kMostRanks) return nullptr;
-  std::unique_ptr<PeerSums> sums(new PeerSums(group));
-  std::string trouble;
-  const auto all_agree = [&] {
-    const std::vector<std::string> troubles = group.all_gather(trouble);
-    return std::all_of(troubles.begin(), troubles.end(), [](const std::string& t) { return t.empty(); });
-  };
-  cudaIpcMemHandle_t handle{};
-  void* arena = nullptr;
-  try {
-    const std::size_t bytes = kFlagBytes + kSlotBytes * static_cast<std::size_t>(group.size());
-    WEFT_CUDA_CALL(cudaMalloc(&arena, bytes));
-    WEFT_CUDA_CALL(cudaMemset(arena, 0, kFlagBytes));
-    WEFT_CUDA_CALL(cudaDeviceSynchronize());
-    WEFT_CUDA_CALL(cudaIpcGetMemHandle(&handle, arena));
-    static_cast<void>(driver());
-  } catch (const Error& error) { trouble = error.what(); }
-  const std::vector<std::string> handles = group.all_gather(bytes_of(handle));
-  if (!all_agree()) return nullptr;
-  try {
-    for (int rank = 0; rank < group.size(); ++rank) {
-      const auto i = static_cast<std::size_t>(rank);
-      sums->arenas_[i] = static_cast<char*>(
-          rank == group.rank() ? arena
-                               : sums->opened(rank, kArena, from_bytes<cudaIpcMemHandle_t>(handles[i])));
+// copy(rank, stream) for every other rank, each its successor first; `stream` goes on after all of them.
+template <class Copy>
+void PeerSums::to_each_peer(cudaStream_t stream, const Copy& copy) {
+  WEFT_CUDA_CALL(cudaEventRecord(begun_, stream));
+  for (int step = 2; step < size_; ++step) {
+    const auto i = static_cast<std::size_t>(step);
+    WEFT_CUDA_CALL(cudaStreamWaitEvent(streams_[i], begun_));
+    copy((rank_ + step) % size_, streams_[i]);
+    WEFT_CUDA_CALL(cudaEventRecord(sent_[i], streams_[i]));
+  }
+  copy((rank_ + 1) % size_, stream);
+  for (std::size_t i = 2; i < streams_.size(); ++i) WEFT_CUDA_CALL(cudaStreamWaitEvent(stream, sent_[i]));
+}
+
+// Afterwards this rank has the sums of its parts. Slots are free again after a meeting of Flag::done.
+void PeerSums::sum_splits(std::span<const Split> splits, CudaQueue& queue) {
+  to_each_peer(queue.stream, [&](int to, cudaStream_t stream) {
+    for (const Split& split : splits) {
+      const TensorView part = split.of(to);
+      if (part.size() > 0)
+        WEFT_CUDA_CALL(cudaMemcpyAsync(memory_->slot(to, rank_) + split.slot_offset, part.data,
+                                       static_cast<std::size_t>(part.bytes()), cudaMemcpyDefault, stream));
     }
-  } catch (const Error& error) { trouble = error.what(); }
-  if (!all_agree()) return nullptr;
-  if (!sums->answers()) trouble = "no answer";
-  if (!all_agree()) return nullptr;
-  return sums;
-}
-
-// Do flags arrive that the ranks send each other?
-bool PeerSums::answers() {
-  cudaStream_t stream = nullptr;
-  bool arrived = false;
-  try {
-    WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    signal_all(kArrived, stream);
-    wait_for_all(kArrived, stream);
-    signal_all(kDone, stream);
-    wait_for_all(kDone, stream);
-    for (int i = 0; i < 2000 && !arrived; ++i) {
-      arrived = cudaStreamQuery(stream) == cudaSuccess;
-      if (!arrived) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  memory_->meet(PeerMemory::Flag::arrived, queue.stream);
+  Queue on_stream = queue;
+  for (const Split& split : splits) {
+    SumOf sum{.out = split.of(rank_), .xs = {}};
+    for (int rank = 0; rank < size_; ++rank) {
+      TensorView& term = sum.xs.emplace_back(sum.out);
+      if (rank != rank_) term.data = memory_->slot(rank_, rank) + split.slot_offset;
     }
-  } catch (const Error&) {}
-  static_cast<void>(cudaGetLastError());
-  if (!arrived) set_own_flags();  // lets the stream go
-  static_cast<void>(cudaStreamDestroy(stream));
-  return arrived;
-}
-
-void PeerSums::set_own_flags() {
-  const std::vector<std::uint32_t> ones(kFlags * kMostRanks, 1);
-  cudaStream_t stream = nullptr;
-  if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return;
-  static_cast<void>(cudaMemcpyAsync(arenas_[static_cast<std::size_t>(rank_)], ones.data(),
-                                    ones.size() * sizeof(std::uint32_t), cudaMemcpyHostToDevice, stream));
-  static_cast<void>(cudaStreamSynchronize(stream));
-  static_cast<void>(cudaStreamDestroy(stream));
-}
-
-CUdeviceptr PeerSums::flag(int of_rank, Flag flag, int from_rank) const {
-  return reinterpret_cast<CUdeviceptr>(arenas_[static_cast<std::size_t>(of_rank)]) +
-         sizeof(std::uint32_t) * static_cast<std::size_t>(flag * kMostRanks + from_rank);
-}
-
-char* PeerSums::slot(int of_rank, int from_rank) const {
-  return arenas_[static_cast<std::size_t>(of_rank)] + kFlagBytes +
-         kSlotBytes * static_cast<std::size_t>(from_rank);
-}
-
-// Everything that the stream has done is seen by the others before the flag is.
-void PeerSums::signal_all(Flag which, cudaStream_t stream) const {
-  std::vector<CUstreamBatchMemOpParams> writes;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_) continue;
-    CUstreamBatchMemOpParams& write = writes.emplace_back();
-    write = {};
-    write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    write.writeValue.address = flag(rank, which, rank_);
-    write.writeValue.value = 1;
-    write.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    if (sum.out.size() > 0) launch(on_stream, sum);
   }
-  check(driver().batch(stream, static_cast<unsigned>(writes.size()), writes.data(), 0), "a sum's signal");
 }
 
-// Takes the flags back as well: the next ones come only after this rank's next signal.
-void PeerSums::wait_for_all(Flag which, cudaStream_t stream) const {
-  std::vector<CUstreamBatchMemOpParams> waits, resets;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_) continue;
-    CUstreamBatchMemOpParams& wait = waits.emplace_back();
-    wait = {};
-    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.waitValue.address = flag(rank_, which, rank);
-    wait.waitValue.value = 1;
-    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-    CUstreamBatchMemOpParams& reset = resets.emplace_back();
-    reset = {};
-    reset.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    reset.writeValue.address = flag(rank_, which, rank);
-    reset.writeValue.value = 0;
-    reset.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-  }
-  check(driver().batch(stream, static_cast<unsigned>(waits.size()), waits.data(), 0), "a sum's wait");
-  check(driver().batch(stream, static_cast<unsigned>(resets.size()), resets.data(), 0), "a sum's signal");
+void PeerSums::share_own(const Split& split, const std::vector<char*>& places, cudaStream_t stream) {
+  const TensorView own = split.of(rank_);
+  const std::ptrdiff_t offset = static_cast<char*>(own.data) - static_cast<char*>(split.t.data);
+  if (own.size() == 0) return;
+  to_each_peer(stream, [&](int to, cudaStream_t peer) {
+    WEFT_CUDA_CALL(cudaMemcpyAsync(places[static_cast<std::size_t>(to)] + offset, own.data,
+                                   static_cast<std::size_t>(own.bytes()), cudaMemcpyDefault, peer));
+  });
 }
 
-void* PeerSums::opened(int rank, unsigned long long buffer, const cudaIpcMemHandle_t& handle) {
-  void*& memory = opened_[{rank, buffer}];
-  if (!memory) WEFT_CUDA_CALL(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
-  return memory;
+bool PeerSums::all_reduce_sums(std::span<const TensorView> tensors, CudaQueue& queue) {
+  std::int64_t bytes = 0;
+  std::vector<Split> splits;
+  for (const TensorView& t : tensors) {
+    splits.push_back({t, 0, 0, t.size(), t.size(), static_cast<std::size_t>(bytes)});
+    bytes += (t.bytes() + 15) / 16 * 16;
+  }
+  if (bytes * (size_ - 1) <= kOneWayBytes) {
+    sum_splits(splits, queue);
+    memory_->meet(PeerMemory::Flag::done, queue.stream);
+    return true;
+  }
+  std::vector<std::vector<char*>> places;
+  for (const TensorView& t : tensors) {
+    places.push_back(memory_->everywhere(t));
+    if (places.back().empty()) return false;
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& t = tensors[i];
+    const std::int64_t most = slot_elements(t) * size_;
+    for (std::int64_t begin = 0; begin < t.size(); begin += most) {
+      const std::int64_t end = std::min(t.size(), begin + most);
+      const std::int64_t piece = ((end - begin + size_ - 1) / size_ + kAlign - 1) / kAlign * kAlign;
+      const Split split{t, begin, piece, piece, end};
+      sum_splits({&split, 1}, queue);
+      share_own(split, places[i], queue.stream);
+      memory_->meet(PeerMemory::Flag::done, queue.stream);
+    }
+  }
+  return true;
 }
 
-// Where each rank has this tensor, as this process sees it.
-std::vector<char*> PeerSums::everywhere(const TensorView& t) {
-  const OutsideCapture relaxed;
-  const auto address = reinterpret_cast<CUdeviceptr>(t.data);
-  Place mine;
-  CUdeviceptr base = 0;
-  std::size_t bytes = 0;
-  check(driver().range(&base, &bytes, address), "the allocation of a tensor");
-  check(driver().attribute(&mine.buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, address),
-        "the allocation of a tensor");
-  mine.offset = address - base;
-  const auto [known, added] = handles_.try_emplace(mine.buffer);
-  if (added) WEFT_CUDA_CALL(cudaIpcGetMemHandle(&known->second, reinterpret_cast<void*>(base)));
-  mine.handle = known->second;
-  const std::vector<std::string> all = group_.all_gather(bytes_of(mine));
-  std::vector<char*> places;
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto place = from_bytes<Place>(all[static_cast<std::size_t>(rank)]);
-    places.push_back(rank == rank_
-                         ? static_cast<char*>(t.data)
-                         : static_cast<char*>(opened(rank, place.buffer, place.handle)) + place.offset);
+void PeerSums::reduce_scatter_sum(const TensorView& t, CudaQueue& queue) {
+  const std::int64_t piece = t.size() / size_, most = slot_elements(t);
+  for (std::int64_t begin = 0; begin < piece; begin += most) {
+    const Split split{t, begin, piece, std::min(most, piece - begin), t.size()};
+    sum_splits({&split, 1}, queue);
+    memory_->meet(PeerMemory::Flag::done, queue.stream);
   }
-  return places;
 }
 
-void PeerSums::sum_chunk(const TensorView& chunk, const std::vector<char*>& places, CudaQueue& queue) const {
-  const std::int64_t width = size_of(chunk.dtype), count = chunk.size();
-  const std::int64_t piece = ((count + size_ - 1) / size_ + 7) / 8 * 8;  // 16 bytes at a time
-  const auto first = [&](int rank) { return std::min(count, rank * piece); };
-  const auto bytes = [&](int rank) {
-    return static_cast<std::size_t>((first(rank + 1) - first(rank)) * width);
-  };
-  const auto copy = [&](void* to, const void* from, std::size_t n) {
-    if (n > 0) WEFT_CUDA_CALL(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, queue.stream));
-  };
-  char* mine = static_cast<char*>(chunk.data);
-  for (int step = 1; step < size_; ++step) {
-    const int to = (rank_ + step) % size_;
-    copy(slot(to, rank_), mine + first(to) * width, bytes(to));
-  }
-  signal_all(kArrived, queue.stream);
-  wait_for_all(kArrived, queue.stream);
-  TensorView own = chunk;
-  own.data = mine + first(rank_) * width;
-  own.rank = 1;
-  std::fill(own.shape, own.shape + 5, 1);
-  own.shape[0] = first(rank_ + 1) - first(rank_);
-  for (int rank = 0; rank < size_ && own.shape[0] > 0; ++rank) {
-    if (rank == rank_) continue;
-    TensorView other = own;
-    other.data = slot(rank_, rank);
-    Queue on_stream = queue;
-    launch(on_stream, Add{.out = {own, true}, .x = other});
-  }
-  for (int step = 1; step < size_; ++step) {
-    const int to = (rank_ + step) % size_;
-    copy(places[static_cast<std::size_t>(to)] + first(rank_) * width, own.data, bytes(rank_));
-  }
-  signal_all(kDone, queue.stream);
-  wait_for_all(kDone, queue.stream);
-}
-
-void PeerSums::sum(const TensorView& t, CudaQueue& queue) {
-  const std::vector<char*> places = everywhere(t);
-  const std::int64_t width = size_of(t.dtype);
-  const std::int64_t most = static_cast<std::int64_t>(kSlotBytes) / width * size_;
-  for (std::int64_t begin = 0; begin < t.size(); begin += most) {
-    TensorView chunk = t;
-    chunk.data = static_cast<char*>(t.data) + begin * width;
-    chunk.rank = 1;
-    std::fill(chunk.shape, chunk.shape + 5, 1);
-    chunk.shape[0] = std::min(most, t.size() - begin);
-    std::vector<char*> there = places;
-    for (char*& place : there) place += begin * width;
-    sum_chunk(chunk, there, queue);
-  }
+bool PeerSums::all_gather(const TensorView& t, CudaQueue& queue) {
+  const std::vector<char*> places = memory_->everywhere(t);
+  if (places.empty()) return false;
+  const std::int64_t piece = t.size() / size_;
+  memory_->meet(PeerMemory::Flag::arrived, queue.stream);  // nobody reads the old ones any more
+  share_own({t, 0, piece, piece, t.size()}, places, queue.stream);
+  memory_->meet(PeerMemory::Flag::done, queue.stream);
+  return true;
 }
 
 }  // namespace weft

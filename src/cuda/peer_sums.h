@@ -1,59 +1,54 @@
 // SPDX-License-Identifier: MIT
-// PeerSums: sums over the GPUs of one host that leave their multiprocessors to the training step.
+// PeerSums: sums and copies of tensors over the GPUs of one host through their copy engines.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <map>
 #include <memory>
-#include <utility>
+#include <span>
 #include <vector>
 
+#include "src/cuda/peer_memory.h"
 #include "src/device.h"
-#include "src/process_group.h"
 
 namespace weft {
 
-// Each rank sums one piece of a tensor: the others' pieces come to it through the copy engines, it adds them
-// in the order of the ranks, its own first, and sends the sum to all. Kernels that fill the GPU with one wave
-// of blocks run twice as long beside any kernel that holds a multiprocessor; beside copies they do not.
+// What a rank sums of a tensor, the others send to it with their copy engines; one kernel then adds it up,
+// all terms at a time, in the order of the ranks, in f32, rounded once. Multiprocessors of the GPU are taken
+// by that kernel alone. All calls are collective and run on the stream of `queue`, which may be captured;
+// tensors are in cudaMalloc'ed memory that stays where it is. Where one answers false nothing was done, on no
+// rank: a tensor shares its allocation with others.
 class PeerSums {
  public:
-  // Collective, of the CUDA device that is current. Null where ranks are on several hosts, or a GPU does not
-  // reach another one's memory.
-  static std::unique_ptr<PeerSums> make(ProcessGroup&);
+  explicit PeerSums(std::unique_ptr<PeerMemory>);
   ~PeerSums();
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;
 
-  // Of small tensors, CUDA may keep several in one block, which another process opens as a whole.
+  static constexpr std::int64_t kLeastBytes = 64 << 10;
+  // What there are sums of.
   static bool takes(const TensorView& t) {
-    return t.bytes() >= (2 << 20) &&
+    return t.bytes() >= kLeastBytes &&
            (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16);
   }
-  // In place, on the stream of `queue`, which may be captured. Memory from cudaMalloc that stays where it is.
-  void sum(const TensorView&, CudaQueue& queue);
+  // As the calls of Communicator (src/communicator.h).
+  bool all_reduce_sums(std::span<const TensorView>, CudaQueue&);
+  void reduce_scatter_sum(const TensorView&, CudaQueue&);
+  bool all_gather(const TensorView&, CudaQueue&);
 
  private:
-  enum Flag { kArrived, kDone, kFlags };
+  struct Split;
+  template <class Copy>
+  void to_each_peer(cudaStream_t, const Copy&);
+  void sum_splits(std::span<const Split>, CudaQueue&);
+  void share_own(const Split&, const std::vector<char*>& places, cudaStream_t);
 
-  explicit PeerSums(ProcessGroup&);
-  bool answers();
-  void set_own_flags();
-  std::vector<char*> everywhere(const TensorView&);
-  void* opened(int rank, unsigned long long buffer, const cudaIpcMemHandle_t&);
-  CUdeviceptr flag(int of_rank, Flag, int from_rank) const;
-  char* slot(int of_rank, int from_rank) const;
-  void signal_all(Flag, cudaStream_t) const;
-  void wait_for_all(Flag, cudaStream_t) const;
-  void sum_chunk(const TensorView& chunk, const std::vector<char*>& places, CudaQueue&) const;
-
-  ProcessGroup& group_;
+  const std::unique_ptr<PeerMemory> memory_;
   const int rank_, size_;
-  std::vector<char*> arenas_;                                   // by rank: flags, then a slot for each rank
-  std::map<std::pair<int, unsigned long long>, void*> opened_;  // by rank and buffer
-  std::map<unsigned long long, cudaIpcMemHandle_t> handles_;    // of own buffers
+  // A stream for each peer but the first: copies to different ones go at the same time.
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaEvent_t> sent_;
+  cudaEvent_t begun_ = nullptr;
 };
 
 }  // namespace weft

@@ -117,7 +117,9 @@ void expect_sums(const std::vector<T>& got, int ranks, int step, std::int64_t fi
 template <class T>
 void check_sums(Rank& r) {
   const int ranks = r.comm->size(), me = r.comm->rank();
-  for (const std::int64_t piece : {std::int64_t{1}, std::int64_t{1001}, std::int64_t{3} << 19}) {
+  std::vector<std::int64_t> pieces{1, 1001, 20001, 3 << 19};
+  if (std::is_same_v<T, float>) pieces.push_back((5 << 20) + 3);  // more than goes at a time
+  for (const std::int64_t piece : pieces) {
     const std::int64_t count = piece * ranks;
     const Tensor sum = r.upload(values_of<T>(me, count));
     r.comm->fork();
@@ -137,8 +139,34 @@ void check_sums(Rank& r) {
   }
 }
 
+// Several ranges of a tensor at a time, small and large; what lies between them stays.
+template <class T>
+void check_ranges(Rank& r, std::int64_t first, std::int64_t second) {
+  const int ranks = r.comm->size(), me = r.comm->rank();
+  const std::int64_t gap = 24, count = first + gap + second;
+  const std::vector<T> mine = values_of<T>(me, count);
+  const Tensor t = r.upload(mine);
+  const TensorView parts[] = {t.slice(0, {first}), t.slice(first + gap, {second})};
+  r.comm->all_reduce_sums(parts);
+  const std::vector<T> sums = r.download<T>(t);
+  const auto of = [&](const std::vector<T>& all, std::int64_t begin, std::int64_t end) {
+    return std::vector<T>(all.begin() + begin, all.begin() + end);
+  };
+  expect_sums(of(sums, 0, first), ranks, 0, 0, count);
+  expect_sums(of(sums, first + gap, count), ranks, 0, first + gap, count);
+  EXPECT_EQ(std::memcmp(&sums[static_cast<std::size_t>(first)], &mine[static_cast<std::size_t>(first)],
+                        static_cast<std::size_t>(gap) * sizeof(T)),
+            0);
+  r.expect_same_everywhere(of(sums, 0, first));
+  r.expect_same_everywhere(of(sums, first + gap, count));
+}
+
 TEST(CudaMultiCommRank, DISABLED_Sums) {
   Rank r;
+  check_ranges<float>(r, 245760, 200000);
+  check_ranges<float>(r, 100001, 40001);
+  check_ranges<bf16>(r, 1 << 20, 2 << 20);
+  check_ranges<float>(r, 3 << 20, 2 << 20);
   check_sums<float>(r);
   check_sums<f16>(r);
   check_sums<bf16>(r);
