@@ -36,7 +36,8 @@ class Communicator {
   // `t` is size() pieces of the same length; afterwards piece rank() is the sum of all ranks' (the others are
   // undefined) ...
   virtual void reduce_scatter_sum(const TensorView& t) = 0;
-  // ... and here every rank has every piece r as rank r had it.
+  // ... and here every rank has every piece r as rank r had it. Of several tensors that are gathered between
+  // fork() and join(), the others' pieces may come from the first call on.
   virtual void all_gather(const TensorView& t) = 0;
 };
 

@@ -124,6 +124,7 @@ class NcclCommunicator : public Communicator {
     beside_ = true;
   }
   void join() override {
+    if (peers_) peers_->finish(side_);
     WEFT_CUDA_CALL(cudaEventRecord(joined_, stream_));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(queue_.stream, joined_));
     beside_ = false;

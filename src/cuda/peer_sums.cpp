@@ -79,6 +79,7 @@ void PeerSums::to_each_peer(cudaStream_t stream, const Copy& copy) {
 
 // Afterwards this rank has the sums of its parts. Slots are free again after a meeting of Flag::done.
 void PeerSums::sum_splits(std::span<const Split> splits, CudaQueue& queue) {
+  finish(queue);
   to_each_peer(queue.stream, [&](int to, cudaStream_t stream) {
     for (const Split& split : splits) {
       const TensorView part = split.of(to);
@@ -154,10 +155,16 @@ bool PeerSums::all_gather(const TensorView& t, CudaQueue& queue) {
   const std::vector<char*> places = memory_->everywhere(t);
   if (places.empty()) return false;
   const std::int64_t piece = t.size() / size_;
-  memory_->meet(PeerMemory::Flag::arrived, queue.stream);  // nobody reads the old ones any more
+  if (!gathering_)
+    memory_->meet(PeerMemory::Flag::arrived, queue.stream);  // nobody reads the old ones any more
+  gathering_ = true;
   share_own({t, 0, piece, piece, t.size()}, places, queue.stream);
-  memory_->meet(PeerMemory::Flag::done, queue.stream);
   return true;
+}
+
+void PeerSums::finish(CudaQueue& queue) {
+  if (gathering_) memory_->meet(PeerMemory::Flag::done, queue.stream);
+  gathering_ = false;
 }
 
 }  // namespace weft

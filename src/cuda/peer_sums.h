@@ -35,6 +35,8 @@ class PeerSums {
   bool all_reduce_sums(std::span<const TensorView>, CudaQueue&);
   void reduce_scatter_sum(const TensorView&, CudaQueue&);
   bool all_gather(const TensorView&, CudaQueue&);
+  // What was gathered is here. Several tensors in a row have one meeting before and one after them.
+  void finish(CudaQueue&);
 
  private:
   struct Split;
@@ -49,6 +51,7 @@ class PeerSums {
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> sent_;
   cudaEvent_t begun_ = nullptr;
+  bool gathering_ = false;
 };
 
 }  // namespace weft
