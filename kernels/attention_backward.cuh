@@ -118,8 +118,9 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   }
 
   __syncthreads();
+  const Place end(g.q);  // found once more: registers are scarce
   store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
-                task, first_row, Rows::of(g.dq, place.b, place.h));
+                task, first_row, Rows::of(g.dq, end.b, end.h));
 }
 
 // ---- dK, dV ----
