@@ -28,6 +28,18 @@ double sum_in_pieces(std::int64_t n, Term term) {
   return sum;
 }
 
+double sum_of_squares(const TensorView& x) {
+  double squares = 0;
+  dispatch_float(x.dtype, [&]<class T>() {
+    const T* values = x.as<T>();
+    squares = sum_in_pieces(x.size(), [=](std::int64_t i) {
+      const double v = static_cast<double>(values[i]);
+      return v * v;
+    });
+  });
+  return squares;
+}
+
 template <class T>
 void mean_backward(const MeanBackward& k) {
   using W = wide_t<T>;
@@ -56,10 +68,22 @@ void check(const MeanBackward& k) {
   WEFT_CHECK(k.dy || k.step, "mean_backward: without dy it needs StepScalars");
 }
 
+void check(const SquareSum& k) {
+  expect_floating(k.x, "square_sum: x");
+  WEFT_CHECK(k.x.dtype == wide(k.x.dtype), "square_sum: x must be f32 or f64, got ", name_of(k.x.dtype));
+  expect_size(k.y, DType::f64, 1, "square_sum: y");
+}
+
 void check(const ClipCoefficient& k) {
-  expect_floating(k.gradients, "clip_coefficient: gradients");
-  WEFT_CHECK(k.gradients.dtype == wide(k.gradients.dtype),
-             "clip_coefficient: gradients must be f32 or f64, got ", name_of(k.gradients.dtype));
+  WEFT_CHECK(static_cast<bool>(k.gradients) != static_cast<bool>(k.squares),
+             "clip_coefficient: takes gradients or sums of their squares");
+  if (k.squares) {
+    expect_size(k.squares, DType::f64, k.squares.size(), "clip_coefficient: squares");
+  } else {
+    expect_floating(k.gradients, "clip_coefficient: gradients");
+    WEFT_CHECK(k.gradients.dtype == wide(k.gradients.dtype),
+               "clip_coefficient: gradients must be f32 or f64, got ", name_of(k.gradients.dtype));
+  }
   WEFT_CHECK(k.results && k.step, "clip_coefficient: needs StepResults and StepScalars");
   WEFT_CHECK(k.clip >= 0, "clip_coefficient: clip must not be negative, got ", k.clip);
 }
@@ -85,21 +109,25 @@ void run(CpuQueue&, const MeanBackward& k) {
   dispatch_float(k.dx.view.dtype, [&]<class T>() { mean_backward<T>(k); });
 }
 
+void run(CpuQueue&, const SquareSum& k) {
+  check(k);
+  *k.y.as<double>() = sum_of_squares(k.x);
+}
+
 void run(CpuQueue&, const ClipCoefficient& k) {
   check(k);
-  dispatch_float(k.gradients.dtype, [&]<class T>() {
-    const T* g = k.gradients.as<T>();
-    const double squares = sum_in_pieces(k.gradients.size(), [=](std::int64_t i) {
-      const double v = static_cast<double>(g[i]);
-      return v * v;
-    });
-    const double scale = k.step->gradient_scale;
-    const float norm = static_cast<float>(scale * std::sqrt(squares));
-    double update = scale;
-    if (k.clip > 0 && norm > k.clip) update = scale * k.clip / norm;
-    k.results->gradient_norm = norm;
-    k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
-  });
+  double squares = 0;
+  if (k.squares) {
+    for (std::int64_t i = 0; i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
+  } else {
+    squares = sum_of_squares(k.gradients);
+  }
+  const double scale = k.step->gradient_scale;
+  const float norm = static_cast<float>(scale * std::sqrt(squares));
+  double update = scale;
+  if (k.clip > 0 && norm > k.clip) update = scale * k.clip / norm;
+  k.results->gradient_norm = norm;
+  k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
 }
 
 void run(CpuQueue&, const CountNonFinite& k) {

@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Called by one block: the sum of all partial sums, on every thread.
-__device__ double total_of(const double* partial) {
+// Called by one block: the sum of `count` numbers, on every thread.
+__device__ double total_of(const double* partial, std::int64_t count) {
   double sum = 0;
-  for (int i = threadIdx.x; i < kBlocks; i += kThreads) sum += partial[i];
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
   return block_sum<kThreads>(sum);
 }
 
@@ -52,15 +52,16 @@ __device__ double total_of(const double* partial) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     write_total(T* y, float* copy, const double* partial, double factor) {
-  const double total = total_of(partial) * factor;
+  const double total = total_of(partial, kBlocks) * factor;
   if (threadIdx.x != 0) return;
   *y = static_cast<T>(total);
   if (copy) *copy = static_cast<float>(total);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    write_clip(StepResults* results, const StepScalars* step, const double* partial, double clip) {
-  const double squares = total_of(partial);
+    write_clip(StepResults* results, const StepScalars* step, const double* partial, std::int64_t count,
+               double clip) {
+  const double squares = total_of(partial, count);
   if (threadIdx.x != 0) return;
   const double scale = step->gradient_scale;
   const auto norm = static_cast<float>(scale * sqrt(squares));
@@ -107,10 +108,18 @@ void run(CudaQueue& q, const MeanBackward& k) {
       k.dx.view.as<float>(), n, k.dy ? k.dy.as<float>() : nullptr, k.step, k.dx.accumulate);
 }
 
+void run(CudaQueue& q, const SquareSum& k) {
+  check(k);
+  const double* partial = launch_partial_sums(q, k.x, Square{}, SquareSum::kName);
+  write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<double>(), nullptr, partial, 1.0);
+}
+
 void run(CudaQueue& q, const ClipCoefficient& k) {
   check(k);
-  const double* partial = launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
-  write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, k.clip);
+  const double* partial = k.squares ? k.squares.as<double>()
+                                    : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
+  const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
+  write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
 }
 
 void run(CudaQueue& q, const CountNonFinite& k) {

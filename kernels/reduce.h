@@ -33,16 +33,29 @@ void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
+// y = sum of x^2. Of what several processes have a part each: they add these up.
+struct SquareSum {
+  static constexpr const char* kName = "square_sum";
+  TensorView y;  // (1)  f64
+  TensorView x;  // flat, wide type
+  std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+void check(const SquareSum&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const SquareSum&);
+void run(CudaQueue&, const SquareSum&);
+
 // Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
 //   norm = gradient_scale * sqrt(sum g^2)
 //   update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
 struct ClipCoefficient {
   static constexpr const char* kName = "clip_coefficient";
   StepResults* results = nullptr;
-  TensorView gradients;  // flat, wide type
+  TensorView gradients = {};  // flat, wide type, or absent
   const StepScalars* step = nullptr;
-  double clip = 1.0;  // 0: no clipping
-  std::vector<TensorView> inputs() const { return {gradients}; }
+  double clip = 1.0;        // 0: no clipping
+  TensorView squares = {};  // (n)  f64, in place of gradients: sums of g^2 over parts of them
+  std::vector<TensorView> inputs() const { return {gradients, squares}; }
   std::vector<TensorView> outputs() const { return {}; }
 };
 void check(const ClipCoefficient&);  // shapes and types; both forms begin with it

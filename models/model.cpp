@@ -121,17 +121,20 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
   const auto device = make_device("cpu");  // listing parameters takes no memory
   ParameterStore store;
   make_model(config, store, *device);
-  std::int64_t elements = 0;
-  for (const ParamInfo& p : store.params()) elements += p.size;
+  std::int64_t elements = 0, own = 0;  // own: those that this process updates
+  for (const ParamInfo& p : store.params()) {
+    elements += p.size;
+    own += config.train.shard_optimizer && p.decay ? p.size / config.ranks : p.size;
+  }
 
-  const std::int64_t master = elements * size_of(wide(compute));
-  std::int64_t optimizer = config.train.ema_decay > 0 ? master : 0;
-  if (training) optimizer += 2 * master;
-  if (config.train.shard_optimizer) optimizer /= config.ranks;
+  const std::int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
+  const std::int64_t optimizer =
+      own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0));
   const std::int64_t activations =
       micro_batch * context * activation_bytes_of_token(config, compute, training);
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-  return {.weights = bytes(master + (compute == wide(compute) ? 0 : elements * size_of(compute))),
+  const bool own_master = compute != wide(compute);
+  return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),
           .gradients = bytes(training ? master : 0),
           .optimizer = bytes(optimizer),
           .activations = bytes(activations),

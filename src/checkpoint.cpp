@@ -38,29 +38,22 @@ std::vector<Group> groups_of(const ParameterStore& store) {
 }
 
 void write_group(Hdf5File& file, Device& device, const ParameterStore& store, const Group& group) {
-  const Tensor block = store.whole(group.block);
   std::vector<char> values;
-  for (const ParamInfo& p : store.params()) {
-    const TensorView view = block.slice(p.offset, p.shape);
+  store.visit_whole(group.block, [&](const ParamInfo& p, const TensorView& view) {
     values.resize(static_cast<std::size_t>(view.bytes()));
     device.download(values.data(), view);
     file.write(path_in(group.path, p), stored_type(view.dtype), p.shape, values.data());
-  }
+  });
 }
 
-void read_group(const Hdf5File& file, Device& device, const ParameterStore& store, const std::string& from,
-                const Tensor& block) {
-  const bool is_whole = block.size() == store.master().size();
-  const Tensor all =
-      is_whole ? block : Tensor(*device.pool, store.master().shape(), block.dtype(), "optimizer, whole");
+void read_group(const Hdf5File& file, const ParameterStore& store, const Group& group) {
+  const DType dtype = group.block.dtype();
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
-    const TensorView view = all.slice(p.offset, p.shape);
-    values.resize(static_cast<std::size_t>(view.bytes()));
-    file.read(path_in(from, p), stored_type(view.dtype), p.shape, values.data());
-    device.upload(view, values.data());
+    values.resize(static_cast<std::size_t>(p.size * size_of(dtype)));
+    file.read(path_in(group.path, p), stored_type(dtype), p.shape, values.data());
+    store.upload(group.block, p, values.data());
   }
-  if (!is_whole) store.keep(block, all);
 }
 
 // The arrays of a group must be exactly the parameters of the store.
@@ -132,7 +125,8 @@ void save_checkpoint(const std::string& path, Device& device, const ParameterSto
 }
 
 void join_save_checkpoint(const ParameterStore& store) {
-  for (const Group& group : groups_of(store)) static_cast<void>(store.whole(group.block));
+  for (const Group& group : groups_of(store))
+    store.visit_whole(group.block, [](const ParamInfo&, const TensorView&) {});
 }
 
 TrainState load_checkpoint(const std::string& path, Device& device, ParameterStore& store, bool use_ema) {
@@ -146,7 +140,7 @@ TrainState load_checkpoint(const std::string& path, Device& device, ParameterSto
   std::vector<Group> groups = groups_of(store);
   if (use_ema) groups[0].path = "/ema";
   for (const Group& group : groups) check_group(file, store, group.path);
-  for (const Group& group : groups) read_group(file, device, store, group.path, group.block);
+  for (const Group& group : groups) read_group(file, store, group);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   store.refresh_compute(ctx);
   device.synchronize();

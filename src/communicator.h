@@ -34,7 +34,7 @@ class Communicator {
     for (const TensorView& t : tensors) all_reduce_sum(t);
   }
   // `t` is size() pieces of the same length; afterwards piece rank() is the sum of all ranks' (the others are
-  // undefined) ...
+  // undefined, but zero where all ranks had zero) ...
   virtual void reduce_scatter_sum(const TensorView& t) = 0;
   // ... and here every rank has every piece r as rank r had it. Of several tensors that are gathered between
   // fork() and join(), the others' pieces may come from the first call on.

@@ -6,31 +6,36 @@
 
 namespace weft {
 
-GradientBuckets::GradientBuckets(std::span<const ParamInfo> params, std::int64_t size, std::int64_t least)
-    : params_(params), size_(size), least_(least), decayed_(size) {
-  for (const ParamInfo& p : params)
-    if (!p.decay) decayed_ = std::min(decayed_, p.offset);
+GradientBuckets::GradientBuckets(const ParameterStore& store, std::int64_t least)
+    : store_(store), least_(least) {
   begin();
 }
 
-void GradientBuckets::begin() { from_ = decayed_; }
+void GradientBuckets::begin() { from_ = store_.decayed(); }
 
 GradientRange GradientBuckets::passed(std::int32_t first) {
+  const auto params = store_.params();
   std::int64_t lowest = from_;
-  for (auto i = static_cast<std::size_t>(first); i < params_.size(); ++i)
-    if (params_[i].decay) lowest = std::min(lowest, params_[i].offset);
+  for (auto i = static_cast<std::size_t>(first); i < params.size(); ++i)
+    if (params[i].decay) lowest = std::min(lowest, params[i].offset);
+  if (!store_.shards().empty()) {
+    const auto complete =
+        std::ranges::find_if(store_.shards(), [&](const GradientRange& s) { return s.begin >= lowest; });
+    lowest = complete == store_.shards().end() ? from_ : std::min(from_, complete->begin);
+  }
   const GradientRange range{lowest, from_};
-  if (least_ == 0 || range.size() < std::min(least_, std::max<std::int64_t>(lowest, 1))) return {};
+  if (!enough(range.size(), lowest, least_)) return {};
   from_ = lowest;
   return range;
 }
 
 std::vector<GradientRange> GradientBuckets::rest() {
+  const std::int64_t decayed = store_.decayed(), size = store_.gradients().size();
   std::vector<GradientRange> ranges;
-  if (from_ == decayed_) {
-    ranges.push_back({0, size_});
+  if (from_ == decayed && store_.shards().empty()) {
+    ranges.push_back({0, size});
   } else {
-    for (const GradientRange range : {GradientRange{0, from_}, GradientRange{decayed_, size_}})
+    for (const GradientRange range : {GradientRange{0, from_}, GradientRange{decayed, size}})
       if (range.size() > 0) ranges.push_back(range);
   }
   from_ = 0;

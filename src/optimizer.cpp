@@ -37,31 +37,63 @@ std::int64_t context_at(const TrainConfig& train, std::int64_t full_context, std
   return context;
 }
 
-void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train) {
+namespace {
+
+// Clips by the norm over all ranks: of each part of the gradients, the rank that has it sums the squares; the
+// same sums in the same order everywhere, in f64, so that the norm is that of whole gradients.
+void clip_sharded(Ctx& ctx, const ParameterStore& store, ClipCoefficient clip, Communicator& communicator) {
+  const std::vector<OwnPart> parts = store.own_parts();
+  const auto shards = static_cast<std::int64_t>(store.shards().size()), all = shards * communicator.size();
+  const Tensor squares = ctx.empty({all + 1}, DType::f64, "norm");
+  for (std::int64_t i = 0; i <= shards; ++i) {
+    const OwnPart& part = parts[static_cast<std::size_t>(i)];
+    const std::int64_t at = i < shards ? communicator.rank() * shards + i : all;  // the rest is everywhere
+    ctx.launch(SquareSum{.y = squares.slice(at, {1}), .x = store.slice_of(store.gradients(), part)});
+  }
+  communicator.all_gather(squares.slice(0, {all}));
+  clip.squares = squares;
+  ctx.launch(clip);
+}
+
+}  // namespace
+
+void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train,
+                       Communicator* communicator) {
   WEFT_CHECK(ctx.step && ctx.results, "update_parameters: ctx.step and ctx.results must be set");
   WEFT_CHECK(store.gradients(), "update_parameters: the store was allocated without training");
-  ctx.launch(ClipCoefficient{
-      .results = ctx.results, .gradients = store.gradients(), .step = ctx.step, .clip = train.clip});
-  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
-  for (const OwnPart& part : store.own_parts()) {
-    const auto of = [&](const Tensor& block) { return block.slice(part.begin, {part.size}).view(); };
-    const auto state = [&](const Tensor& block) { return block.slice(part.state, {part.size}).view(); };
-    if (part.size == 0) continue;
-    ctx.launch(AdamWUpdate{.master = of(store.master()),
-                           .m = state(store.m()),
-                           .v = state(store.v()),
-                           .ema = store.ema() ? state(store.ema()) : TensorView{},
-                           .compute = own_master ? of(store.compute()) : TensorView{},
-                           .gradients = of(store.gradients()),
-                           .decayed = std::clamp<std::int64_t>(store.decayed() - part.begin, 0, part.size),
-                           .beta1 = train.beta1,
-                           .beta2 = train.beta2,
-                           .eps = train.eps,
-                           .weight_decay = train.weight_decay,
-                           .step = ctx.step,
-                           .results = ctx.results});
+  const std::size_t shards = store.shards().size();
+  WEFT_CHECK(shards == 0 || communicator, "update_parameters: a store with shards needs a communicator");
+  ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
+  if (shards > 0) {
+    clip_sharded(ctx, store, clip, *communicator);
+  } else {
+    clip.gradients = store.gradients();
+    ctx.launch(clip);
   }
-  store.share_weights();
+  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
+  const std::vector<OwnPart> parts = store.own_parts();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto of = [&](const Tensor& block) { return store.slice_of(block, parts[i]); };
+    if (parts[i].size > 0)
+      ctx.launch(
+          AdamWUpdate{.master = of(store.master()),
+                      .m = of(store.m()),
+                      .v = of(store.v()),
+                      .ema = store.ema() ? of(store.ema()).view() : TensorView{},
+                      .compute = own_master ? of(store.compute()).view() : TensorView{},
+                      .gradients = of(store.gradients()),
+                      .decayed = std::clamp<std::int64_t>(store.decayed() - parts[i].begin, 0, parts[i].size),
+                      .beta1 = train.beta1,
+                      .beta2 = train.beta2,
+                      .eps = train.eps,
+                      .weight_decay = train.weight_decay,
+                      .step = ctx.step,
+                      .results = ctx.results});
+    if (i == shards) continue;
+    communicator->fork();  // beside the update of the next part
+    communicator->all_gather(store.compute().slice(store.shards()[i].begin, {store.shards()[i].size()}));
+  }
+  if (shards > 0) communicator->join();
 }
 
 bool LossScaler::update(float gradient_norm) {

@@ -50,6 +50,22 @@ void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) 
   }
 }
 
+// Whether each parameter is the first of a range (Sharding), decided from the last to the first, in the order
+// in which backward passes complete them.
+std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, std::int64_t least) {
+  std::int64_t left = 0, size = 0;
+  for (const ParamInfo& p : params) left += p.decay ? aligned(p.size) : 0;
+  std::vector<bool> starts(params.size());
+  for (std::size_t i = params.size(); i-- > 0;) {
+    if (!params[i].decay) continue;
+    size += aligned(params[i].size);
+    left -= aligned(params[i].size);
+    starts[i] = left == 0 || enough(size, left, least);
+    if (starts[i]) size = 0;
+  }
+  return starts;
+}
+
 }  // namespace
 
 Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind kind) {
@@ -65,40 +81,53 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
   return {static_cast<std::int32_t>(params_.size()) - 1};
 }
 
-std::int64_t ParameterStore::lay_out() {
+void ParameterStore::lay_out(std::int64_t least) {
+  const std::vector<bool> starts =
+      communicator_ ? starts_of_ranges(params_, least) : std::vector<bool>(params_.size());
   std::int64_t offset = 0;
+  const auto end_range = [&] {
+    if (shards_.empty()) return;
+    offset = aligned(offset, kAlign * communicator_->size());
+    shards_.back().end = offset;
+  };
   for (const bool decay : {true, false}) {
-    for (ParamInfo& p : params_) {
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+      ParamInfo& p = params_[i];
       if (p.decay != decay) continue;
+      if (starts[i]) {
+        end_range();
+        shards_.push_back({offset, offset});
+      }
       p.offset = offset;
       offset = aligned(offset + p.size);
       size_ += p.size;
     }
-    if (decay && shards_) offset = aligned(offset, kAlign * shards_->size());
-    if (decay) decayed_ = offset;
+    if (!decay) continue;
+    end_range();
+    decayed_ = offset;
   }
-  return offset;
+  size_of_block_ = offset;
 }
 
 void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed, bool training, bool ema,
-                              Communicator* shards) {
+                              Sharding sharding) {
   WEFT_CHECK(!device_, "ParameterStore::allocate is called once");
   WEFT_CHECK(!params_.empty(), "a model without parameters");
   device_ = &device;
   compute_dtype_ = compute;
-  if (shards && shards->size() > 1) shards_ = shards;
-  const std::int64_t block = lay_out(),
-                     part = shards_ ? decayed_ / shards_->size() + block - decayed_ : block;
+  if (sharding.communicator && sharding.communicator->size() > 1) communicator_ = sharding.communicator;
+  lay_out(sharding.least);
+  const std::int64_t part = own_parts().back().state + own_parts().back().size;
   const auto make = [&](const char* name, DType dtype, std::int64_t size) {
     const Tensor tensor(*device.pool, {size}, dtype, name);
     device.zero(tensor);
     return tensor;
   };
-  master_ = make("weights", wide(compute), block);
-  compute_ = compute == wide(compute) ? master_ : make("weights", compute, block);
+  compute_ = make("weights", compute, size_of_block_);
+  master_ = compute == wide(compute) ? compute_ : make("master weights", wide(compute), part);
   draw_initial_values(seed);
   if (training) {
-    gradients_ = make("gradients", wide(compute), block);
+    gradients_ = make("gradients", wide(compute), size_of_block_);
     m_ = make("optimizer", wide(compute), part);
     v_ = make("optimizer", wide(compute), part);
     for (const ParamInfo& p : params_) {
@@ -108,7 +137,8 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
   }
   if (ema) {
     ema_ = make("moving average", wide(compute), part);
-    keep(ema_, master_);
+    for (const OwnPart& p : own_parts())
+      launch(device.queue, Add{.out = {slice_of(ema_, p)}, .x = slice_of(master_, p)});
   }
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   refresh_compute(ctx);
@@ -116,16 +146,16 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
 }
 
 void ParameterStore::draw_initial_values(std::uint64_t seed) {
-  const auto upload = [&]<class T>() {
+  const auto draw_all = [&]<class T>() {
     std::vector<T> values;
     for (std::size_t i = 0; i < params_.size(); ++i) {
       const ParamInfo& p = params_[i];
       values.resize(static_cast<std::size_t>(p.size));
       draw(p, static_cast<std::uint32_t>(i), seed, values.data());
-      device_->upload(master_.slice(p.offset, p.shape), values.data());
+      upload(master_, p, values.data());
     }
   };
-  master_.dtype() == DType::f64 ? upload.operator()<double>() : upload.operator()<float>();
+  master_.dtype() == DType::f64 ? draw_all.operator()<double>() : draw_all.operator()<float>();
 }
 
 void ParameterStore::begin_step() {
@@ -143,41 +173,69 @@ void ParameterStore::finish_gradients(std::int64_t begin, std::int64_t end) {
   }
 }
 
-void ParameterStore::refresh_compute(Ctx& ctx) {
-  if (compute_.dtype() != master_.dtype()) ctx.launch(Cast{.y = compute_, .x = master_});
+void ParameterStore::refresh_compute(Ctx& ctx) const {
+  for (const OwnPart& p : own_parts())
+    if (compute_.dtype() != master_.dtype() && p.size > 0)
+      ctx.launch(Cast{.y = slice_of(compute_, p), .x = slice_of(master_, p)});
+  for (const GradientRange& range : shards_)
+    communicator_->all_gather(compute_.slice(range.begin, {range.size()}));
 }
 
 std::vector<OwnPart> ParameterStore::own_parts() const {
-  const std::int64_t size = master_.size();
-  if (!shards_) return {{0, size, 0}};
-  const std::int64_t piece = decayed_ / shards_->size();
-  return {{shards_->rank() * piece, piece, 0}, {decayed_, size - decayed_, piece}};
+  std::vector<OwnPart> parts;
+  std::int64_t begin = 0, state = 0;
+  for (const GradientRange& range : shards_) {
+    const std::int64_t piece = range.size() / communicator_->size();
+    parts.push_back({range.begin + communicator_->rank() * piece, piece, state});
+    begin = range.end;
+    state += piece;
+  }
+  parts.push_back({begin, size_of_block_ - begin, state});
+  return parts;
 }
 
-void ParameterStore::share_weights() const {
-  if (shards_ && decayed_ > 0) shards_->all_gather(compute_.slice(0, {decayed_}));
+Tensor ParameterStore::slice_of(const Tensor& block, const OwnPart& part) const {
+  return block.slice(is_part(block) ? part.state : part.begin, {part.size});
 }
 
-void ParameterStore::share_master() const {
-  if (shards_ && decayed_ > 0) shards_->all_gather(master_.slice(0, {decayed_}));
+void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const {
+  const std::vector<OwnPart> parts = own_parts();
+  std::size_t ranges = 0;  // gathered so far: parameters of the ranges come in their order
+  Tensor whole;            // the last of them
+  for (const ParamInfo& p : params_) {
+    if (!is_part(block)) {
+      visit(p, block.slice(p.offset, p.shape));
+      continue;
+    }
+    if (!p.decay) {
+      visit(p, block.slice(parts.back().state + p.offset - decayed_, p.shape));
+      continue;
+    }
+    if (ranges == 0 || p.offset >= shards_[ranges - 1].end) {
+      const OwnPart& own = parts[ranges];
+      whole = Tensor(*device_->pool, {shards_[ranges].size()}, block.dtype(), "gathered");
+      launch(device_->queue, Add{.out = {whole.slice(own.begin - shards_[ranges].begin, {own.size})},
+                                 .x = slice_of(block, own)});
+      communicator_->all_gather(whole);
+      ++ranges;
+    }
+    visit(p, whole.slice(p.offset - shards_[ranges - 1].begin, p.shape));
+  }
 }
 
-Tensor ParameterStore::whole(const Tensor& block) const {
-  if (!is_part(block)) return block;
-  const Tensor all(*device_->pool, master_.shape(), block.dtype(), "optimizer, whole");
-  device_->zero(all);
-  for (const OwnPart& p : own_parts())
-    if (p.size > 0)
-      launch(device_->queue, Add{.out = {all.slice(p.begin, {p.size})}, .x = block.slice(p.state, {p.size})});
-  if (decayed_ > 0) shards_->all_gather(all.slice(0, {decayed_}));
-  return all;
+void ParameterStore::upload(const Tensor& block, const ParamInfo& p, const void* values) const {
+  for (const OwnPart& part : own_parts()) {
+    const std::int64_t begin = std::max(part.begin, p.offset),
+                       end = std::min(part.begin + part.size, p.offset + p.size);
+    if (begin >= end) continue;
+    device_->upload(slice_of(block, part).slice(begin - part.begin, {end - begin}),
+                    static_cast<const char*>(values) + (begin - p.offset) * size_of(block.dtype()));
+  }
 }
 
-void ParameterStore::keep(const Tensor& block, const Tensor& whole) const {
-  for (const OwnPart& p : own_parts())
-    if (p.size > 0)
-      launch(device_->queue,
-             Add{.out = {block.slice(p.state, {p.size})}, .x = whole.slice(p.begin, {p.size})});
+std::vector<TensorView> ParameterStore::replicated() const {
+  if (!is_part(master_)) return {master_};
+  return {compute_, slice_of(master_, own_parts().back())};
 }
 
 Var ParameterStore::var(Param param) const {
@@ -185,8 +243,12 @@ Var ParameterStore::var(Param param) const {
              "ParameterStore::var: no parameter ", param.index, ", or allocate() was not called");
   const auto i = static_cast<std::size_t>(param.index);
   const ParamInfo& p = params_[i];
-  const Tensor& block = p.kind == ParamKind::wide ? master_ : compute_;
-  return {block.slice(p.offset, p.shape), slots_.empty() ? nullptr : slots_[i]};
+  const bool whole = p.kind == ParamKind::compute || !is_part(master_);
+  WEFT_CHECK(whole || !p.decay, "parameter '", p.name, "' is read from master weights that are sharded");
+  const Tensor value = p.kind == ParamKind::compute ? compute_.slice(p.offset, p.shape)
+                       : whole                      ? master_.slice(p.offset, p.shape)
+                               : master_.slice(own_parts().back().state + p.offset - decayed_, p.shape);
+  return {value, slots_.empty() ? nullptr : slots_[i]};
 }
 
 }  // namespace weft

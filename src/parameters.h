@@ -3,7 +3,9 @@
 // for EMA), so that clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,9 +42,31 @@ struct ParamInfo {
   std::int64_t size = 0;
 };
 
-// Elements of the flat blocks that this process updates, and where their state is in m, v and ema.
+struct GradientRange {  // elements of the flat gradient block, and of the weights as kernels read them
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const GradientRange&) const = default;
+};
+
+// Whether `size` elements are enough to start a sum over processes, with `left` still to come and at least
+// `least` wanted: what is summed up last has nothing to hide behind, so that ranges shrink towards the end.
+inline bool enough(std::int64_t size, std::int64_t left, std::int64_t least) {
+  return least > 0 && size >= std::min(least, std::max<std::int64_t>(left, 1));
+}
+
+// Elements of the flat blocks that this process updates, and where they are in those blocks of which every
+// rank has its parts alone.
 struct OwnPart {
   std::int64_t begin = 0, size = 0, state = 0;
+};
+
+// ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps the optimizer's state and
+// the master weights of a part of its own. What has weight decay is cut into ranges of whole parameters, of
+// at least `least` elements (0: one range), and each range into equal pieces of eights, one a rank; the rest,
+// biases and norms, every rank has whole.
+struct Sharding {
+  Communicator* communicator = nullptr;  // null, or of one rank: no sharding
+  std::int64_t least = 0;
 };
 
 class ParameterStore {
@@ -51,24 +75,25 @@ class ParameterStore {
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
   // Once, after all add(): lays out the blocks, allocates them, draws initial values. `compute` f64 makes
-  // everything f64 (tests). Without `training` there are no gradients and no optimizer state. With `shards`
-  // each rank keeps m, v and ema for a part of its own (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054,
-  // section 5.1): an equal piece of what has weight decay; the rest, biases and norms, every rank has whole.
-  void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema,
-                Communicator* shards = nullptr);
+  // everything f64 (tests). Without `training` there are no gradients and no optimizer state. Collective with
+  // `sharding`.
+  void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema, Sharding = {});
 
-  // What this process updates: with shards its piece and the rest, otherwise all.
+  // The ranges that are cut into pieces, ascending, from 0 to decayed(); none without sharding.
+  std::span<const GradientRange> shards() const { return shards_; }
+  // What this process updates: with sharding its piece of each of the shards() and then the rest, otherwise
+  // all.
   std::vector<OwnPart> own_parts() const;
-  // With shards, collective, otherwise nothing. After an update: every rank gets the weights as kernels read
-  // them from those that updated them ...
-  void share_weights() const;
-  // ... and before master() is read: the same for the master weights, which are as old as the last call.
-  void share_master() const;
-  // The whole of a flat block: with shards, collective, a copy for those of which this rank has a part (m, v,
-  // ema), otherwise the block itself.
-  Tensor whole(const Tensor& block) const;
-  // The other way round: what this rank keeps of a whole block.
-  void keep(const Tensor& block, const Tensor& whole) const;
+  // The slice of `block` (any of those below) that holds a part.
+  Tensor slice_of(const Tensor& block, const OwnPart&) const;
+  // Calls `visit` for every parameter in turn with all its values in `block`, which other ranks may have:
+  // collective with sharding, a range at a time.
+  using Visit = std::function<void(const ParamInfo&, const TensorView&)>;
+  void visit_whole(const Tensor& block, const Visit& visit) const;
+  // The other way round: what this process keeps of the values of a parameter in `block`, from the host.
+  void upload(const Tensor& block, const ParamInfo&, const void* values) const;
+  // What must be the same bits on every rank: the weights.
+  std::vector<TensorView> replicated() const;
 
   // Marks all gradients "not written": the first backward kernel of a step stores, later ones (and later
   // micro-batches, when this is not called between them) add.
@@ -77,15 +102,16 @@ class ParameterStore {
   void finish_gradients(Ctx&);
   // The same for those whose slices begin in [begin, end) of the block.
   void finish_gradients(std::int64_t begin, std::int64_t end);
-  // Casts master to compute; after load, init, or a switch to the EMA weights.
-  void refresh_compute(Ctx&);
+  // Makes compute of master; after load, init, or a switch to the EMA weights. Collective with sharding.
+  void refresh_compute(Ctx&) const;
 
   std::span<const ParamInfo> params() const { return params_; }
   std::int64_t size() const { return size_; }        // elements of all parameters; the blocks add padding
   std::int64_t decayed() const { return decayed_; }  // elements of a block with weight decay: the first ones
   DType compute_dtype() const { return compute_dtype_; }
 
-  // Flat blocks; null views where absent. compute() is master() when the compute type is wide.
+  // Flat blocks; null views where absent. compute() is master() when the compute type is wide. With sharding
+  // m(), v() and ema() are own_parts() alone, and so is master() where compute() is another block.
   const Tensor& master() const { return master_; }
   const Tensor& compute() const { return compute_; }
   const Tensor& gradients() const { return gradients_; }
@@ -97,15 +123,16 @@ class ParameterStore {
   Var var(Param) const;
 
  private:
-  std::int64_t lay_out();  // the size of a block, padding included
-  bool is_part(const Tensor& block) const { return block && block.size() != master_.size(); }
+  void lay_out(std::int64_t least);
+  bool is_part(const Tensor& block) const { return block.size() != size_of_block_; }
   void draw_initial_values(std::uint64_t seed);
 
-  Device* device_ = nullptr;  // given by allocate()
-  Communicator* shards_ = nullptr;
+  Device* device_ = nullptr;              // given by allocate()
+  Communicator* communicator_ = nullptr;  // with sharding
   std::vector<ParamInfo> params_;
+  std::vector<GradientRange> shards_;
   std::vector<std::shared_ptr<GradSlot>> slots_;
-  std::int64_t size_ = 0, decayed_ = 0;
+  std::int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;
 };

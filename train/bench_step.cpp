@@ -34,7 +34,7 @@ struct Timing {
 };
 
 // A communicator that sums eight numbers in place of gradients: with it the ranks of a step wait for each
-// other once, as they do anyway, and communication takes next to no time.
+// other as they do anyway, and communication takes next to no time. Other ranks' weights stay as they were.
 class Lockstep : public Communicator {
  public:
   Lockstep(Device& device, Communicator& communicator)
@@ -47,9 +47,13 @@ class Lockstep : public Communicator {
   void join() override { communicator_.all_reduce_sum(numbers_); }
   void all_reduce_sum(const TensorView&) override {}
   void reduce_scatter_sum(const TensorView&) override {}
-  void all_gather(const TensorView&) override {}
+  // A few numbers, which decide what the step does, are gathered.
+  void all_gather(const TensorView& t) override {
+    if (t.bytes() <= kNumbers) communicator_.all_gather(t);
+  }
 
  private:
+  static constexpr std::int64_t kNumbers = 4096;  // bytes
   Communicator& communicator_;
   Tensor numbers_;
 };
@@ -250,7 +254,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
-                 config.train.shard_optimizer ? communicator.get() : nullptr);
+                 sharding_of(config.train, communicator.get(), dtype));
   const bool augmented = !augmentations(config).empty() || config.augment.flip;
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});

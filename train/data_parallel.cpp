@@ -43,12 +43,20 @@ std::vector<T> numbers_of(const std::string& message) {
 
 }  // namespace
 
+std::int64_t bucket_elements(const TrainConfig& train, DType gradients) {
+  return train.bucket_mb * 1000000 / size_of(gradients);
+}
+
+Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType compute) {
+  if (!train.shard_optimizer) return {};
+  return {communicator, bucket_elements(train, wide(compute))};
+}
+
 GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
                          const TrainConfig& train)
     : store_(store),
       communicator_(communicator),
-      buckets_(store.params(), store.gradients().size(),
-               train.bucket_mb * 1000000 / size_of(store.gradients().dtype())) {
+      buckets_(store, bucket_elements(train, store.gradients().dtype())) {
   if (train.reduce_dtype == "bf16")
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
 }
@@ -59,7 +67,7 @@ void GradientSum::begin() {
 }
 
 // What there is to sum up of a range, whose gradients are complete.
-TensorView GradientSum::ready(Ctx& ctx, const GradientRange& range) {
+Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
   if (copy_) {
@@ -67,24 +75,34 @@ TensorView GradientSum::ready(Ctx& ctx, const GradientRange& range) {
     ctx.launch(Cast{.y = rounded, .x = part});
     part = rounded;
   }
-  ++collectives_;
   bytes_ += part.view().bytes();
   return part;
 }
 
-void GradientSum::complete(Ctx& ctx, std::int32_t first) {
-  const GradientRange range = buckets_.passed(first);
-  if (range.size() == 0) return;
-  const TensorView part = ready(ctx, range);
+void GradientSum::start(Ctx& ctx, const std::vector<GradientRange>& ranges) {
+  std::vector<TensorView> whole, pieces;
+  for (const GradientRange& range : ranges) {
+    const Tensor part = ready(ctx, range);
+    if (store_.shards().empty() || range.begin >= store_.decayed()) {
+      whole.push_back(part);
+      continue;
+    }
+    for (const GradientRange& shard : store_.shards())
+      if (shard.begin >= range.begin && shard.end <= range.end)
+        pieces.push_back(part.slice(shard.begin - range.begin, {shard.size()}));
+  }
+  collectives_ += static_cast<std::int64_t>(whole.size() + pieces.size());
   communicator_.fork();
-  communicator_.all_reduce_sum(part);
+  for (const TensorView& t : pieces) communicator_.reduce_scatter_sum(t);
+  if (!whole.empty()) communicator_.all_reduce_sums(whole);
+}
+
+void GradientSum::complete(Ctx& ctx, std::int32_t first) {
+  if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, {range});
 }
 
 void GradientSum::finish(Ctx& ctx) {
-  std::vector<TensorView> rest;
-  for (const GradientRange& range : buckets_.rest()) rest.push_back(ready(ctx, range));
-  communicator_.fork();
-  communicator_.all_reduce_sums(rest);
+  start(ctx, buckets_.rest());
   communicator_.join();
   if (copy_) ctx.launch(Cast{.y = store_.gradients(), .x = copy_});
 }
@@ -141,10 +159,12 @@ std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
 void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
                          std::int64_t step) {
   if (group.size() == 1) return;
-  const TensorView weights = store.master();
-  std::vector<std::uint64_t> words(static_cast<std::size_t>(weights.bytes() + 7) / 8);
-  device.download(words.data(), weights);
-  const std::string mine = str(hash_of(words));
+  std::string mine;
+  for (const TensorView& weights : store.replicated()) {
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(weights.bytes() + 7) / 8);
+    device.download(words.data(), weights);
+    mine += str(hash_of(words), " ");
+  }
   group.require_all(mine == group.broadcast(mine)
                         ? ""
                         : str("after step ", step,

@@ -16,8 +16,13 @@
 
 namespace weft {
 
+// How many elements of the gradients are summed up at a time, at least: train.bucket_mb.
+std::int64_t bucket_elements(const TrainConfig&, DType gradients);
+// How the optimizer is shared, by train.shard_optimizer; null: a process alone.
+Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
+
 // Sums gradients over the ranks. Each bucket starts when the backward pass has completed it, beside the
-// kernels that follow.
+// kernels that follow. Of a store with shards(), each rank gets the sums of its own_parts() alone.
 class GradientSum {
  public:
   // train.reduce_dtype bf16: buckets are rounded to bf16 and summed up in it, which halves the bytes; with
@@ -31,7 +36,8 @@ class GradientSum {
   std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
 
  private:
-  TensorView ready(Ctx&, const GradientRange&);
+  Tensor ready(Ctx&, const GradientRange&);
+  void start(Ctx&, const std::vector<GradientRange>&);
 
   ParameterStore& store_;
   Communicator& communicator_;

@@ -173,14 +173,17 @@ void with_ema_weights(Device& device, ParameterStore& store, const std::function
   Ctx ctx;
   ctx.queue = &device.queue;
   ctx.pool = device.pool.get();
-  const Tensor weights = ctx.empty(store.master().shape(), store.master().dtype(), "evaluation");
-  store.share_master();
-  ctx.launch(Add{{weights, false}, store.master()});
+  const Tensor weights = ctx.empty(store.ema().shape(), store.ema().dtype(), "evaluation");
+  const auto copy = [&](const Tensor& to, const Tensor& from) {  // what this process has of each
+    for (const OwnPart& part : store.own_parts())
+      ctx.launch(Add{{store.slice_of(to, part), false}, store.slice_of(from, part)});
+  };
   const auto use = [&](const Tensor& from) {
-    ctx.launch(Add{{store.master(), false}, from});
+    copy(store.master(), from);
     store.refresh_compute(ctx);
   };
-  use(store.whole(store.ema()));
+  copy(weights, store.master());
+  use(store.ema());
   try {
     work();
   } catch (...) {

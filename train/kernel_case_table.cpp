@@ -206,6 +206,19 @@ Build clip_coefficient(std::int64_t n, double clip) {
   };
 }
 
+Build square_sum(std::int64_t n) {
+  return [=](CaseRun& r) { r.kernel(SquareSum{r.output("y", {1}, DType::f64), r.wide_input({n})}); };
+}
+
+// From sums of squares over n parts, those of numbers of about one.
+Build clip_of_parts(std::int64_t n, double clip) {
+  return [=](CaseRun& r) {
+    std::vector<double> squares;
+    for (std::int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
+    r.kernel(ClipCoefficient{r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
+  };
+}
+
 Build count_non_finite(std::int64_t n, bool clean) {
   return [=](CaseRun& r) {
     CountNonFinite k;
@@ -299,6 +312,8 @@ void add_elementwise(Table& t) {
     t.add<ClipCoefficient>(clip_coefficient(n, 1), n, " elements, clip 1");
     t.add<ClipCoefficient>(clip_coefficient(n, 0), n, " elements, no clip");
     t.add<ClipCoefficient>(clip_coefficient(n, 1e6), n, " elements, within clip");
+    t.add<ClipCoefficient>(clip_of_parts(n, 1), n, " sums of squares");
+    t.add<SquareSum>(square_sum(n), n, " elements");
     t.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
     t.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
     t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
@@ -323,6 +338,7 @@ void add_elementwise(Table& t) {
   t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
   t.time<MeanBackward>(mean_backward(kTokens, false), kTokens, " elements");
   t.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
+  t.time<SquareSum>(square_sum(parameters), parameters, " elements");
   t.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
   t.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
 }

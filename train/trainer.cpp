@@ -67,17 +67,13 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
-                  config_.train.shard_optimizer ? communicator_.get() : nullptr);
+                  sharding_of(config_.train, communicator_.get(), dtype_));
   state_.seed = config_.seed;
   scaler_.enabled = dtype_ == DType::f16;
   scaler_.window = config_.train.loss_scale_window;
   if (scaler_.enabled) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
     state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
-    Ctx ctx;
-    ctx.queue = &device_->queue;
-    ctx.pool = device_->pool.get();
-    store_.refresh_compute(ctx);
     if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
   }
   scaler_.scale = state_.loss_scale;
@@ -245,7 +241,6 @@ void Trainer::evaluate_into(StepMetrics& m) {
 // `write` on rank 0, when all have the same weights; the others wait.
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
-  store_.share_master();
   if (group_) check_equal_weights(*group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
   if (group_) group_->barrier();

@@ -39,7 +39,8 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
                                        const StepScalars& scalars) {
   device_.synchronize();
   set_shape(step_shape(config_, step));
-  std::string found = first_non_finite(store_.master(), "the weight", false);
+  std::string found;
+  if (store_.shards().empty()) found = first_non_finite(store_.master(), "the weight", false);
   if (found.empty() && store_.compute().dtype() != store_.master().dtype())
     found = first_non_finite(store_.compute(),
                              str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),

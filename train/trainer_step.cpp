@@ -56,6 +56,7 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       model_(model),
       store_(store),
       config_(config),
+      communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
       results_(*device.pool, {kResultFloats}, DType::f32, "step"),
       history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step"),
@@ -163,7 +164,7 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScal
   graphs_->update.run([&] {
     Ctx ctx = ctx_;
     store_.finish_gradients(ctx);
-    update_parameters(ctx, store_, config_.train);
+    update_parameters(ctx, store_, config_.train, communicator_);
   });
   keep_results();
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);

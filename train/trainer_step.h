@@ -72,6 +72,7 @@ class TrainStep {
   Model& model_;
   ParameterStore& store_;
   const Config& config_;
+  Communicator* communicator_;  // null: one process
   std::unique_ptr<GradientSum> gradient_sum_;
   std::int64_t rank_ = 0;
   Ctx ctx_;

@@ -28,7 +28,7 @@ struct Store {
   }
   // The ranges of a whole backward pass; those of marks alone in `marked`.
   std::vector<GradientRange> ranges(std::int64_t least, std::size_t& marked) const {
-    GradientBuckets buckets(store.params(), store.gradients().size(), least);
+    GradientBuckets buckets(store, least);
     std::vector<GradientRange> all;
     for (int pass = 0; pass < 2; ++pass) {  // the second as the first
       std::vector<GradientRange> now;

@@ -80,11 +80,19 @@ TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
 }
 
 TEST_F(CudaMultiTraining, AShardedOptimizerIsTheWholeOne) {
-  run("whole", 2, {"precision=bf16"});
-  run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--max-steps", "9"});
-  run("parts", 2, {"precision=bf16", "train.shard_optimizer=true"}, {"--resume"});
-  expect_same_tensors("whole", "parts");
-  EXPECT_EQ(of("whole", "valid_bits_ema"), of("parts", "valid_bits_ema"));
+  for (const char* precision : {"bf16", "f32"}) {
+    const std::vector<std::string> overrides{str("precision=", precision), "train.accumulation=2",
+                                             "train.bucket_mb=1"};
+    auto sharded = overrides;
+    sharded.push_back("train.shard_optimizer=true");
+    const std::string whole = str("whole", precision), parts = str("parts", precision);
+    run(whole, 2, overrides);
+    run(parts, 2, sharded, {"--max-steps", "9"});
+    run(parts, 2, sharded, {"--resume"});
+    expect_same_tensors(whole, parts);
+    EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
+    EXPECT_EQ(of(whole, "grad_norm"), of(parts, "grad_norm"));
+  }
 }
 
 TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
