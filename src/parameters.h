@@ -58,6 +58,7 @@ inline bool enough(std::int64_t size, std::int64_t left, std::int64_t least) {
 // rank has its parts alone.
 struct OwnPart {
   std::int64_t begin = 0, size = 0, state = 0;
+  bool operator==(const OwnPart&) const = default;
 };
 
 // ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps the optimizer's state and

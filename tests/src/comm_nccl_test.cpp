@@ -50,11 +50,6 @@ Ranks::Work become(const std::string& name, const std::string& file = "") {
   };
 }
 
-void expect_all_well(Ranks& ranks, int count) {
-  ASSERT_TRUE(ranks.end({}, seconds(120)));
-  for (int rank = 0; rank < count; ++rank) EXPECT_EQ(ranks.code(rank), 0) << ranks.errors(rank);
-}
-
 // ---- the other side: a rank
 
 struct Rank {
@@ -271,7 +266,7 @@ void run_on_gpus(const std::string& name, int gpus) {
   if (const std::string why = lacking(gpus); !why.empty()) GTEST_SKIP() << why;
   in_both_ways([&] {
     Ranks ranks(gpus, become(name));
-    expect_all_well(ranks, gpus);
+    expect_all_well(ranks, seconds(120));
   });
 }
 
@@ -288,7 +283,7 @@ TEST(CudaMultiComm, EveryRunHasTheSameBits) {
     std::vector<std::string> runs;
     for (const char* run : {"first", "second"}) {
       Ranks ranks(gpus, become("Repeat", folder / run));
-      expect_all_well(ranks, gpus);
+      expect_all_well(ranks, seconds(120));
       runs.push_back(read_file(folder / run));
     }
     EXPECT_GT(runs[0].size(), std::size_t{24} << 20);

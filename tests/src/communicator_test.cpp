@@ -11,8 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};
-
 template <class T>
 std::vector<T> values_of(int rank, std::int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
@@ -72,44 +70,34 @@ void check_pieces(Communicator& comm) {
 
 TEST(Communicator, ProcessesOfTheCpuSumTheirTensors) {
   for (const int count : {2, 3}) {
-    Ranks ranks(count, [](const World& world) {
-      ProcessGroup group(world, "same", kPatience);
-      const auto device = make_device("cpu");
-      const auto comm = make_communicator(*device, group);
-      EXPECT_EQ(comm->rank(), world.rank);
-      EXPECT_EQ(comm->size(), world.size);
-      check_sums<double>(*comm, group);
-      check_sums<float>(*comm, group);
-      check_sums<f16>(*comm, group);
-      check_sums<bf16>(*comm, group);
-      check_pieces<double>(*comm);
-      check_pieces<float>(*comm);
-      check_pieces<f16>(*comm);
-      check_pieces<bf16>(*comm);
+    expect_cpu_ranks(count, [count](CpuRank& r) {
+      EXPECT_EQ(r.comm->rank(), r.rank());
+      EXPECT_EQ(r.comm->size(), count);
+      check_sums<double>(*r.comm, r.group);
+      check_sums<float>(*r.comm, r.group);
+      check_sums<f16>(*r.comm, r.group);
+      check_sums<bf16>(*r.comm, r.group);
+      check_pieces<double>(*r.comm);
+      check_pieces<float>(*r.comm);
+      check_pieces<f16>(*r.comm);
+      check_pieces<bf16>(*r.comm);
     });
-    ASSERT_TRUE(ranks.end());
-    for (int rank = 0; rank < count; ++rank) EXPECT_EQ(ranks.code(rank), 0) << ranks.errors(rank);
   }
 }
 
 TEST(Communicator, LargeTensorsGoInPieces) {
-  Ranks ranks(2, [](const World& world) {
-    ProcessGroup group(world, "same", kPatience);
-    const auto device = make_device("cpu");
-    const auto comm = make_communicator(*device, group);
+  expect_cpu_ranks(2, [](CpuRank& r) {
     const std::int64_t count = (std::int64_t{10} << 20) / 4 + 6;
-    std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(world.rank + 1));
+    std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(r.rank() + 1));
     values.back() += 0.5f;
-    comm->all_reduce_sum(view_of(values, {count}));
+    r.comm->all_reduce_sum(view_of(values, {count}));
     EXPECT_EQ(std::count(values.begin(), values.end(), 3.0f), count - 1);
     EXPECT_EQ(values.back(), 4.0f);
-    std::fill(values.begin(), values.end(), static_cast<float>(world.rank + 1));
-    comm->all_gather(view_of(values, {count}));
+    std::fill(values.begin(), values.end(), static_cast<float>(r.rank() + 1));
+    r.comm->all_gather(view_of(values, {count}));
     EXPECT_EQ(std::count(values.begin(), values.begin() + count / 2, 1.0f), count / 2);
     EXPECT_EQ(std::count(values.begin() + count / 2, values.end(), 2.0f), count / 2);
   });
-  ASSERT_TRUE(ranks.end());
-  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.code(rank), 0) << ranks.errors(rank);
 }
 
 TEST(Communicator, AloneItDoesNothing) {
@@ -128,19 +116,17 @@ TEST(Communicator, AloneItDoesNothing) {
 
 TEST(Communicator, TensorsThatCannotBe) {
   Ranks ranks(2, [](const World& world) {
-    ProcessGroup group(world, "same", kPatience);
-    const auto device = make_device("cpu");
-    const auto comm = make_communicator(*device, group);
+    CpuRank r(world);
     std::vector<float> three{1, 2, 3};
     std::vector<std::int32_t> whole{1, 2};
-    EXPECT_CONTAINS(error_of([&] { comm->reduce_scatter_sum(view_of(three, {3})); }),
+    EXPECT_CONTAINS(error_of([&] { r.comm->reduce_scatter_sum(view_of(three, {3})); }),
                     "2 pieces of one length");
-    EXPECT_CONTAINS(error_of([&] { comm->all_gather(view_of(three, {3})); }), "2 pieces of one length");
-    EXPECT_CONTAINS(error_of([&] { comm->all_reduce_sum(view_of(whole, {2})); }),
+    EXPECT_CONTAINS(error_of([&] { r.comm->all_gather(view_of(three, {3})); }), "2 pieces of one length");
+    EXPECT_CONTAINS(error_of([&] { r.comm->all_reduce_sum(view_of(whole, {2})); }),
                     "must be f64, f32, f16 or bf16");
-    group.barrier();
+    r.group.barrier();
     std::vector<float> other(world.rank == 0 ? 5 : 6);
-    comm->all_reduce_sum(view_of(other, {static_cast<std::int64_t>(other.size())}));
+    r.comm->all_reduce_sum(view_of(other, {static_cast<std::int64_t>(other.size())}));
   });
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(0), 1);

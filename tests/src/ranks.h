@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/communicator.h"
 #include "src/world.h"
 #include "tests/temp_dir.h"
 
@@ -70,6 +72,7 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   void signal(int process, int number) const { ::kill(pids_[static_cast<std::size_t>(process)], number); }
+  int count() const { return static_cast<int>(pids_.size()); }
   int pid(int process) const { return pids_[static_cast<std::size_t>(process)]; }
 
   // Waits until the processes named (all: none named) have ended. False: not within `limit`.
@@ -101,6 +104,7 @@ class Ranks {
 
   [[noreturn]] static void run(const World& world, const Work& work, const std::string& errors) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    omp_set_num_threads(1);  // a pool of threads does not survive fork()
     int code = 0;
     unsetenv("WEFT_ERROR_FD");
     if (!std::freopen(errors.c_str(), "w", stderr)) _exit(3);
@@ -119,6 +123,31 @@ class Ranks {
   std::vector<pid_t> pids_;
   std::vector<int> codes_;
 };
+
+// All processes end within `limit`, and nothing has gone wrong in any of them.
+inline void expect_all_well(Ranks& ranks, std::chrono::seconds limit = std::chrono::seconds(40)) {
+  ASSERT_TRUE(ranks.end({}, limit));
+  for (int rank = 0; rank < ranks.count(); ++rank)
+    EXPECT_EQ(ranks.code(rank), 0) << "rank " << rank << ": " << ranks.errors(rank);
+}
+
+// A rank that computes on the CPU.
+struct CpuRank {
+  ProcessGroup group;
+  std::unique_ptr<Device> device = make_device("cpu");
+  std::unique_ptr<Communicator> comm = make_communicator(*device, group);
+  explicit CpuRank(const World& world) : group(world, "same", std::chrono::seconds(20)) {}
+  int rank() const { return group.rank(); }
+};
+
+// `count` of them do `work`, and nothing goes wrong.
+inline void expect_cpu_ranks(int count, const std::function<void(CpuRank&)>& work) {
+  Ranks ranks(count, [&](const World& world) {
+    CpuRank rank(world);
+    work(rank);
+  });
+  expect_all_well(ranks, std::chrono::seconds(120));
+}
 
 inline void wait_for_file(const std::string& path) {
   for (int i = 0; i < 4000 && access(path.c_str(), F_OK) != 0; ++i)

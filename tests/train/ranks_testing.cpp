@@ -53,6 +53,14 @@ std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks
 
 }  // namespace
 
+void RunFolders::expect_near_series(const std::string& run, const std::string& want, const std::string& key,
+                                    double tolerance) const {
+  const std::vector<double> a = of(run, key), b = of(want, key);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << run << ", " << key << " of line " << i + 1;
+}
+
 std::vector<std::string> rank_environment(int rank, int size, int port) {
   return {str("RANK=", rank),      str("WORLD_SIZE=", size),       str("LOCAL_RANK=", rank),
           "MASTER_ADDR=127.0.0.1", str("LOCAL_WORLD_SIZE=", size), str("MASTER_PORT=", port),

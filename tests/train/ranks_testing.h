@@ -10,6 +10,22 @@
 
 namespace weft {
 
+// Runs in the folders of a TempDir, by name.
+struct RunFolders {
+  // The values under `key` of the metrics of a run.
+  std::vector<double> of(const std::string& run, const std::string& key) const {
+    return metric(dir / (run + "/metrics.jsonl"), key);
+  }
+  std::string latest(const std::string& run) const { return dir / (run + "/latest.h5"); }
+  // As many values as `want` has, each within `tolerance` of it, relatively.
+  void expect_near_series(const std::string& run, const std::string& want, const std::string& key,
+                          double tolerance) const;
+  void expect_same_latest(const std::string& run, const std::string& want) const {
+    expect_same_tensors(latest(run), latest(want));
+  }
+  TempDir dir;
+};
+
 // What torchrun tells rank `rank` of `size` on one host.
 std::vector<std::string> rank_environment(int rank, int size, int port);
 
