@@ -233,6 +233,18 @@ void ParameterStore::upload(const Tensor& block, const ParamInfo& p, const void*
   }
 }
 
+std::int64_t ParameterStore::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Tensor& block : {master_, m_, v_, ema_})
+    if (block && block.view().data != compute_.view().data) bytes += block.view().bytes();
+  return bytes;
+}
+
+std::int64_t ParameterStore::whole_state_bytes() const {
+  const OwnPart last = own_parts().back();
+  return state_bytes() / (last.state + last.size) * size_of_block_;
+}
+
 std::vector<TensorView> ParameterStore::replicated() const {
   if (!is_part(master_)) return {master_};
   return {compute_, slice_of(master_, own_parts().back())};

@@ -93,6 +93,10 @@ class ParameterStore {
   void visit_whole(const Tensor& block, const Visit& visit) const;
   // The other way round: what this process keeps of the values of a parameter in `block`, from the host.
   void upload(const Tensor& block, const ParamInfo&, const void* values) const;
+  // Bytes of the optimizer's state (master weights apart from compute(), m, v and ema) on this process, and
+  // of all of them on a process without sharding.
+  std::int64_t state_bytes() const;
+  std::int64_t whole_state_bytes() const;
   // What must be the same bits on every rank: the weights.
   std::vector<TensorView> replicated() const;
 

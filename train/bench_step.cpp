@@ -118,6 +118,15 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
+// Milliseconds of clipping and updating alone, one of several in a row.
+double time_update(TrainStep& step, Device& device, std::int64_t count) {
+  device.synchronize();
+  const Stopwatch row = started();
+  for (std::int64_t i = 0; i < count; ++i) step.update();
+  device.synchronize();
+  return row.seconds() * 1e3 / static_cast<double>(count);
+}
+
 // A kind of update that is timed beside others.
 struct Kind {
   TrainStep& step;
@@ -205,6 +214,9 @@ struct Report {
   StepShape shape;
   Timing timing;
   std::size_t peak = 0;
+  std::int64_t state_bytes = 0;  // of the optimizer, on each rank
+  std::string optimizer = "";    // that, as text
+  double update_ms = 0;
   double matrix_rate = 0;  // FLOP/s of each rank
   std::optional<Exchange> exchange = {};
   std::optional<StepBreakdown> breakdown = {};
@@ -221,6 +233,7 @@ void write_json(const Report& r, std::ostream& out) {
       << ", \"ms_max\": " << r.timing.milliseconds.back() << ", \"ms_in_a_row\": " << r.timing.in_a_row
       << ", \"tok_s\": " << r.tokens_per_s() << ", \"tflop_per_s\": " << r.flops() * 1e-12
       << ", \"matrix_share\": " << r.share() << ", \"peak_bytes\": " << r.peak
+      << ", \"optimizer_bytes\": " << r.state_bytes << ", \"update_ms\": " << r.update_ms
       << ", \"first_step_s\": " << r.timing.first_s << ", \"ranks\": " << r.config.ranks
       << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
@@ -234,6 +247,7 @@ void write_text(const Report& r, std::ostream& out) {
       << "rate        " << static_cast<std::int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
       << " TFLOP/s, " << r.share() * 100 << "% of the matrix rate measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
+      << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
       << "first step  " << r.timing.first_s << " s after the start" << std::endl;
   if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks) << std::endl;
   if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
@@ -265,7 +279,10 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 dtype,
                 step_shape(config, 0),
                 time_steps(*step, *device, config, source, options.steps, since_start),
-                device->pool->peak()};
+                device->pool->peak(),
+                store.state_bytes(),
+                optimizer_text(store, config.ranks),
+                time_update(*step, *device, std::max(options.steps, kWarmUp))};
   report.matrix_rate = device->matrix_rate(dtype);
   std::optional<Lockstep> lockstep;
   if (communicator) {

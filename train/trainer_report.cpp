@@ -99,6 +99,13 @@ std::string check_memory(const Config& config, const Device& device) {
            " now), lower train.batch, set train.recompute: block, or shorten model.context"));
 }
 
+std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {
+  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<std::size_t>(bytes)); };
+  if (store.shards().empty()) return text(store.state_bytes()) + " of state";
+  return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
+             text(store.whole_state_bytes()));
+}
+
 std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
                                  const ParameterStore& store, const Model& model, const TokenDataset& train,
                                  const TokenDataset& valid) {
@@ -114,6 +121,7 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   lines.push_back(data_line(train, valid));
   if (train.image()) lines.push_back(augment_line(config));
   lines.push_back(step_line(config));
+  lines.push_back("optimizer   " + optimizer_text(store, config.ranks));
   return lines;
 }
 

@@ -19,6 +19,9 @@ MemoryPlan planned_memory(const Config&, const Device&, bool training);
 // other: planned bytes, and what to lower.
 std::string check_memory(const Config&, const Device&);
 
+// Bytes of the optimizer's state here and, where processes share it, without sharing.
+std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
+
 // Device, model, for each layer and head the pattern, its pairs and the kernels that run it, data, tokens a
 // step: a few lines.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,

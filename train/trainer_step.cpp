@@ -149,6 +149,14 @@ std::vector<StepResults> TrainStep::results() {
   return steps;
 }
 
+void TrainStep::update() {
+  graphs_->update.run([&] {
+    Ctx ctx = ctx_;
+    store_.finish_gradients(ctx);
+    update_parameters(ctx, store_, config_.train, communicator_);
+  });
+}
+
 void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScalars& scalars) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
@@ -161,11 +169,7 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScal
     });
     if (micro + 1 < shape_.accumulation) keep_results();
   }
-  graphs_->update.run([&] {
-    Ctx ctx = ctx_;
-    store_.finish_gradients(ctx);
-    update_parameters(ctx, store_, config_.train, communicator_);
-  });
+  update();
   keep_results();
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }

@@ -44,6 +44,9 @@ class TrainStep {
   // Launches update `step` on the sequences that `source` has for it; while the device works, those of the
   // next step are read.
   void run(const BatchSource& source, std::int64_t step, const StepScalars&);
+  // Clips and updates once more with the gradients of the last step, which run() has made: for its time
+  // alone.
+  void update();
   // One per update launched since the last call: loss averaged over its micro-batches on this process. Waits
   // for the device.
   std::vector<StepResults> results();

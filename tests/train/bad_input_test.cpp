@@ -33,11 +33,7 @@ class BadInputTest : public testing::Test {
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
                          std::int64_t limit_bytes = 0) {
     Process process(dir, program, arguments, {.limit_bytes = limit_bytes});
-    EXPECT_EQ(process.wait(), 1) << process.out() << process.err();
-    const std::string text = process.err();
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
-    EXPECT_EQ(text.find("error: "), 0u) << text;
-    return text;
+    return error_line_of(process);
   }
   // Two steps into <dir>/run, saved.
   void train_two_steps() {

@@ -230,8 +230,9 @@ TEST(Bench, TimesWholeSteps) {
   ProcessGroup alone(World{}, "");
   bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
              alone, json);
-  for (const char* key : {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"",
-                          "\"tok_s\": ", "\"peak_bytes\": ", "\"first_step_s\": ", "\"ranks\": 1,"})
+  for (const char* key :
+       {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"", "\"tok_s\": ", "\"peak_bytes\": ",
+        "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ", "\"ranks\": 1,"})
     EXPECT_CONTAINS(json.str(), key);
   for (const char* key :
        {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",

@@ -1,48 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Training on two GPUs: the model that one trains, captured as eager, the same bits every time.
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
-
-#include <cmath>
-
-#include "src/communicator.h"
 #include "tests/train/ranks_testing.h"
 
 namespace weft {
 namespace {
 
-class CudaMultiTraining : public testing::Test {
- protected:
-  void SetUp() override {
-    if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
-    if (const int gpus = gpu_count(); gpus < 2) GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
-    write_corpus(dir / "corpus.h5", 20000, 32);
-    write_file(dir / "small.yaml", small_yaml(dir.path()));
-  }
-  void run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
-           const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"--config", dir / "small.yaml", "--out",
-                                       dir / name, "--device",         "cuda"};
-    for (const std::string& set : overrides) arguments.insert(arguments.end(), {"--set", set});
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    Launched launched(dir, "train", arguments, gpus);
-    EXPECT_EQ(launched.wait(), 0) << launched.out() << launched.err();
-  }
-  std::vector<double> of(const std::string& name, const std::string& key) {
-    return metric(dir / (name + "/metrics.jsonl"), key);
-  }
-  void expect_near_series(const std::string& name, const std::string& want, const std::string& key,
-                          double tolerance) {
-    const std::vector<double> a = of(name, key), b = of(want, key);
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i)
-      EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << name << ", " << key << " of step " << i + 1;
-  }
-  void expect_same_tensors(const std::string& a, const std::string& b) {
-    weft::expect_same_tensors(dir / (a + "/latest.h5"), dir / (b + "/latest.h5"));
-  }
-  TempDir dir;
-};
+using CudaMultiTraining = GpuRuns;
 
 TEST_F(CudaMultiTraining, MicroBatchesOfTwoGpusAreThoseOfOne) {
   const std::vector<std::string> common{"train.steps=50", "train.log_every=1", "train.eval_every=0"};
@@ -63,7 +27,7 @@ TEST_F(CudaMultiTraining, ACapturedStepIsTheEagerStep) {
           {"precision=bf16", "model.dropout=0.3", "train.bucket_mb=1",
            str("train.accumulation=", accumulation), str("train.reduce_dtype=", reduce),
            str("train.graph=", graph)});
-    expect_same_tensors(str(reduce, "true"), str(reduce, "false"));
+    expect_same_latest(str(reduce, "true"), str(reduce, "false"));
   }
 }
 
@@ -72,7 +36,7 @@ TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
   run("whole", 2, overrides);
   run("parts", 2, overrides, {"--max-steps", "9"});
   run("parts", 2, overrides, {"--resume"});
-  expect_same_tensors("whole", "parts");
+  expect_same_latest("whole", "parts");
   EXPECT_EQ(of("whole", "valid_bits"), of("parts", "valid_bits"));
   run("mixed", 2, overrides, {"--max-steps", "9"});
   run("mixed", 1, overrides, {"--resume"});
@@ -89,7 +53,7 @@ TEST_F(CudaMultiTraining, AShardedOptimizerIsTheWholeOne) {
     run(whole, 2, overrides);
     run(parts, 2, sharded, {"--max-steps", "9"});
     run(parts, 2, sharded, {"--resume"});
-    expect_same_tensors(whole, parts);
+    expect_same_latest(whole, parts);
     EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
     EXPECT_EQ(of(whole, "grad_norm"), of(parts, "grad_norm"));
   }

@@ -35,11 +35,7 @@ class RanksTest : public testing::Test {
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments, int ranks,
                          const ProcessOptions& options = {}) {
     Launched launched(dir, program, arguments, ranks, options);
-    EXPECT_EQ(launched.wait(), 1) << launched.out() << launched.err();
-    const std::string text = launched.err();
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
-    EXPECT_EQ(text.find("error: "), 0u) << text;
-    return text;
+    return error_line_of(launched);
   }
   TempDir dir;
   std::string notes_;

@@ -7,9 +7,12 @@
 
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 #include <thread>
+
+#include "src/communicator.h"
 
 namespace fs = std::filesystem;
 
@@ -59,6 +62,28 @@ void RunFolders::expect_near_series(const std::string& run, const std::string& w
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i)
     EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << run << ", " << key << " of line " << i + 1;
+}
+
+void GpuRuns::SetUp() {
+  if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
+  if (const int gpus = gpu_count(); gpus < 2) GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
+  write_corpus(dir / "corpus.h5", 20000, 32);
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+}
+
+std::vector<std::string> GpuRuns::arguments(const std::string& name,
+                                            const std::vector<std::string>& overrides) const {
+  std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cuda", "--out", dir / name};
+  for (const std::string& set : overrides) all.insert(all.end(), {"--set", set});
+  return all;
+}
+
+void GpuRuns::run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
+                  const std::vector<std::string>& more) const {
+  std::vector<std::string> words = arguments(name, overrides);
+  words.insert(words.end(), more.begin(), more.end());
+  Launched launched(dir, "train", words, gpus);
+  ASSERT_EQ(launched.wait(), 0) << launched.out() << launched.err();
 }
 
 std::vector<std::string> rank_environment(int rank, int size, int port) {

@@ -2,6 +2,8 @@
 // Programs as several real processes: started with --gpus, or one by one with the variables of torchrun.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -54,6 +56,17 @@ class Launched {
   Process launcher_;
   std::vector<pid_t> ranks_;
   pid_t group_ = -1;
+};
+
+// Runs of `train --gpus`; skipped where there are not two.
+class GpuRuns : public testing::Test, public RunFolders {
+ protected:
+  void SetUp() override;
+  // What `train` is told for the run <dir>/<name>.
+  std::vector<std::string> arguments(const std::string& name,
+                                     const std::vector<std::string>& overrides = {}) const;
+  void run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
+           const std::vector<std::string>& more = {}) const;
 };
 
 }  // namespace weft

@@ -155,6 +155,10 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         for (const Tensor& block : {store.m(), store.v(), store.ema()})
           EXPECT_EQ(block.size(), state + 16 + 8);
         EXPECT_EQ(store.master().size(), compute == DType::f32 ? at + 24 : state + 24);
+        const std::int64_t blocks = compute == DType::bf16 ? 4 : 3;  // the master, m, v, ema; f32
+        EXPECT_EQ(store.state_bytes(), blocks * 4 * (state + 24));
+        EXPECT_EQ(store.whole_state_bytes(), blocks * 4 * (at + 24));
+        EXPECT_EQ(alone.whole_state_bytes(), alone.state_bytes());
         // The whole has the values of a process alone, from whoever has them.
         std::size_t seen = 0;
         for (const auto& [block, all] :

@@ -2,8 +2,10 @@
 // Small runs for tests: a corpus, a config, training through the library, and the programs as processes.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -59,5 +61,15 @@ class Process {
   std::string out_, err_;
   pid_t pid_ = -1;
 };
+
+// The one line that a Process (or what has its wait() and err()) leaves on stderr; its exit code must be 1.
+template <class Program>
+std::string error_line_of(Program& program) {
+  EXPECT_EQ(program.wait(), 1) << program.out() << program.err();
+  const std::string text = program.err();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_EQ(text.find("error: "), 0u) << text;
+  return text;
+}
 
 }  // namespace weft
