@@ -202,6 +202,7 @@ void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const 
   const std::vector<OwnPart> parts = own_parts();
   std::size_t ranges = 0;  // gathered so far: parameters of the ranges come in their order
   Tensor whole;            // the last of them
+  WEFT_CHECK(!is_part(block) || gradients_, "what processes share is gathered in the block of gradients");
   for (const ParamInfo& p : params_) {
     if (!is_part(block)) {
       visit(p, block.slice(p.offset, p.shape));
@@ -213,9 +214,8 @@ void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const 
     }
     if (ranges == 0 || p.offset >= shards_[ranges - 1].end) {
       const OwnPart& own = parts[ranges];
-      whole = Tensor(*device_->pool, {shards_[ranges].size()}, block.dtype(), "gathered");
-      launch(device_->queue, Add{.out = {whole.slice(own.begin - shards_[ranges].begin, {own.size})},
-                                 .x = slice_of(block, own)});
+      whole = gradients_.slice(shards_[ranges].begin, {shards_[ranges].size()});
+      launch(device_->queue, Add{.out = {slice_of(gradients_, own)}, .x = slice_of(block, own)});
       communicator_->all_gather(whole);
       ++ranges;
     }

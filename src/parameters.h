@@ -87,8 +87,8 @@ class ParameterStore {
   std::vector<OwnPart> own_parts() const;
   // The slice of `block` (any of those below) that holds a part.
   Tensor slice_of(const Tensor& block, const OwnPart&) const;
-  // Calls `visit` for every parameter in turn with all its values in `block`, which other ranks may have:
-  // collective with sharding, a range at a time.
+  // Calls `visit` for every parameter in turn with all its values in `block`. Those that other ranks have are
+  // gathered in the place of the gradients: collective with sharding, and gradients are lost.
   using Visit = std::function<void(const ParamInfo&, const TensorView&)>;
   void visit_whole(const Tensor& block, const Visit& visit) const;
   // The other way round: what this process keeps of the values of a parameter in `block`, from the host.
