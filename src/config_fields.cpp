@@ -124,7 +124,7 @@ void train_fields(TrainConfig& c, const Visit& visit) {
          "several processes: MB of gradients summed up at a time, at least; 0: all, after the backward pass",
          between(0, 65536)});
   visit({"train.shard_optimizer", &c.shard_optimizer,
-         "several processes: each keeps and updates a part of the optimizer's state (ZeRO-1)"});
+         "several processes: each keeps and updates a part of master weights and optimizer state (ZeRO-1)"});
   visit({"train.log_every", &c.log_every, "steps between log lines", at_least(1)});
   visit({"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)});
   visit({"train.save_every", &c.save_every, "steps between numbered checkpoints; 0: none", at_least(0)});
