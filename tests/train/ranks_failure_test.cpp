@@ -55,6 +55,15 @@ class RanksFailureTest : public testing::Test {
     EXPECT_GT(checkpoints, 0);
     return text;
   }
+  // What rank 0 says when rank 1 is started with other words, or is another program.
+  std::string said_of(const std::vector<std::string>& of_one, const std::string& program = "train") const {
+    const int port = free_port();
+    Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port), .name = "zero"});
+    Process one(dir, program, of_one, {.environment = rank_environment(1, 2, port), .name = "one"});
+    EXPECT_EQ(one.wait(), 1);
+    EXPECT_EQ(one.err(), "");
+    return error_line_of(zero);
+  }
   TempDir dir;
 };
 
@@ -151,14 +160,6 @@ TEST_F(RanksFailureTest, ATakenPortIsSaid) {
 
 TEST_F(RanksFailureTest, ConfigsThatDifferAreNamed) {
   write_file(dir / "broken.yaml", "model: {layers: many}\n");
-  const auto said_of = [&](const std::vector<std::string>& of_one) {
-    const int port = free_port();
-    Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port), .name = "zero"});
-    Process one(dir, "train", of_one, {.environment = rank_environment(1, 2, port), .name = "one"});
-    EXPECT_EQ(one.wait(), 1);
-    EXPECT_EQ(one.err(), "");
-    return error_line_of(zero);
-  };
   const std::string seeds = said_of(arguments({"--set", "seed=4"}));
   EXPECT_CONTAINS(seeds, "rank 1");
   EXPECT_CONTAINS(seeds, "config ");
@@ -166,6 +167,21 @@ TEST_F(RanksFailureTest, ConfigsThatDifferAreNamed) {
   broken[1] = dir / "broken.yaml";
   EXPECT_CONTAINS(said_of(broken), "broken.yaml");
   EXPECT_FALSE(fs::exists(dir / "run/latest.h5"));
+}
+
+// The same program with another build ID, as another build of the same sources may have.
+TEST_F(RanksFailureTest, BuildsThatDifferAreNamed) {
+  const std::string note("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16), path = dir / "folder/train";
+  std::string program = read_file(str(WEFT_TEST_BIN, "/train"));
+  const std::size_t id = program.find(note) + note.size();
+  ASSERT_LT(id, program.size());
+  for (std::size_t i = 0; i < 4; ++i) program[id + i] = '\x5a';
+  fs::create_directory(dir / "folder");
+  write_file(path, program);
+  fs::permissions(path, fs::perms::owner_all);
+  const std::string text = said_of(arguments(), path);
+  EXPECT_CONTAINS(text, "runs something else: 'weft ");
+  EXPECT_CONTAINS(text, ", build 5a5a5a5a, ");
 }
 
 TEST_F(RanksFailureTest, ABatchThatCannotBeSharedOutIsOneLine) {
