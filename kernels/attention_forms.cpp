@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "kernels/form_reasons.h"
 #include "kernels/view.h"
 
 namespace weft {
@@ -25,21 +26,10 @@ struct Case {
   bool sweep;
 };
 
-#ifdef WEFT_SM90A  // the build has machine code for sm_90a
-constexpr bool kHopperBuilt = true;
-#else
-constexpr bool kHopperBuilt = false;
-#endif
-
 // Measured on an H200 in nine cases of all, fixed, local and strided with its three padded head sizes:
 // forward and backward together take 0.37 to 0.61 of the time of `general`, forward alone 0.37 to 0.72.
 std::string reason_against_hopper(const Case& c) {
-  if (!kHopperBuilt) return "it is not part of this build, whose CUDA targets lack 90a";
-  if (c.compute_capability != 90)
-    return str("it needs a GPU of compute capability 9.0, got ", c.compute_capability / 10, ".",
-               c.compute_capability % 10);
-  if (c.dtype != DType::f16 && c.dtype != DType::bf16)
-    return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
+  if (const std::string why = reason_against_sm90a(c.dtype, c.compute_capability); !why.empty()) return why;
   if (c.edge != kTile && !c.sweep) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
   if (c.head_size > 128) return str("it takes heads up to 128, got ", c.head_size);
   if (c.segments) return "it takes no segments";
@@ -48,11 +38,10 @@ std::string reason_against_hopper(const Case& c) {
 
 // Why a form does not cover a case; empty where it does.
 std::string reason_against(AttentionForm form, const Case& c) {
-  const bool is_16_bit = c.dtype == DType::f16 || c.dtype == DType::bf16;
   switch (form) {
     case AttentionForm::simple: return "";
     case AttentionForm::general:
-      if (!is_16_bit) return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
+      if (const std::string why = reason_against_16_bits(c.dtype); !why.empty()) return why;
       // Rows of sums and tiles of rows must fit the registers and the shared memory of a block.
       if (c.edge == kTile && c.head_size > 128)
         return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", c.head_size, "; edge ",

@@ -4,27 +4,17 @@
 #include "kernels/linear_gelu.h"
 
 #include "kernels/checks.h"
+#include "kernels/form_reasons.h"
 #include "kernels/linear.h"
 #include "kernels/pointwise.h"
 
 namespace weft {
 namespace {
 
-#ifdef WEFT_SM90A  // the build has machine code for sm_90a
-constexpr bool kHopperBuilt = true;
-#else
-constexpr bool kHopperBuilt = false;
-#endif
-
 // Why `hopper` does not cover a case; empty where it does.
 std::string reason_against_hopper(const LinearGeluCase& c) {
   constexpr std::int64_t kMostInner = 512;  // weights stay in registers
-  if (!kHopperBuilt) return "it is not part of this build, whose CUDA targets lack 90a";
-  if (c.compute_capability != 90)
-    return str("it needs a GPU of compute capability 9.0, got ", c.compute_capability / 10, ".",
-               c.compute_capability % 10);
-  if (c.dtype != DType::f16 && c.dtype != DType::bf16)
-    return str("it rounds to 16 bits, and ", name_of(c.dtype), " must not be rounded");
+  if (const std::string why = reason_against_sm90a(c.dtype, c.compute_capability); !why.empty()) return why;
   if (c.inner > kMostInner) return str("it sums over at most ", kMostInner, " elements, got ", c.inner);
   if (c.inner % 8 != 0 || c.cols % 8 != 0 || !c.aligned)
     return str("rows must begin at multiples of 16 bytes; they have ", c.inner, " and ", c.cols, " elements");
