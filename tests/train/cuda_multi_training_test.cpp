@@ -43,21 +43,22 @@ TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
   expect_near_series("mixed", "whole", "loss", 1e-2);
 }
 
-TEST_F(CudaMultiTraining, AShardedOptimizerIsTheWholeOne) {
-  for (const char* precision : {"bf16", "f32"}) {
-    const std::vector<std::string> overrides{str("precision=", precision), "train.accumulation=2",
-                                             "train.bucket_mb=1"};
-    auto sharded = overrides;
-    sharded.push_back("train.shard_optimizer=true");
-    const std::string whole = str("whole", precision), parts = str("parts", precision);
-    run(whole, 2, overrides);
-    run(parts, 2, sharded, {"--max-steps", "9"});
-    run(parts, 2, sharded, {"--resume"});
-    expect_same_latest(whole, parts);
-    EXPECT_EQ(of(whole, "valid_bits_ema"), of(parts, "valid_bits_ema"));
-    EXPECT_EQ(of(whole, "grad_norm"), of(parts, "grad_norm"));
-  }
+class CudaMultiSharded : public GpuRuns, public testing::WithParamInterface<const char*> {};
+
+// Two numbers have one sum, in whatever order they are added.
+TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
+  const std::vector<std::string> overrides{str("precision=", GetParam()), "train.accumulation=2",
+                                           "train.bucket_mb=1"};
+  auto sharded = overrides;
+  sharded.push_back("train.shard_optimizer=true");
+  run("whole", 2, overrides);
+  run("parts", 2, sharded, {"--max-steps", "9"});
+  run("parts", 2, sharded, {"--resume"});
+  expect_same_latest("parts", "whole");
+  for (const char* key : {"valid_bits_ema", "grad_norm"}) EXPECT_EQ(of("whole", key), of("parts", key));
 }
+INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiSharded, testing::Values("bf16", "f32"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
   run("f16", 2,
