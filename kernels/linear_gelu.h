@@ -40,12 +40,12 @@ void run(CpuQueue&, const LinearGeluForward&);
 void run(CudaQueue&, const LinearGeluForward&);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
-// y is what the forward pass made, so that it need not be kept for dw = dy^T y. dh may have been rounded to T
-// before it is multiplied by f'.
+// y is what the forward pass made, so that it need not be kept for dw = dy^T y. It may be h itself, which it
+// then takes the place of. dh may have been rounded to T before it is multiplied by f'.
 struct LinearGeluBackward {
   static constexpr const char* kName = "linear_gelu_backward";
   TensorView dh;  // (N, M)  T
-  TensorView y;   // (N, M)  T, or absent: not wanted
+  TensorView y;   // (N, M)  T: memory of its own or that of h; or absent: not wanted
   GradView db;    // (M)     wide(T), or absent
   TensorView dy;  // (N, C)  T: of the down projection's output
   TensorView w;   // (C, M)  T: of the down projection

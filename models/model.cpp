@@ -59,10 +59,10 @@ struct BlockBytes {
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
   // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
-  // holds three gradients and its GELU at its widest point; when it reaches the attention, what the MLP kept
-  // is gone too. made_again: bytes of what the attention computes again then.
+  // holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone too.
+  // made_again: bytes of what the attention computes again then.
   std::int64_t backward(std::int64_t made_again) const {
-    const std::int64_t in_mlp = 2 * stream + 2 * hidden;
+    const std::int64_t in_mlp = 2 * stream + hidden;
     const std::int64_t in_attention =
         stream + attended + qkv + attention_rows + made_again - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;

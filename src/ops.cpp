@@ -107,8 +107,8 @@ Var gelu(Ctx& ctx, const Affine& x) {
   return y;
 }
 
-// Keeps x and h = x up^T. What lies between the two products is as large as h, and is made again from it in
-// the pass that makes h's gradient.
+// Keeps x and h = x up^T. What lies between the two products is as large as h, and is made again from it, in
+// its place, in the pass that makes h's gradient.
 Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down) {
   check_weight("mlp", x, up);
   check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
@@ -124,18 +124,13 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
   ctx.launch(LinearGeluForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value});
   ctx.launch(LinearForward{.y = y.value, .x = hidden, .w = down.value, .b = {}});
   if (!ctx.tape) return y;
-  ctx.tape->record("mlp", y, [x, h, up, up_bias, down](Ctx& c, const Tensor& dy) {
-    const Tensor dh = c.empty(h.shape(), h.dtype());
+  ctx.tape->record("mlp", y, [x, kept = h, up, up_bias, down](Ctx& c, const Tensor& dy) mutable {
+    const Tensor dh = c.empty(kept.shape(), kept.dtype());
     {
-      const Tensor again = c.empty(h.shape(), h.dtype());
-      c.launch(LinearGeluBackward{.dh = dh,
-                                  .y = again,
-                                  .db = c.grad(up_bias),
-                                  .dy = dy,
-                                  .w = down.value,
-                                  .h = h,
-                                  .b = up_bias.value});
-      c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = again, .w = down.value});
+      const Tensor h = std::exchange(kept, {});
+      c.launch(LinearGeluBackward{
+          .dh = dh, .y = h, .db = c.grad(up_bias), .dy = dy, .w = down.value, .h = h, .b = up_bias.value});
+      c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = h, .w = down.value});
     }
     c.launch(
         LinearBackward{.dx = c.grad(x), .dw = c.grad(up), .db = {}, .dy = dh, .x = x.value, .w = up.value});

@@ -29,22 +29,29 @@ Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   };
 }
 
-Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form) {
+// `in_place`: y takes the place of h.
+Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form, bool in_place = false) {
   return [=](CaseRun& r) {
     LinearGeluBackward k;
     k.dh = r.output("dh", {s.n, s.m}, r.type());
     if (all) {
-      k.y = r.output("y", {s.n, s.m}, r.type());
+      k.y = in_place ? r.replaced("y", {s.n, s.m}, 2) : r.output("y", {s.n, s.m}, r.type());
       k.db = r.wide_gradient("db", {s.m});
       r.through_rounded();
     }
     k.dy = r.input({s.n, s.inner});
     k.w = r.input({s.inner, s.m}, 0.1);
-    k.h = r.input({s.n, s.m}, 2);
+    k.h = all && in_place ? k.y : r.input({s.n, s.m}, 2);
     k.b = r.input({s.m});
     k.form = form;
     r.kernel(k, s.flops());
   };
+}
+
+void add_in_place(std::vector<KernelCase>& cases, const Sizes& s, LinearGeluForm form) {
+  cases.push_back({LinearGeluBackward::kName,
+                   str("N ", s.n, ", C ", s.inner, ", M ", s.m, ", y in place of h, ", name_of(form)), false,
+                   linear_gelu_backward(s, true, form, true)});
 }
 
 void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realistic,
@@ -73,6 +80,9 @@ void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
     add(cases, s, false, false);
   }
   add(cases, {300, 128, 384}, true, false, LinearGeluForm::composed);
+  for (const Sizes& s : {Sizes{33, 31, 65}, Sizes{300, 512, 384}, Sizes{1000, 64, 520}})
+    for (const LinearGeluForm form : {LinearGeluForm::automatic, LinearGeluForm::composed})
+      add_in_place(cases, s, form);
   constexpr std::int64_t tokens = 4 * 12288;
   for (const Sizes& s : {Sizes{tokens, 512, 2048}, Sizes{tokens, 256, 512}}) {
     add(cases, s, true, true);

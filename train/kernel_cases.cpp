@@ -147,6 +147,11 @@ TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, doubl
   });
 }
 
+TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
+  return add(name, shape, type(),
+             [=, this](std::int64_t i) { return rounded_to(options_.rounded, deviation * random(i)); });
+}
+
 const StepScalars* CaseRun::step() {
   const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
   Tensor memory(*device_.pool, {sizeof(StepScalars)}, DType::u8, "case");

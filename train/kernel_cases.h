@@ -68,7 +68,8 @@ class CaseRun {
     return gradient_of(name, shape, wide_type(), wide(options_.rounded));
   }
   TensorView updated(const char* name, const Shape&, DType, double deviation,
-                     double mean);  // read and written
+                     double mean);                                            // read and written
+  TensorView replaced(const char* name, const Shape&, double deviation = 1);  // an input whose place it takes
   const StepScalars* step();
   StepResults* results(float update_scale, bool is_output);
   Device& device() { return device_; }
