@@ -25,7 +25,7 @@ struct Forward {
   Sequences sequences;
   const T *table, *start;
   const T* position[kMaxPositionAxes];
-  std::int64_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
+  std::uint32_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
   int axes;
   std::int64_t rows, time, first, count, cols;
   const std::int32_t* first_at;
@@ -36,25 +36,30 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row % a.count;
+  const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
   const std::int32_t* told =
       a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
   // What is summed: a token and its place on each axis, or the start vectors that the conditions name.
   const T* base = t == 0 ? a.start + (told ? told[0] * a.cols : 0)
                          : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
-  const std::int64_t place = t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time);
-  const std::int64_t terms = t > 0 ? a.axes : told ? a.sequences.kinds - 1 : 0;
+  const auto place = static_cast<std::uint32_t>(t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time));
+  const T* on_axis[kMaxPositionAxes];
+#pragma unroll
+  for (int i = 0; i < kMaxPositionAxes; ++i)
+    if (t > 0 && i < a.axes) on_axis[i] = a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols;
   for (std::int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
-    for (std::int64_t i = 0; i < terms; ++i) {
-      const T* from = t > 0 ? a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols
-                            : a.start + told[i + 1] * a.cols;
+    const auto add = [&](const T* from) {
       float term[kGroup];
       load(term, from + c, a.cols - c, a.packed);
 #pragma unroll
       for (int j = 0; j < kGroup; ++j) sum[j] += term[j];
-    }
+    };
+#pragma unroll
+    for (int i = 0; i < kMaxPositionAxes; ++i)
+      if (t > 0 && i < a.axes) add(on_axis[i]);
+    for (std::int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i) add(a.start + told[i] * a.cols);
     store(a.y + row * a.cols + c, sum, a.cols - c, a.packed);
   }
 }
@@ -269,8 +274,9 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
     a.packed = aligned_rows(k.y) && aligned16(k.table) && aligned16(k.start);
     for (int axis = 0; axis < k.axes; ++axis) {
       a.position[axis] = k.axis[axis].table.as<T>();
-      a.divisor[axis] = k.axis[axis].divisor;
-      a.position_rows[axis] = k.axis[axis].table.shape[0];
+      constexpr std::int64_t kMost = 0xffffffff;  // no place is beyond it
+      a.divisor[axis] = static_cast<std::uint32_t>(std::min(k.axis[axis].divisor, kMost));
+      a.position_rows[axis] = static_cast<std::uint32_t>(std::min(k.axis[axis].table.shape[0], kMost));
       a.packed = a.packed && aligned16(k.axis[axis].table);
     }
     forward<<<blocks_for(a.rows, kWarps), kThreads, 0, q.stream>>>(a);
