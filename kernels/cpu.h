@@ -3,6 +3,7 @@
 // loop is not worth a second thread. Nothing here depends on the number of threads.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -88,6 +89,11 @@ class Kept {
   void put(std::int64_t i, W value) {
     if (to_) store(to_, i, value, add_);
     if (!exact_.empty()) exact_[static_cast<std::size_t>(i)] = value;
+  }
+  // The same for `count` neighbours.
+  void put(std::int64_t first, const W* values, std::int64_t count) {
+    for (std::int64_t i = 0; to_ && i < count; ++i) store(to_, first + i, values[i], add_);
+    if (!exact_.empty()) std::copy(values, values + count, exact_.begin() + first);
   }
   W at(std::int64_t i) const {
     return exact_.empty() ? static_cast<W>(to_[i]) : exact_[static_cast<std::size_t>(i)];

@@ -54,9 +54,17 @@ void gelu_backward(const GeluBackward& k) {
   constexpr W slope = static_cast<W>(kGeluSlope);
   Kept<T> dx(k.dx, k.x.size());
   for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0), s = sigmoid(slope * v);
-      dx.put(i, static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s)));
+    constexpr std::int64_t kPiece = 64;  // a loop with nothing to choose in it is vectorised
+    for (std::int64_t first = begin; first < end; first += kPiece) {
+      W piece[kPiece];
+      const std::int64_t count = std::min(kPiece, end - first);
+      for (std::int64_t c = 0; c < count; ++c) {
+        const std::int64_t i = first + c;
+        const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0),
+                s = sigmoid(slope * v);
+        piece[c] = static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s));
+      }
+      dx.put(first, piece, count);
     }
   });
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
