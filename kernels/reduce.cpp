@@ -69,8 +69,12 @@ void check(const MeanBackward& k) {
 }
 
 void check(const SquareSum& k) {
-  expect_floating(k.x, "square_sum: x");
-  WEFT_CHECK(k.x.dtype == wide(k.x.dtype), "square_sum: x must be f32 or f64, got ", name_of(k.x.dtype));
+  WEFT_CHECK(k.xs.size() <= SquareSum::kMost, "square_sum: takes ", SquareSum::kMost, " tensors, got ",
+             k.xs.size());
+  for (const TensorView& x : k.xs) {
+    expect_floating(x, "square_sum: x");
+    WEFT_CHECK(x.dtype == wide(x.dtype), "square_sum: x must be f32 or f64, got ", name_of(x.dtype));
+  }
   expect_size(k.y, DType::f64, 1, "square_sum: y");
 }
 
@@ -111,7 +115,9 @@ void run(CpuQueue&, const MeanBackward& k) {
 
 void run(CpuQueue&, const SquareSum& k) {
   check(k);
-  *k.y.as<double>() = sum_of_squares(k.x);
+  double sum = 0;
+  for (const TensorView& x : k.xs) sum += sum_of_squares(x);
+  *k.y.as<double>() = sum;
 }
 
 void run(CpuQueue&, const ClipCoefficient& k) {

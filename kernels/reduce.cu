@@ -21,11 +21,9 @@ struct NonFinite {
   __device__ double operator()(float x) const { return isfinite(x) ? 0.0 : 1.0; }
 };
 
-// partial[block] = sum of term(x[i]) over the block's groups of eight: block b takes threads' groups b, b +
-// kBlocks, ...
+// What a thread adds up of sum of term(x[i]): groups of eight, one in each stride over all blocks.
 template <class T, class Term>
-__global__ void __launch_bounds__(kThreads)
-    partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
+__device__ __forceinline__ double thread_sum(const T* x, std::int64_t n, bool packed, Term term) {
   constexpr std::int64_t stride = std::int64_t{kBlocks} * kThreads * kGroup;
   double sum = 0;
 #pragma unroll 4
@@ -37,6 +35,29 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) sum += j < count ? term(v[j]) : 0.0;
   }
+  return sum;
+}
+
+// partial[block] = what the threads of the block add up of x.
+template <class T, class Term>
+__global__ void __launch_bounds__(kThreads)
+    partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
+  const double sum = block_sum<kThreads>(thread_sum(x, n, packed, term));
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+struct Parts {
+  const float* x[SquareSum::kMost];
+  std::int64_t n[SquareSum::kMost];
+  int count;
+  bool packed;
+};
+
+// The same for the squares of several tensors, one after the other.
+__global__ void __launch_bounds__(kThreads)
+    partial_squares(double* partial, const __grid_constant__ Parts parts) {
+  double sum = 0;
+  for (int i = 0; i < parts.count; ++i) sum += thread_sum(parts.x[i], parts.n[i], parts.packed, Square{});
   sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -110,7 +131,15 @@ void run(CudaQueue& q, const MeanBackward& k) {
 
 void run(CudaQueue& q, const SquareSum& k) {
   check(k);
-  const double* partial = launch_partial_sums(q, k.x, Square{}, SquareSum::kName);
+  Parts parts{.x = {}, .n = {}, .count = 0, .packed = true};
+  for (const TensorView& x : k.xs) {
+    parts.x[parts.count] = x.as<float>();
+    parts.n[parts.count++] = x.size();
+    parts.packed = parts.packed && aligned16(x);
+  }
+  std::size_t offset = 0;
+  auto* partial = take_workspace<double>(q, offset, kBlocks, SquareSum::kName);
+  partial_squares<<<kBlocks, kThreads, 0, q.stream>>>(partial, parts);
   write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<double>(), nullptr, partial, 1.0);
 }
 

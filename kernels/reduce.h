@@ -33,13 +33,14 @@ void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
-// y = sum of x^2. Of what several processes have a part each: they add these up.
+// y = sum of x^2 over all elements of all xs. Of what several processes have parts: they add these up.
 struct SquareSum {
   static constexpr const char* kName = "square_sum";
-  TensorView y;  // (1)  f64
-  TensorView x;  // flat, wide type
+  static constexpr std::size_t kMost = 64;
+  TensorView y;                // (1)  f64
+  std::vector<TensorView> xs;  // flat, wide type, at most kMost
   std::vector<TensorView> outputs() const { return {y}; }
-  std::vector<TensorView> inputs() const { return {x}; }
+  std::vector<TensorView> inputs() const { return xs; }
 };
 void check(const SquareSum&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const SquareSum&);

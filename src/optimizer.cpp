@@ -43,13 +43,20 @@ namespace {
 // same sums in the same order everywhere, in f64, so that the norm is that of whole gradients.
 void clip_sharded(Ctx& ctx, const ParameterStore& store, ClipCoefficient clip, Communicator& communicator) {
   const std::vector<OwnPart> parts = store.own_parts();
-  const auto shards = static_cast<std::int64_t>(store.shards().size()), all = shards * communicator.size();
+  const std::size_t shards = store.shards().size();
+  const auto launches = static_cast<std::int64_t>((shards + SquareSum::kMost - 1) / SquareSum::kMost),
+             all = launches * communicator.size();
   const Tensor squares = ctx.empty({all + 1}, DType::f64, "norm");
-  for (std::int64_t i = 0; i <= shards; ++i) {
-    const OwnPart& part = parts[static_cast<std::size_t>(i)];
-    const std::int64_t at = i < shards ? communicator.rank() * shards + i : all;  // the rest is everywhere
-    ctx.launch(SquareSum{.y = squares.slice(at, {1}), .x = store.slice_of(store.gradients(), part)});
+  const auto sum = [&](std::size_t first, std::size_t end, std::int64_t at) {
+    SquareSum k{.y = squares.slice(at, {1}), .xs = {}};
+    for (std::size_t i = first; i < end; ++i) k.xs.push_back(store.slice_of(store.gradients(), parts[i]));
+    ctx.launch(k);
+  };
+  for (std::int64_t i = 0; i < launches; ++i) {
+    const std::size_t first = static_cast<std::size_t>(i) * SquareSum::kMost;
+    sum(first, std::min(first + SquareSum::kMost, shards), communicator.rank() * launches + i);
   }
+  sum(shards, shards + 1, all);  // what every rank has
   communicator.all_gather(squares.slice(0, {all}));
   clip.squares = squares;
   ctx.launch(clip);

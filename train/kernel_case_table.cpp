@@ -206,8 +206,13 @@ Build clip_coefficient(std::int64_t n, double clip) {
   };
 }
 
-Build square_sum(std::int64_t n) {
-  return [=](CaseRun& r) { r.kernel(SquareSum{r.output("y", {1}, DType::f64), r.wide_input({n})}); };
+// Of tensors of n, n + 1 ... elements.
+Build square_sum(std::int64_t n, std::int64_t tensors) {
+  return [=](CaseRun& r) {
+    SquareSum k{.y = r.output("y", {1}, DType::f64), .xs = {}};
+    for (std::int64_t i = 0; i < tensors; ++i) k.xs.push_back(r.wide_input({n + i}));
+    r.kernel(k);
+  };
 }
 
 // From sums of squares over n parts, those of numbers of about one.
@@ -313,7 +318,8 @@ void add_elementwise(Table& t) {
     t.add<ClipCoefficient>(clip_coefficient(n, 0), n, " elements, no clip");
     t.add<ClipCoefficient>(clip_coefficient(n, 1e6), n, " elements, within clip");
     t.add<ClipCoefficient>(clip_of_parts(n, 1), n, " sums of squares");
-    t.add<SquareSum>(square_sum(n), n, " elements");
+    for (const std::int64_t tensors : {1, 3, 64})
+      t.add<SquareSum>(square_sum(n, tensors), tensors, " tensors of ", n, " elements");
     t.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
     t.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
     t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
@@ -338,7 +344,7 @@ void add_elementwise(Table& t) {
   t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
   t.time<MeanBackward>(mean_backward(kTokens, false), kTokens, " elements");
   t.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
-  t.time<SquareSum>(square_sum(parameters), parameters, " elements");
+  t.time<SquareSum>(square_sum(parameters / 16, 16), parameters, " elements in 16 tensors");
   t.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
   t.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
 }

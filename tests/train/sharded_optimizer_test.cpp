@@ -202,6 +202,37 @@ TEST_F(ShardedOptimizer, WeightsThatDifferAreFound) {
   }
 }
 
+// One update of more ranges than one sum of squares takes, by gradients that are complete everywhere.
+TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
+  constexpr int kWeights = 150;
+  expect_cpu_ranks(3, [](CpuRank& r) {
+    StepScalars step;
+    step.learning_rate = 0.5f;
+    step.beta1_correction = step.beta2_correction = 0.1f;
+    StepResults results[2];
+    ParameterStore stores[2];
+    for (int i = 0; i < 2; ++i) {
+      for (int w = 0; w < kWeights; ++w) stores[i].add(str("w", w), {3, 5}, Init::normal(1));
+      stores[i].add("bias", {5}, Init::normal(1));
+      stores[i].allocate(*r.device, DType::bf16, 1, true, true,
+                         i == 1 ? Sharding{r.comm.get(), 1} : Sharding{});
+      const std::vector<float> gradient{3, 1, -4, 1, 5, -9, 2, 6, 5, -3, 5, 8, 9, 7, 9};
+      for (int w = 0; w <= kWeights; ++w) {
+        const Tensor slot = stores[i].var({w}).slot->grad;
+        r.device->upload(slot, gradient.data());
+      }
+      Ctx ctx{.queue = &r.device->queue, .pool = r.device->pool.get(), .step = &step, .results = &results[i]};
+      update_parameters(ctx, stores[i], {}, r.comm.get());
+    }
+    EXPECT_EQ(stores[1].shards().size(), static_cast<std::size_t>(kWeights));
+    EXPECT_LT(results[0].update_scale, 0.1f);
+    EXPECT_EQ(results[1].gradient_norm, results[0].gradient_norm);
+    EXPECT_EQ(results[1].update_scale, results[0].update_scale);
+    for (int w = 0; w <= kWeights; ++w)
+      EXPECT_EQ(to_host(*r.device, stores[1].var({w}).value), to_host(*r.device, stores[0].var({w}).value));
+  });
+}
+
 TEST(ShardedUpdate, NeedsACommunicator) {
   expect_cpu_ranks(2, [](CpuRank& r) {
     ParameterStore store;
