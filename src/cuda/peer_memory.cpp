@@ -152,29 +152,28 @@ char* PeerMemory::slot(int of_rank, int from_rank) const {
          kSlotBytes * static_cast<std::size_t>(from_rank);
 }
 
-// All in one batch, in this order; each signal comes after all that the stream has done. A flag is taken back
-// by the rank that waited for it: the next one comes only after this rank's signal of the other flag, so that
-// this needs no barrier of its own.
+// All in one batch, in this order. A flag is taken back by the rank that waited for it: the next one comes
+// only after this rank's signal of the other flag.
 void PeerMemory::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
-  const auto write = [](CUdeviceptr address, std::uint32_t value, unsigned flags) {
+  const auto write = [](CUdeviceptr address, std::uint32_t value) {
     CUstreamBatchMemOpParams op = {};
     op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     op.writeValue.address = address;
     op.writeValue.value = value;
-    op.writeValue.flags = flags;
+    op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all that the stream has done
     return op;
   };
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    signals.push_back(write(flag(rank, which, rank_), 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    signals.push_back(write(flag(rank, which, rank_), 1));
     CUstreamBatchMemOpParams& wait = waits.emplace_back();
     wait = {};
     wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
     wait.waitValue.address = flag(rank_, which, rank);
     wait.waitValue.value = 1;
     wait.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-    resets.push_back(write(flag(rank_, which, rank), 0, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
+    resets.push_back(write(flag(rank_, which, rank), 0));
   }
   std::vector<CUstreamBatchMemOpParams>& all = signals;
   all.insert(all.end(), waits.begin(), waits.end());
