@@ -28,6 +28,23 @@ struct BandRun {
   int b, h, group, first, end;
 };
 
+// Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below 2^31.
+struct Divisor {
+  std::uint32_t by, factor, shift;
+  static Divisor of(int by) {
+    Divisor d{static_cast<std::uint32_t>(by), 0, 0};
+    while (1u << d.shift < d.by) ++d.shift;
+    d.factor = static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
+    return d;
+  }
+  // Divides x; the remainder.
+  __device__ __forceinline__ int take_from(int& x) const {
+    const auto from = static_cast<std::uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
+    x = static_cast<int>(quotient);
+    return static_cast<int>(from - quotient * by);
+  }
+};
+
 // A pass over a band in tiles, a kernel's argument.
 struct BandTiles {
   int stride, rows;   // columns, and rows of each
@@ -36,6 +53,7 @@ struct BandTiles {
   int groups, tiles;  // groups of columns, and tiles of each
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
+  Divisor by_heads, by_runs, by_groups;
 
   static constexpr int kNoLimit = 1 << 30;
 
@@ -54,6 +72,9 @@ struct BandTiles {
     t.heads = static_cast<int>(x.heads);
     t.runs = 1;
     t.run = t.tiles;
+    t.by_heads = Divisor::of(std::max(t.heads, 1));
+    t.by_runs = Divisor::of(1);
+    t.by_groups = Divisor::of(std::max(t.groups, 1));
     return t;
   }
   // Cuts groups into runs so that `blocks` blocks, which take them in turn, end as soon as possible, where a
@@ -75,7 +96,9 @@ struct BandTiles {
     runs = (tiles + each - 1) / each;
     check_units();
   }
-  void check_units() const {
+  // Once runs are known.
+  void check_units() {
+    by_runs = Divisor::of(std::max(runs, 1));
     WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
                " heads of ", groups, " columns in ", runs,
                " runs are more than one launch can take; lower the batch size");
@@ -92,13 +115,11 @@ struct BandTiles {
   // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a time.
   __device__ __forceinline__ BandRun unit(int number) const {
     BandRun r;
-    r.h = number % heads;
-    number /= heads;
-    r.first = number % runs * run;
+    r.h = by_heads.take_from(number);
+    r.first = by_runs.take_from(number) * run;
     r.end = min(r.first + run, tiles);
-    number /= runs;
-    r.group = number % groups;
-    r.b = number / groups;
+    r.group = by_groups.take_from(number);
+    r.b = number;
     return r;
   }
   // Of row r of a tile; -1: there is none.

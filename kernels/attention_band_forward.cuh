@@ -41,6 +41,7 @@ struct BandForwardShape {
 struct BandForwardMaps {
   CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
+  float scale;  // of scores, to powers of two
 };
 
 // Place `at` of a ring of kSize, in a round of that parity. Tiles are numbered on and on; number n lies in
@@ -315,7 +316,7 @@ class BandConsumer {
       if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
     }
     float y[Shape::Dv / 2];
-    Softmax softmax{static_cast<float>(f_.scale) * kLog2E};
+    Softmax softmax{maps_.scale};
     const int back = min(tile, tiles.tiles_back());
     if (back == 2)
       attend_band<T, 2>(y, softmax, memory_, tiles, slot, stage);
@@ -373,7 +374,7 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
 
 template <class T>
 bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q)};
+  BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
   const auto covers = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
     return describe(map, x, maps.tiles, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   };

@@ -35,16 +35,20 @@ __device__ __forceinline__ void send_panel(const float (&c)[32], float factor, s
 template <class T, class M>
 class KeyOwner {
  public:
+  using Steps = typename M::Steps;
   __device__ KeyOwner(const M& memory, const BandBackward& g)
       : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
-    ColumnSteps step(g_.tiles);
+    Steps step(g_.tiles);
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      if (mine == 1) pass(step);  // these queries come before its keys
+      // The queries beside the first keys of a pair do not see the second.
+      const bool ascends = step.ascends();
+      if (mine == 1 && (ascends || !two)) pass(step);
       if (mine == 0 || two) own(step, mine);
+      if (mine == 1 && !ascends && two) pass(step);
       key_.advance();
       if (two) key_.advance();
     }
@@ -52,7 +56,7 @@ class KeyOwner {
   }
 
  private:
-  __device__ __forceinline__ void pass(ColumnSteps& step) {
+  __device__ __forceinline__ void pass(Steps& step) {
     wait_for_phase(memory_.full(stage_.at), stage_.parity);
     arrive_warp(memory_.free(stage_.at));
     stage_.advance();
@@ -60,7 +64,7 @@ class KeyOwner {
   }
 
   // The rest of a pair's steps. The products that end a step are started after those that begin the next one.
-  __device__ __forceinline__ void own(ColumnSteps& step, int mine) {
+  __device__ __forceinline__ void own(Steps& step, int mine) {
     const int tile = step.key(mine);
     Ring<M::kKeySlots> key = key_;
     if (mine == 1) key.advance();
@@ -68,13 +72,14 @@ class KeyOwner {
     const int slot = same_in_warp(key.at);
     start_scores(slot, take_stage());
     meet<true>(step, tile);
-    while (!go_on(step)) {
+    int add = 0;
+    for (; !go_on(step, tile); add = 1) {
       start_scores(slot, take_stage());
-      start_sums_of(stage_before(), step.query() > tile + 1);
+      start_sums_of(stage_before(), add);
       meet<false>(step, tile);
     }
     const int before = stage_before();
-    start_sums_of(before, g_.tiles.tiles > tile + 1);
+    start_sums_of(before, add);
     wait_for_products<0>();
     pin(dk_), pin(dv_);
     arrive_warp(memory_.free(before));
@@ -92,9 +97,9 @@ class KeyOwner {
     return same_in_warp(stage_.at);
   }
   __device__ __forceinline__ int stage_before() const { return same_in_warp(stage_.back(1)); }
-  // Goes to the next step; true: the pair has no more.
-  __device__ __forceinline__ bool go_on(ColumnSteps& step) {
-    const bool last = step.ends_pair();
+  // Goes to the next step; true: the pair has no more whose queries see the key tile.
+  __device__ __forceinline__ bool go_on(Steps& step, int tile) {
+    const bool last = step.ascends() ? step.ends_pair() : step.query() == tile;
     stage_.advance();
     step.next();
     return last;
@@ -122,7 +127,7 @@ class KeyOwner {
   }
   // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
   template <bool kFirst>
-  __device__ __forceinline__ void meet(const ColumnSteps& step, int tile) {
+  __device__ __forceinline__ void meet(const Steps& step, int tile) {
     const int buffer = ds_at_.at;
     wait_for_products<(kFirst ? 1 : 2)>();
     pin(s_);
@@ -164,25 +169,30 @@ class KeyOwner {
 template <class T, class M>
 class QuerySums {
  public:
+  using Steps = typename M::Steps;
   __device__ QuerySums(const M& memory, const BandBackward& g, float4* kept)
       : memory_(memory), g_(g), kept_(kept + threadIdx.x % kWarpgroup) {}
 
   __device__ __forceinline__ void run() {
     float even[32], odd[32];
-    for (ColumnSteps step(g_.tiles); step; step.next()) {
-      if (M::kWhole && step.query() % 2)
-        meet(step, odd);
-      else
-        meet(step, even);
+    bool in_odd = false;
+    for (Steps step(g_.tiles); step; step.next()) {
+      if (M::kWhole) in_odd = step.query() % 2;
+      in_odd ? meet(step, odd, even) : meet(step, even, odd);
+      in_odd = !in_odd;
     }
     if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
   }
 
  private:
-  __device__ __forceinline__ void meet(const ColumnSteps& step, float (&dq)[32]) {
-    if (!M::kWhole && !step.first_visit()) fetch(dq, step.query());
+  // following: where columns are long, takes what is kept of the sums of the next step.
+  __device__ __forceinline__ void meet(const Steps& step, float (&dq)[32], float (&following)[32]) {
+    Steps next_step = step;
+    next_step.next();
+    const bool stays = next_step.query() == step.query();
+    if (!M::kWhole && !next_step.first_visit() && !stays) fetch(following, next_step.query());
     const int first = owner_of(step.pair(), 0);
-    const bool two = !step.begins_pair();
+    const bool two = step.query() > step.key(0);
     Ring<M::kKeySlots> next = key_;
     next.advance();
     pin(dq);
@@ -202,8 +212,11 @@ class QuerySums {
     }
     if (step.last_visit())
       send_panel<T>(dq, g_.scale, memory_.out(M::kOwners), g_.dq, g_, step.run(), step.query());
-    else if (!M::kWhole)
+    else if (!M::kWhole && !stays)
       keep(dq, step.query());
+    if (!M::kWhole && stays)
+#pragma unroll
+      for (int i = 0; i < 32; ++i) following[i] = dq[i];
   }
   __device__ __forceinline__ int buffer(int owner) const { return counts_ >> (8 * owner) & 1; }
   __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add) const {
@@ -243,7 +256,7 @@ class QuerySums {
 
 template <bool kWhole>
 struct ColumnRegisters {
-  static constexpr int kProducer = 32, kQueries = kWhole ? 96 : 80, kOwner = (512 - kProducer - kQueries) / 2;
+  static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
 
 template <class T, bool kWhole>
@@ -271,8 +284,9 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
 
 template <class T>
 void launch_long_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  const BandBackward columns = BandBackward::of(g, pass, BandTiles::of(pass.band, g.q));
-  columns.tiles.check_units();
+  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  tiles.cut_to(tiles.tiles);
+  const BandBackward columns = BandBackward::of(g, pass, tiles);
   WEFT_CHECK(columns_scratch(g, pass) == 0 || g.scratch.size() >= columns_scratch(g, pass),
              "attention: scratch of ", g.scratch.size(), " elements, needed are ", columns_scratch(g, pass));
   const auto launch = [&]<bool kWhole>() {

@@ -13,15 +13,23 @@
 namespace weft::attention::hopper {
 
 // A tile of queries and the two key tiles it meets: 2 pair and the one after it, where that exists and is no
-// later than the queries.
+// later than the queries. kTurns: every second pair goes from the last queries to the first, so that it
+// begins with what is still in the second-level cache.
+template <bool kTurns>
 class ColumnSteps {
  public:
   __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) {}
   __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
   __device__ __forceinline__ void next() {
-    if (++query_ < tiles_.tiles) return;
-    query_ = 2 * ++pair_;
-    if (query_ < tiles_.tiles) return;
+    if (!ends_pair()) {
+      query_ += ascends() ? 1 : -1;
+      return;
+    }
+    ++pair_;
+    if (has_key(0)) {
+      query_ = ascends() ? 2 * pair_ : tiles_.tiles - 1;
+      return;
+    }
     unit_ += gridDim.x;
     parity_ ^= 1;
     pair_ = query_ = 0;
@@ -34,8 +42,9 @@ class ColumnSteps {
   __device__ int parity() const { return parity_; }  // of the column
   __device__ int key(int i) const { return 2 * pair_ + i; }
   __device__ bool has_key(int i) const { return key(i) < tiles_.tiles; }
-  __device__ bool begins_pair() const { return query_ == 2 * pair_; }
-  __device__ bool ends_pair() const { return query_ + 1 == tiles_.tiles; }
+  __device__ bool ascends() const { return !kTurns || pair_ % 2 == 0; }
+  __device__ bool begins_pair() const { return query_ == (ascends() ? key(0) : tiles_.tiles - 1); }
+  __device__ bool ends_pair() const { return query_ == (ascends() ? tiles_.tiles - 1 : key(0)); }
   __device__ bool first_visit() const { return pair_ == 0; }
   __device__ bool last_visit() const { return query_ / 2 == pair_; }
 
@@ -52,6 +61,7 @@ __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1
 template <bool kWhole_>
 struct ColumnMemory {
   static constexpr bool kWhole = kWhole_;
+  using Steps = ColumnSteps<!kWhole>;
   static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = 5, kStages = 4, kYSlots = kWhole ? 2 : 1,
                        kBuffers = 2;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
@@ -80,10 +90,10 @@ struct ColumnMemory {
   __device__ std::uint32_t out(int group) const { return base + kOuts + group * kPanel; }
   // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
   // begin before, has other places where it would meet them.
-  __device__ std::uint32_t lse(const ColumnSteps& step) const {
+  __device__ std::uint32_t lse(const Steps& step) const {
     return base + kNumbers + ((kWhole ? step.parity() * kTilesInRegisters : 0) + step.query()) * kTile * 4;
   }
-  __device__ std::uint32_t delta(const ColumnSteps& step) const { return lse(step) + kRowsKept * 4; }
+  __device__ std::uint32_t delta(const Steps& step) const { return lse(step) + kRowsKept * 4; }
 
   __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
   __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
@@ -133,7 +143,7 @@ __device__ __forceinline__ void load_tiles_of_columns(const M& memory, const Ban
     copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
     key.advance();
   };
-  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+  for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     const BandRun run = step.run();
     if (step.begins_pair()) load_keys(run, step.key(0));
     const std::uint32_t full = memory.full(stage.at);
@@ -156,7 +166,7 @@ __device__ __forceinline__ void load_tiles_of_columns(const M& memory, const Ban
 template <class M>
 __device__ __forceinline__ void load_numbers_of_columns(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+  for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
     if (!step.first_visit()) {
       arrive(memory.full(stage.at));
@@ -181,7 +191,7 @@ __device__ __forceinline__ void make_delta_of_columns(const M& memory, const Ban
   Ring<M::kStages> stage;
   Ring<M::kYSlots> y;
   const int row = threadIdx.x % kTile;
-  for (ColumnSteps step(g.tiles); step; step.next(), stage.advance()) {
+  for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     wait_for_phase(memory.full(stage.at), stage.parity);
     float sum = 0;
     if (step.first_visit()) {

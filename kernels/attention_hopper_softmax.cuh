@@ -66,8 +66,8 @@ struct Softmax {
     float all = sum[half];
     all += __shfl_xor_sync(0xffffffffu, all, 1);
     all += __shfl_xor_sync(0xffffffffu, all, 2);
-    if (all == 0) return {before, 0, 1};
-    const float here = fmaf(top[half], scale, __log2f(all)) * (1 / kLog2E);
+    const float here = fmaf(top[half], scale, __log2f(all)) * (1 / kLog2E);  // -inf where all is 0
+    all = fmaxf(all, 1e-30f);  // else 1 or more: 0 / all is a number
     if (before == -INFINITY) return {here, __fdividef(1, all), 0};
     const float most = fmaxf(before, here);
     const float lse = most + __logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
