@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -149,12 +150,14 @@ void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string
     progress.line(str("rank ", rank, "  ", lines[rank]));
 }
 
-std::chrono::seconds hang_limit(std::chrono::seconds usual) {
-  const char* text = std::getenv("WEFT_HANG_SECONDS");
-  if (!text) return usual;
-  const int seconds = std::atoi(text);
-  if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
-  return std::chrono::seconds(seconds);
+std::chrono::seconds hang_limit(double expected_s) {
+  if (const char* text = std::getenv("WEFT_HANG_SECONDS")) {
+    const int seconds = std::atoi(text);
+    if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
+    return std::chrono::seconds(seconds);
+  }
+  if (expected_s <= 0) return std::chrono::seconds(300);
+  return std::chrono::seconds(std::max<std::int64_t>(45, std::llround(8 * expected_s)));
 }
 
 }  // namespace weft

@@ -40,7 +40,9 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// After how long without a step or a collective a rank is taken for hung: `usual`, or WEFT_HANG_SECONDS.
-std::chrono::seconds hang_limit(std::chrono::seconds usual = std::chrono::seconds(300));
+// After how long without a step or a collective a rank is taken for hung: WEFT_HANG_SECONDS, or else 45 s
+// where `expected_s`, the seconds of work without either, are known and no eighth of it, 300 s where they are
+// not.
+std::chrono::seconds hang_limit(double expected_s = 0);
 
 }  // namespace weft

@@ -99,8 +99,8 @@ void Trainer::prepare() {
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
   device_->matrix_rate(dtype_);  // measured before the clock runs
   device_->pool->reset_peak();
-  first_step_ = logged_step_ = state_.step;
-  logged_s_ = clock_.seconds();
+  first_step_ = logged_step_ = waited_step_ = state_.step;
+  logged_s_ = waited_s_ = clock_.seconds();
 }
 
 void Trainer::run() {
@@ -121,7 +121,7 @@ void Trainer::run() {
 // While the other ranks wait for what this one does at every step; not while it saves, for example.
 void Trainer::watch(bool on) {
   if (!group_) return;
-  on ? group_->watch(hang_limit()) : group_->disarm();
+  on ? group_->watch(hang_limit(expected_s_)) : group_->disarm();
 }
 
 std::string Trainer::reason_to_stop(const char* signal) {
@@ -169,6 +169,10 @@ void Trainer::after_step() {
   collect();
   clock_.stop();
   watch(false);
+  expected_s_ = (clock_.seconds() - waited_s_) / static_cast<double>(state_.step - waited_step_) *
+                static_cast<double>(config_.train.log_every);
+  waited_step_ = state_.step;
+  waited_s_ = clock_.seconds();
   if (log) log_step(evaluation);
   if (first_here) {
     progress_.line(device_->pool->table());

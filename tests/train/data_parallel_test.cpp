@@ -13,20 +13,21 @@ namespace {
 using DataParallel = RankRuns;
 
 TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
-  const auto overrides = with({"train.steps=50", "model.embedding_dropout=0.1"});
+  const auto overrides = with({"train.steps=50", "train.batch=8", "model.embedding_dropout=0.1"});
   auto cut = overrides;
   cut.push_back("train.accumulation=2");
   EXPECT_EQ(run("one", 1, overrides), "");
   EXPECT_EQ(run("two", 2, overrides), "");
   EXPECT_EQ(run("two_cut", 2, cut), "");
   EXPECT_EQ(run("four", 4, overrides), "");
+  EXPECT_EQ(run("eight", 8, overrides), "");
   ASSERT_EQ(of("one", "loss").size(), 50u);
-  for (const char* name : {"two", "two_cut", "four"}) {
+  for (const char* name : {"two", "two_cut", "four", "eight"}) {
     expect_near_series(name, "one", "loss", 1e-6);
     expect_near_series(name, "one", "grad_norm", 1e-5);
   }
-  EXPECT_LT(of("four", "loss").back(), of("four", "loss").front() - 0.5);
-  EXPECT_CONTAINS(text_of("four", 0), "256 tokens: 4 processes x 1 x 1 x 64");
+  EXPECT_LT(of("eight", "loss").back(), of("eight", "loss").front() - 0.5);
+  EXPECT_CONTAINS(text_of("eight", 0), "512 tokens: 8 processes x 1 x 1 x 64");
 }
 
 TEST_F(DataParallel, TheSameNumberOfProcessesGivesTheSameBitsStoppedOrNot) {
