@@ -116,7 +116,6 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
       multiply_add<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
     }
   }
-
   __syncthreads();
   const Place end(g.q);  // found once more: registers are scarce
   store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
