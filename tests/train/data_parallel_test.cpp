@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/hdf5.h"
 #include "tests/train/rank_runs.h"
 
 namespace weft {
@@ -22,7 +23,12 @@ TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
   EXPECT_EQ(run("four", 4, overrides), "");
   EXPECT_EQ(run("eight", 8, overrides), "");
   ASSERT_EQ(of("one", "loss").size(), 50u);
+  const Hdf5File of_one = Hdf5File::open(latest("one"));
   for (const char* name : {"two", "two_cut", "four", "eight"}) {
+    const Hdf5File file = Hdf5File::open(latest(name));
+    EXPECT_EQ(file.list("/"), of_one.list("/")) << name;
+    for (const std::string& tensor : of_one.list("/"))
+      EXPECT_EQ(file.shape_of(tensor), of_one.shape_of(tensor)) << name << ' ' << tensor;
     expect_near_series(name, "one", "loss", 1e-6);
     expect_near_series(name, "one", "grad_norm", 1e-5);
   }
