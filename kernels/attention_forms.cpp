@@ -138,13 +138,15 @@ bool covers_fused(const AttentionBackward& g) {
   return g.maps.passes == 1 && pass.edge == kTile && !covers_band(g, pass) && g.q.size <= 64 &&
          g.v.size <= 64 && pass.query_run >= 8 && pass.key_run >= 8;
 }
-// Measured on an H200: with 26 key tiles for each query tile (`fixed`, 12,288 positions) it takes 0.94 of the
-// time of two walks, with 96 (`all`) 0.90; with 8 (`fixed`, 3,072 positions), where rows are much of the
-// work, 1.18.
+// Measured on an H200, in parts of the time of two walks. 32 or 64 pairs of batch and head: 0.95 or 0.96 with
+// 14 key tiles for each query tile (`fixed`, 6,144 positions), 0.90 to 0.97 with 18, 0.87 to 0.91 with 26
+// (12,288), 0.85 with 96 (`all`), but 0.98 with 8 (`fixed`, 3,072), where rows are much of the work. With 96
+// pairs 1.07, with 128 pairs 1.24: as we read it, too much for the second-level cache comes between two turns
+// of a tile.
 bool gains_by_fused(const AttentionBackward& g) {
-  constexpr std::int64_t kLeastTiles = 25;
+  constexpr std::int64_t kLeastTiles = 13, kMostPairs = 64;
   const AttentionPass& pass = g.maps.pass[0];
-  return pass.visited >= kLeastTiles * pass.query_tiles;
+  return pass.visited >= kLeastTiles * pass.query_tiles && g.q.batch * g.q.heads <= kMostPairs;
 }
 // Sums of dQ and a turn for each tile of queries, two numbers for each row.
 std::int64_t fused_scratch(const AttentionBackward& g) {

@@ -29,13 +29,18 @@ TEST(CudaAttentionFused, TakesOnePassOfSmallHeads) {
   EXPECT_FALSE(attention::covers_fused(of_head_size(local.maps, 64)));
 }
 
-TEST(CudaAttentionFused, IsAskedForWhereWalksAreLong) {
-  for (const auto& [kind, n, gains] : {std::tuple{"all", 12288, true},
-                                       {"fixed", 12288, true},
-                                       {"fixed", 3072, false},
-                                       {"all", 1024, false}}) {
+TEST(CudaAttentionFused, IsAskedForWhereWalksAreLongAndPairsFew) {
+  for (const auto& [kind, n, batch, gains] : {std::tuple{"all", 12288, 1, true},
+                                              {"all", 12288, 64, true},
+                                              {"all", 12288, 65, false},
+                                              {"fixed", 12288, 1, true},
+                                              {"fixed", 6144, 1, true},
+                                              {"fixed", 3072, 1, false},
+                                              {"all", 1024, 1, false}}) {
     const GpuMaps maps(*make_pattern({kind, 128, 32}, 1), 1, n, 64, kTile);
-    EXPECT_EQ(attention::gains_by_fused(of_head_size(maps.maps, 64)), gains) << kind << ", " << n;
+    AttentionBackward g = of_head_size(maps.maps, 64);
+    g.q.batch = batch;
+    EXPECT_EQ(attention::gains_by_fused(g), gains) << kind << ", " << n << ", batch " << batch;
   }
 }
 
