@@ -44,6 +44,7 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 #define WEFT_SUMS_32(c, i) \
   WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8), WEFT_SUMS_8(c, i + 16), WEFT_SUMS_8(c, i + 24)
 #define WEFT_SUMS_64(c, i) WEFT_SUMS_32(c, i), WEFT_SUMS_32(c, i + 32)
+#define WEFT_SUMS_96(c, i) WEFT_SUMS_64(c, i), WEFT_SUMS_32(c, i + 64)
 #define WEFT_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define WEFT_NAMES_32                                                                                      \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27," \
@@ -53,6 +54,10 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%" \
   "57,"                                                                                                    \
   "%58,%59,%60,%61,%62,%63"
+#define WEFT_NAMES_96                                                                                      \
+  WEFT_NAMES_64                                                                                            \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%" \
+  "89,%90,%91,%92,%93,%94,%95"
 #define WEFT_WGMMA(n, type, names, sums, add, operands, ...)                                       \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
                "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
@@ -133,10 +138,23 @@ __device__ __forceinline__ void wgmma_of_rows(float (&c)[64], Descriptor a, Desc
                "l"(whole(a)), "l"(whole(b)));
 #endif
 }
+template <class T>
+__device__ __forceinline__ void wgmma_of_rows(float (&c)[96], Descriptor a, Descriptor b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("192", "bf16.bf16", WEFT_NAMES_96, WEFT_SUMS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+  else
+    WEFT_WGMMA("192", "f16.f16", WEFT_NAMES_96, WEFT_SUMS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
+               "l"(whole(a)), "l"(whole(b)));
+#endif
+}
 #undef WEFT_WGMMA
 #undef WEFT_NAMES_16
+#undef WEFT_NAMES_96
 #undef WEFT_NAMES_64
 #undef WEFT_NAMES_32
+#undef WEFT_SUMS_96
 #undef WEFT_SUMS_64
 #undef WEFT_SUMS_32
 #undef WEFT_SUMS_16

@@ -24,7 +24,7 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 }
 
 struct LaunchSize {
-  unsigned blocks, threads, shared_bytes = 0;
+  unsigned blocks, threads, shared_bytes = 0, cluster = 1;
 };
 
 template <class... Parameters>
@@ -33,16 +33,23 @@ void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize si
   int device = 0, major = 0;
   WEFT_CUDA_CHECK(cudaGetDevice(&device));
   WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (major >= 9) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (size.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {size.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(size.blocks);
   config.blockDim = dim3(size.threads);
   config.dynamicSmemBytes = size.shared_bytes;
   config.stream = queue.stream;
-  config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, values...));
 }
 template <class... Parameters>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Affine map on CUDA: products through cuBLASLt (linear_product.cuh). The library is column-major: a
 // row-major (R, C) matrix is its (C, R) matrix with leading dimension C, so y = x w^T is asked for as y^T = w
-// x^T. db is our own sum over rows.
+// x^T. db is our own sum over rows, and on Hopper dw with it (linear_rows_hopper.cuh).
 #include "kernels/columns.cuh"
 #include "kernels/decode_linear.h"
 #include "kernels/linear.h"
 #include "kernels/linear_product.cuh"
+#include "kernels/linear_rows_hopper.h"
 
 namespace weft {
 namespace {
@@ -72,7 +73,10 @@ void run(CudaQueue& q, const LinearForward& k) {
 void run(CudaQueue& q, const LinearBackward& k) {
   check(k);
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
-  if (k.dw && rows == 0 && !k.dw.accumulate) {
+  const bool together = k.dw && k.db && linear_rows::covers(q, k);
+  if (together) {
+    linear_rows::run_hopper(q, k);
+  } else if (k.dw && rows == 0 && !k.dw.accumulate) {
     WEFT_CUDA_CHECK(
         cudaMemsetAsync(k.dw.view.data, 0, static_cast<std::size_t>(k.dw.view.bytes()), q.stream));
   } else if (k.dw && rows > 0) {  // dw^T (K, M) = x^T (K, N) dy (N, M)
@@ -89,7 +93,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
     p.accumulate = k.dw.accumulate;
     require(multiply(q, p), LinearBackward::kName, p);
   }
-  if (k.db) {
+  if (k.db && !together) {
     dispatch_cuda(k.dy.dtype, [&]<class T>() {
       launch_column_sums(q, column_sums(k.db), rows, cols,
                          RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)}, LinearBackward::kName);

@@ -290,7 +290,9 @@ void add_linear(Table& t) {
     t.add<LinearBackward>(linear_backward(n, k, m, true, true), text);
   }
   t.add<LinearBackward>(linear_backward(33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
-  t.add<LinearBackward>(linear_backward(5000, 40, 24, false, true), "N 5000, K 40, M 24, dw and db alone");
+  constexpr std::int64_t sums[][3] = {{5000, 40, 24}, {1000, 264, 392}, {3333, 136, 200}, {63, 512, 584}};
+  for (const auto& [n, k, m] : sums)
+    t.add<LinearBackward>(linear_backward(n, k, m, false, true), "N ", n, ", K ", k, ", M ", m, ", no dx");
   constexpr std::int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
   for (const auto& [k, m] : shapes) {
     const std::string text = str("N ", kTokens, ", K ", k, ", M ", m);
