@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forward attention over whole columns that are longer than the sweep takes (attention_band_forward.cuh).
+// Forward attention over bands that reach farther than the sweep (attention_band_forward.cuh): whole columns,
+// and windows.
 // A unit is a few query tiles of a column that follow each other, one for each consumer warpgroup; the key
 // tiles that they see come once for all of them, from the first one on, and meet an online softmax.
 #pragma once
@@ -24,10 +25,11 @@ __device__ __forceinline__ void arrive_of_warp(std::uint32_t barrier) {
 
 // A stage has the keys and values of a tile, a slot the queries of one, whose place y takes. kAccumulate: y
 // and lse go on from what earlier passes left.
-template <int Dqk_, int Dv_, bool kAccumulate_>
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct LongForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
-  static constexpr bool kAccumulate = kAccumulate_, kSmall = Dqk + Dv == 128, kFour = kSmall && !kAccumulate;
+  static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
+                        kFour = kSmall && !kAccumulate;
   // As the registers allow.
   static constexpr int kOwners = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
                        kProducerRegisters = 32, kThreads = (1 + kOwners) * kWarpgroup;
@@ -74,12 +76,14 @@ struct LongForwardMemory {
 };
 
 // What walk_forward() is told of a step that hides something: the distance of its key tile.
+template <bool kWindow>
 struct LongBandMasks {
   const BandTiles& tiles;
 };
 // Scores of queries with keys that they do not see become -inf. Only 16 x 16 scores around the diagonal are
 // looked at one by one.
-__device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks& masks, int back) {
+template <bool kWindow>
+__device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
             offset = back * kTile - masks.tiles.skip,
             last[2] = {warp + thread % 32 / 4 + offset - thread % 4 * 2,
@@ -91,7 +95,27 @@ __device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks& masks,
     for (int i = columns / 2; i < columns / 2 + 8; ++i)
       if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = -INFINITY;
   }
+  if constexpr (kWindow) {
+    if (masks.tiles.reach >= (back + 1) * kTile) return;
+    const int seen = masks.tiles.reach - masks.tiles.skip;  // keys of a query, at most
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+      if (i / 4 * 8 + i % 2 <= last[i / 2 % 2] - seen) s[i] = -INFINITY;
+  }
 }
+
+// The key tiles that queries of a unit see, in the order in which they come: whole columns from the first one
+// on, windows from the last one on, as a query may see none of the farthest tile.
+template <bool kWindow>
+struct KeyTiles {
+  int next, stop;
+  __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const BandRun& run) {
+    if constexpr (!kWindow) return {0, run.end};
+    return {run.end - 1, max(run.first - tiles.tiles_back(), 0) - 1};
+  }
+  __device__ explicit operator bool() const { return next != stop; }
+  __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
+};
 
 // One thread: its whole life.
 template <class Shape>
@@ -108,7 +132,8 @@ __device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>
       arrive_and_expect(full, tile < run.end ? Shape::kX : 0);
       if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(slot.at), maps.q, tiles, run, tile, full);
     }
-    for (int tile = 0; tile < run.end; ++tile, stage.advance()) {
+    for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
+      const int tile = keys.take();
       const std::uint32_t full = memory.full(stage.at);
       wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
       arrive_and_expect(full, Shape::kStage);
@@ -149,17 +174,20 @@ class KeyStream {
  public:
   __device__ KeyStream(const LongForwardMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
-  // The key tiles before `end`; query: `end` or later where this warpgroup has no tile.
-  __device__ __forceinline__ void open(int query, int end) { key_ = 0, end_ = end, query_ = query; }
+  // query: -1 where this warpgroup has no tile.
+  __device__ __forceinline__ void open(const KeyTiles<Shape::kWindow>& keys, int query) {
+    keys_ = keys, query_ = query;
+  }
 
   __device__ int query() const { return query_; }
 
   __device__ __forceinline__ int step() {
-    if (key_ == end_) return kEnd;
+    if (!keys_) return kEnd;
     wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    const int back = query_ - key_++;
+    const int back = query_ - keys_.take();
     stage_.advance();
-    if (query_ < end_ && back >= 0) return tiles_.hides(back) ? back : -1;
+    if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
+      return tiles_.hides(back) ? back : -1;
     release(stage());
     return kSkip;
   }
@@ -177,7 +205,8 @@ class KeyStream {
   const LongForwardMemory<Shape>& memory_;
   const BandTiles& tiles_;
   Ring<Shape::kStages> stage_;
-  int key_ = 0, end_ = 0, query_ = 0;
+  KeyTiles<Shape::kWindow> keys_{};
+  int query_ = 0;
 };
 
 // A consumer warpgroup.
@@ -193,9 +222,10 @@ class LongForwardConsumer {
     const BandTiles& tiles = maps_.tiles;
     for (int round = 0; unit_of(round) < tiles.units(); ++round) {
       const BandRun run = tiles.unit(unit_of(round));
-      const int turn = turn_of(round);
-      stream_.open(run.first + turn, run.end);
-      if (run.first + turn < run.end) {
+      const int turn = turn_of(round), tile = run.first + turn;
+      const bool mine = tile < run.end;
+      stream_.open(KeyTiles<Shape::kWindow>::of(tiles, run), mine ? tile : -1);
+      if (mine) {
         attend(round);
       } else {
         stream_.next();
@@ -221,7 +251,7 @@ class LongForwardConsumer {
     q.load(same_in_warp(static_cast<int>(memory_.queries(slot.at))));
     ForwardSums<T, Shape::Dv> sums(maps_.scale);
     wait_for_phase(memory_.slot_full(slot.at), slot.parity);
-    walk_forward(sums, stream_, memory_, LongBandMasks{maps_.tiles}, q);
+    walk_forward(sums, stream_, memory_, LongBandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = same_in_warp(round), tile = stream_.query(), at = slot_of(again).at;
     const BandRun run = maps_.tiles.unit(unit_of(again));
@@ -266,12 +296,12 @@ class LongForwardConsumer {
   KeyStream<Shape> stream_;
 };
 
-template <class T, int Dqk, int Dv, bool kAccumulate>
-__global__ void __launch_bounds__(LongForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
+template <class T, int Dqk, int Dv, bool kAccumulate, bool kWindow>
+__global__ void __launch_bounds__(LongForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
     long_band_forward_kernel(const __grid_constant__ AttentionForward f,
                              const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = LongForwardShape<Dqk, Dv, kAccumulate>;
+  using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = LongForwardMemory<Shape>::of(shared);
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
@@ -300,13 +330,17 @@ void launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const
   WEFT_CHECK(all, "attention: the copy engine does not take a band of stride ", pass.band.stride,
              " over these views");
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    const auto launch = [&]<bool kAccumulate>() {
-      using Shape = LongForwardShape<Dqk, Dv, kAccumulate>;
+    const auto launch = [&]<bool kAccumulate, bool kWindow>() {
+      using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kOwners);
-      start(queue, long_band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.units(), Shape::kThreads,
-            Shape::kBytes, f, maps);
+      start(queue, long_band_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
+            Shape::kThreads, Shape::kBytes, f, maps);
     };
-    pass.accumulate ? launch.template operator()<true>() : launch.template operator()<false>();
+    if (maps.tiles.reach != BandTiles::kNoLimit)
+      launch.template operator()<false, true>();
+    else
+      pass.accumulate ? launch.template operator()<true, false>()
+                      : launch.template operator()<false, false>();
   });
 }
 

@@ -27,7 +27,8 @@ bool covers_band(const AttentionBackward&, const AttentionPass&);
 // Tiles of a column, at most; those of which dQ needs no scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
 // Whether the kernels for columns of more rows than a sweep takes (attention_band_long_*.cuh), a part of
-// `hopper`, run a pass. Backward, as the first pass they write delta, too.
+// `hopper`, run a pass: whole columns, and forward windows, too. Backward, as the first pass they write
+// delta.
 bool covers_columns(const AttentionForward&, const AttentionPass&);
 bool covers_columns(const AttentionBackward&, const AttentionPass&);
 // Elements of scratch that the backward pass needs for that, 0 for short columns; whether it has them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Columns of more rows than a sweep takes: what their kernels cover, lengths at the edges of tiles, in every
-// form that covers them, and the same bits every time.
+// Columns of more rows than a sweep takes, and windows: what their kernels cover, lengths at the edges of
+// tiles, in every form that covers them, and the same bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention_forms.h"
@@ -52,6 +52,25 @@ TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of(13, 2000)));
 }
 
+TEST(AttentionColumns, CoversWindowsForward) {
+  const auto covers = [](std::int32_t stride, std::int32_t reach, bool accumulate, int64_t v = 64) {
+    AttentionForward f;
+    f.q = f.k = problem_of(13 * 600, 64, v).q;
+    f.v = f.y = problem_of(13 * 600, 64, v).v;
+    AttentionPass pass = pass_of(stride, reach);
+    pass.accumulate = accumulate;
+    return attention::covers_columns(f, pass);
+  };
+  for (const std::int32_t stride : {1, 13}) {
+    EXPECT_FALSE(covers(stride, 128, false));  // a sweep does that
+    EXPECT_TRUE(covers(stride, 129, false));
+    EXPECT_TRUE(covers(stride, 512, false));
+    EXPECT_FALSE(covers(stride, 513, false));
+    EXPECT_FALSE(covers(stride, 129, true));
+    EXPECT_FALSE(covers(stride, 129, false, 72));
+  }
+}
+
 TEST(AttentionColumns, LongOnesNeedScratch) {
   AttentionBackward g = problem_of(13 * 256, 64, 64);
   EXPECT_EQ(attention::columns_scratch(g, pass_of(13, 256)), 0);
@@ -95,6 +114,14 @@ TEST(CudaAttentionColumns, AllHeadSizes) {
     expect_columns<bf16>({"strided", 16}, {2, 140 * 16, 2, qk, v});
     expect_columns<f16>({"strided", 16}, {2, 140 * 16, 2, qk, v});
   }
+}
+
+TEST(CudaAttentionColumns, Windows) {
+  for (const int64_t l : {129, 191, 192, 193, 256, 300, 512}) {
+    expect_columns<bf16>({"local", l}, {2, 700, 2, 16, 16});
+    expect_columns<f16>({"local", l}, {1, 600, 1, 64, 64});
+  }
+  expect_columns<bf16>({"local", 160}, {2, 1000, 20, 16, 16});  // more units than a grid has blocks
 }
 
 // A pass that adds to what a window left.
