@@ -136,9 +136,9 @@ TEST(CudaAttentionColumns, Rests) {
 }
 
 TEST(CudaAttentionColumns, AThousandRunsGiveTheSameBits) {
-  for (const int64_t rows : {200, 256, 400}) {
-    const Sizes size{2, rows * 16, 6, 64, 64};
-    const GpuMaps maps(*make_pattern({"strided", 16}, 6), 6, size.time, 64, kTile);
+  for (const int64_t rows : {200, 300}) {
+    const Sizes size{1, rows * 16, 9, 64, 64};
+    const GpuMaps maps(*make_pattern({"strided", 16}, 9), 9, size.time, 64, kTile);
     Data<bf16> x(size);
     run_on_gpu(x, maps.maps);
     OnGpu<bf16> d(x);
@@ -148,7 +148,7 @@ TEST(CudaAttentionColumns, AThousandRunsGiveTheSameBits) {
     for (int repeat = 0; repeat < 1000; ++repeat) {
       launch(gpu().queue, d.forward(maps.maps));
       launch(gpu().queue, backward);
-      if (repeat % 20 != 0 && repeat < 990) continue;  // what is fetched costs more than what is run
+      if (repeat % 50 != 0 && repeat < 995) continue;  // what is fetched costs more than what is run
       d.fetch(again);
       other_bits += !same_results(again, x);
     }
