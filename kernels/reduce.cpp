@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: the definitions. Each piece of kChunk elements is summed in f64, the pieces in
-// order.
+// order; but SquareSum keeps to SumOrder.
 #include "kernels/reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -38,6 +39,35 @@ double sum_of_squares(const TensorView& x) {
     });
   });
   return squares;
+}
+
+using Lanes = std::array<double, SumOrder::kLanes>;
+
+// The sum of the lanes of a block, in SumOrder.
+double sum_of_lanes(Lanes lane) {
+  double sum = 0;
+  for (int warp = 0; warp < SumOrder::kLanes; warp += SumOrder::kWarp) {
+    for (int half = SumOrder::kWarp / 2; half > 0; half /= 2) {
+      for (int l = warp; l < warp + half; ++l) lane[l] += lane[l + half];
+    }
+    sum += lane[warp];
+  }
+  return sum;
+}
+
+// What the lanes of a block add to themselves of sum x^2.
+void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
+  constexpr std::int64_t of_block = SumOrder::kTurn / SumOrder::kBlocks;
+  dispatch_float(x.dtype, [&]<class T>() {
+    const T* values = x.as<T>();
+    for (std::int64_t i = block * of_block; i < x.size(); i += SumOrder::kTurn) {
+      const std::int64_t count = std::min(of_block, x.size() - i);
+      for (std::int64_t j = 0; j < count; ++j) {
+        const double v = static_cast<double>(values[i + j]);
+        lane[static_cast<std::size_t>(j / SumOrder::kGroup)] += v * v;
+      }
+    }
+  });
 }
 
 template <class T>
@@ -115,9 +145,17 @@ void run(CpuQueue&, const MeanBackward& k) {
 
 void run(CpuQueue&, const SquareSum& k) {
   check(k);
-  double sum = 0;
-  for (const TensorView& x : k.xs) sum += sum_of_squares(x);
-  *k.y.as<double>() = sum;
+  std::array<double, SumOrder::kBlocks> of_block;
+#pragma omp parallel for schedule(static)
+  for (int block = 0; block < SumOrder::kBlocks; ++block) {
+    Lanes lane = {};
+    for (const TensorView& x : k.xs) add_squares(lane, x, block);
+    of_block[static_cast<std::size_t>(block)] = sum_of_lanes(lane);
+  }
+  Lanes total = {};
+  for (std::size_t block = 0; block < of_block.size(); ++block)
+    total[block % total.size()] += of_block[block];
+  *k.y.as<double>() = sum_of_lanes(total);
 }
 
 void run(CpuQueue&, const ClipCoefficient& k) {

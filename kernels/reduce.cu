@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors on CUDA: a fixed number of blocks leaves one f64 partial sum each in the workspace,
-// one more block adds those in order. The result does not depend on the GPU.
+// Sums over whole tensors on CUDA, in SumOrder: a fixed number of blocks leaves one f64 partial sum each in
+// the workspace, one more block adds those. The result does not depend on the GPU.
 #include "kernels/cuda.cuh"
 #include "kernels/reduce.h"
 
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kBlocks = 1024;  // partial sums; all resident at once on a large GPU
-constexpr int kGroup = 8;
+constexpr int kThreads = SumOrder::kLanes;
+constexpr int kBlocks = SumOrder::kBlocks;  // partial sums; all resident at once on a large GPU
+constexpr int kGroup = SumOrder::kGroup;
+static_assert(SumOrder::kWarp == kWarp);
 
 struct Value {
   __device__ double operator()(float x) const { return x; }
@@ -24,11 +25,10 @@ struct NonFinite {
 // What a thread adds up of sum of term(x[i]): groups of eight, one in each stride over all blocks.
 template <class T, class Term>
 __device__ __forceinline__ double thread_sum(const T* x, std::int64_t n, bool packed, Term term) {
-  constexpr std::int64_t stride = std::int64_t{kBlocks} * kThreads * kGroup;
   double sum = 0;
 #pragma unroll 4
   for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
-       i += stride) {
+       i += SumOrder::kTurn) {
     float v[kGroup];
     load(v, x + i, n - i, packed);
     const std::int64_t count = n - i;

@@ -33,7 +33,17 @@ void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
-// y = sum of x^2 over all elements of all xs. Of what several processes have parts: they add these up.
+// The order in which CUDA adds up a tensor, and SquareSum on the CPU too: its sum is f64, and is the same
+// bits in both forms. Each of kBlocks * kLanes lanes adds up the groups of kGroup elements that fall to it,
+// in turn; the lanes of a block are added as warps by halves and then warp after warp; of the blocks' sums
+// lane l adds up number l, l + kLanes ..., and those of the lanes are added as in a block.
+struct SumOrder {
+  static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
+  static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // elements, over all lanes
+};
+
+// y = sum of x^2 over all elements of all xs, lanes going on from one to the next. Of what several processes
+// have parts: they add these up.
 struct SquareSum {
   static constexpr const char* kName = "square_sum";
   static constexpr std::size_t kMost = 64;

@@ -307,8 +307,7 @@ void add_elementwise(Table& t) {
   for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
     t.add<GeluForward>(gelu_forward(1, n, false), "N 1, C ", n, ", no bias");
     t.add<GeluBackward>(gelu_backward(1, n, false), "N 1, C ", n, ", no bias");
-    t.add<Dropout>(dropout(n, 0.4), n, " elements, p 0.4");
-    t.add<Dropout>(dropout(n, 0), n, " elements, p 0");
+    for (const double p : {0.4, 0.0}) t.add<Dropout>(dropout(n, p), n, " elements, p ", p);
     t.add<Add>(add(n), n, " elements");
     for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
     t.add<Cast>(cast(n, true), n, " elements, to the wide type");
@@ -328,6 +327,7 @@ void add_elementwise(Table& t) {
     t.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
     t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
   }
+  t.add<SquareSum>(square_sum(SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
   constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
                                        {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
   for (const auto& [n, c] : sizes) {

@@ -29,6 +29,26 @@ TEST(Mean, ForwardAndBackward) {
   EXPECT_THROW(run(queue, MeanBackward{{view_of(dx, {10000})}, {}, nullptr}), Error);
 }
 
+// Whole numbers, whose sums are exact in any order: no element is left out or taken twice.
+TEST(SquareSum, TakesEveryElementOnce) {
+  std::vector<std::vector<float>> xs;
+  SquareSum k;
+  std::vector<double> y(1);
+  k.y = view_of(y, {1});
+  double want = 0;
+  for (const std::int64_t n :
+       {std::int64_t{1}, std::int64_t{7}, std::int64_t{2049}, 2 * SumOrder::kTurn + 13}) {
+    std::vector<float>& x = xs.emplace_back(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<float>(i % 101) - 50;
+      want += static_cast<double>(x[i]) * x[i];
+    }
+  }
+  for (std::vector<float>& x : xs) k.xs.push_back(view_of(x, {static_cast<std::int64_t>(x.size())}));
+  run(queue, k);
+  EXPECT_EQ(y[0], want);
+}
+
 StepResults clipped(std::vector<float> gradients, double clip, float gradient_scale) {
   StepScalars step;
   step.gradient_scale = gradient_scale;
