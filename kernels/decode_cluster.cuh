@@ -16,6 +16,7 @@
 #include "kernels/cluster.cuh"
 #include "kernels/cuda.cuh"
 #include "kernels/decode_blocks.h"
+#include "kernels/eight.cuh"
 
 namespace weft::decode_cluster {
 

@@ -24,17 +24,6 @@ __device__ __forceinline__ uint4 read_once(const void* p, bool valid) {
   return r;
 }
 
-template <class T>
-__device__ __forceinline__ void widen(float (&out)[8], const uint4& pack) {
-  const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 two = attention::unpack<T>(words[i]);
-    out[2 * i] = two.x;
-    out[2 * i + 1] = two.y;
-  }
-}
-
 // What a (sequence, head) reads in one block. A warp keeps two in shared memory, that at hand and the next.
 template <class T>
 struct List {
@@ -194,7 +183,7 @@ class Attention {
   __device__ __forceinline__ void begin(std::uint32_t q) {
 #pragma unroll
     for (int p = 0; p < kQk; ++p) {
-      widen<T>(q_[p], part_of(q, p, a_.sizes.qk));
+      unpack(q_[p], Eight<T>{part_of(q, p, a_.sizes.qk)});
 #pragma unroll
       for (int i = 0; i < 8; ++i) q_[p][i] *= a_.scale * 1.4426950408889634f;  // powers of two from here on
     }
@@ -235,7 +224,7 @@ class Attention {
 #pragma unroll
       for (int p = 0; p < kQk; ++p) {
         float k[8];
-        widen<T>(k, k_[first + i][p]);
+        unpack(k, Eight<T>{k_[first + i][p]});
 #pragma unroll
         for (int c = 0; c < 8; ++c) score[i] = fmaf(q_[p][c], k[c], score[i]);
       }
@@ -258,7 +247,7 @@ class Attention {
 #pragma unroll
       for (int part = 0; part < kV; ++part) {
         float v[8];
-        widen<T>(v, v_[first + i][part]);
+        unpack(v, Eight<T>{v_[first + i][part]});
 #pragma unroll
         for (int c = 0; c < 8; ++c) y_[part][c] = fmaf(p, v[c], y_[part][c]);
       }

@@ -155,14 +155,7 @@ class Products {
   }
 
   __device__ __forceinline__ void values(float (&out)[8], std::uint32_t address) const {
-    const uint4 pack = read_16(address);
-    const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 two = attention::unpack<T>(words[i]);
-      out[2 * i] = two.x;
-      out[2 * i + 1] = two.y;
-    }
+    unpack(out, Eight<T>{read_16(address)});
   }
 
   // x to normed, four or six rows a warp; two passes for the statistics. parameters: w, then b.

@@ -4,6 +4,7 @@
 
 #include "kernels/attention_mma.cuh"
 #include "kernels/decode_linear.h"
+#include "kernels/eight.cuh"
 #include "kernels/launch_ahead.cuh"
 #include "kernels/pointwise.h"
 
@@ -24,18 +25,6 @@ struct Statistics {
   float mean, rstd;
 };
 
-// Eight elements of 16 bits.
-template <class T>
-__device__ __forceinline__ void widen(float (&out)[8], const uint4& pack) {
-  const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 two = attention::unpack<T>(words[i]);
-    out[2 * i] = two.x;
-    out[2 * i + 1] = two.y;
-  }
-}
-
 // Of rows first .. first + kRows - 1 of x, by a warp, which has all of them on their way at a time; two
 // passes, the second over registers where these hold the rows. Rows beyond the last are taken to be the last.
 // kPacked: 16-bit elements, rows in packs.
@@ -51,7 +40,7 @@ __device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<
       for (int r = 0; r < kRows; ++r) packs[r] = *reinterpret_cast<const uint4*>(row(r));
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        widen<T>(x[r], packs[r]);  // all were asked for before the first is used
+        unpack(x[r], Eight<T>{packs[r]});  // all were asked for before the first is used
     } else {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) load(x[r], row(r), a.inner - c, a.packed);

@@ -83,10 +83,20 @@ void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::si
              outer.of.size()));
 }
 
-std::string joined_names(const std::vector<std::unique_ptr<AttentionPattern>>& patterns) {
+std::string joined_names(const Patterns& patterns) {
   std::string names;
   for (const auto& pattern : patterns) names += (names.empty() ? "" : ", ") + pattern->name();
   return names;
+}
+
+bool all_causal(const Patterns& patterns) {
+  return std::all_of(patterns.begin(), patterns.end(), [](const auto& p) { return p->causal(); });
+}
+
+Lengths common_lengths(const Patterns& patterns) {
+  Lengths n;
+  for (const auto& pattern : patterns) n = common_lengths(n, pattern->lengths());
+  return n;
 }
 
 }  // namespace weft

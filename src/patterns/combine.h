@@ -24,6 +24,9 @@ std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size
 // Throws Error unless low <= outer.of.size() <= high.
 void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high);
 
-std::string joined_names(const std::vector<std::unique_ptr<AttentionPattern>>&);
+using Patterns = std::vector<std::unique_ptr<AttentionPattern>>;
+std::string joined_names(const Patterns&);
+bool all_causal(const Patterns&);
+Lengths common_lengths(const Patterns&);
 
 }  // namespace weft

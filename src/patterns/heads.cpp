@@ -11,7 +11,7 @@ namespace {
 
 class ByHead : public AttentionPattern {
  public:
-  ByHead(std::vector<std::unique_ptr<AttentionPattern>> of, int heads) : of_(std::move(of)) {
+  ByHead(Patterns of, int heads) : of_(std::move(of)) {
     // Equal names are equal patterns; with a single group their heads all see the same.
     std::map<std::string, int> known;
     std::vector<int> number;
@@ -35,14 +35,8 @@ class ByHead : public AttentionPattern {
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
     inner(head).pattern->key_runs(inner(head).head, i, runs);
   }
-  bool causal() const override {
-    return std::all_of(of_.begin(), of_.end(), [](const auto& p) { return p->causal(); });
-  }
-  Lengths lengths() const override {
-    Lengths n;
-    for (const auto& pattern : of_) n = common_lengths(n, pattern->lengths());
-    return n;
-  }
+  bool causal() const override { return all_causal(of_); }
+  Lengths lengths() const override { return common_lengths(of_); }
   int groups(int) const override { return groups_; }
   int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
   void parts(int head, std::vector<PatternPart>& parts) const override {
@@ -54,7 +48,7 @@ class ByHead : public AttentionPattern {
   std::size_t index(int head) const { return static_cast<std::size_t>(head % size()); }
   PatternPart inner(int head) const { return {of_[index(head)].get(), head / size()}; }
 
-  std::vector<std::unique_ptr<AttentionPattern>> of_;
+  Patterns of_;
   std::vector<int> group_;  // by head
   int groups_ = 0;
 };
@@ -62,7 +56,7 @@ class ByHead : public AttentionPattern {
 std::unique_ptr<AttentionPattern> make_heads(const PatternSpec& spec, int heads) {
   check_number_of_patterns(spec, 1, static_cast<std::size_t>(heads));
   const int size = static_cast<int>(spec.of.size());
-  std::vector<std::unique_ptr<AttentionPattern>> of;
+  Patterns of;
   for (int p = 0; p < size; ++p)
     of.push_back(make_inner(spec, static_cast<std::size_t>(p), (heads - p + size - 1) / size));
   return std::make_unique<ByHead>(std::move(of), heads);

@@ -60,7 +60,7 @@ class Remainder : public AttentionPattern {
 
 class Merged : public AttentionPattern {
  public:
-  Merged(std::vector<std::unique_ptr<AttentionPattern>> of, int heads) : of_(std::move(of)) {
+  Merged(Patterns of, int heads) : of_(std::move(of)) {
     std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
     for (int head = 0; head < heads; ++head)
       for (const auto& pattern : of_) sets[static_cast<std::size_t>(head)].push_back(pattern->group(head));
@@ -80,14 +80,8 @@ class Merged : public AttentionPattern {
       earlier.push_back({pattern.get(), head});
     }
   }
-  bool causal() const override {
-    return std::all_of(of_.begin(), of_.end(), [](const auto& p) { return p->causal(); });
-  }
-  Lengths lengths() const override {
-    Lengths n;
-    for (const auto& pattern : of_) n = common_lengths(n, pattern->lengths());
-    return n;
-  }
+  bool causal() const override { return all_causal(of_); }
+  Lengths lengths() const override { return common_lengths(of_); }
   int groups(int) const override { return groups_; }
   int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
   void parts(int head, std::vector<PatternPart>& parts) const override {
@@ -115,7 +109,7 @@ class Merged : public AttentionPattern {
     parts_.push_back(std::move(all));
   }
 
-  std::vector<std::unique_ptr<AttentionPattern>> of_;
+  Patterns of_;
   std::vector<int> group_;  // by head
   int groups_ = 0;
   std::vector<std::unique_ptr<Remainder>> remainders_;
@@ -124,7 +118,7 @@ class Merged : public AttentionPattern {
 
 std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads) {
   check_number_of_patterns(spec, 2, AttentionMaps::kMaxPasses / 2);
-  std::vector<std::unique_ptr<AttentionPattern>> of;
+  Patterns of;
   for (std::size_t p = 0; p < spec.of.size(); ++p) of.push_back(make_inner(spec, p, heads));
   return std::make_unique<Merged>(std::move(of), heads);
 }

@@ -82,4 +82,14 @@ std::vector<NamedPattern> sample_patterns(Lengths n, int heads) {
   return list;
 }
 
+AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
+  const auto heads = [&](int64_t size) {
+    return HeadsView{nullptr, DType::bf16, 2, n, 3, size, n * 3 * size, 3 * size, size};
+  };
+  AttentionBackward g{};
+  g.q = g.k = g.dq = g.dk = heads(qk);
+  g.v = g.dv = g.y = g.dy = heads(v);
+  return g;
+}
+
 }  // namespace weft::attention_test

@@ -74,4 +74,8 @@ struct NamedPattern {
 // orders with gaps, different from head to head, in one part and in several.
 std::vector<NamedPattern> sample_patterns(Lengths n, int heads);
 
+// For what is decided by sizes and strides alone, no memory behind it: 2 sequences, 3 heads of qk and v
+// columns that follow each other, bf16.
+AttentionBackward problem_of(std::int64_t n, std::int64_t qk, std::int64_t v);
+
 }  // namespace weft::attention_test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention_forms.h"
+#include "tests/kernels/attention_case.h"
 
 #ifdef WEFT_CUDA
 #include "tests/kernels/attention_gpu.h"
@@ -12,18 +13,9 @@
 namespace weft {
 namespace {
 
+using attention_test::problem_of;
 using std::int64_t;
 
-// 2 sequences, 3 heads of qk and v columns that follow each other.
-AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
-  const auto heads = [&](int64_t size) {
-    return HeadsView{nullptr, DType::bf16, 2, n, 3, size, n * 3 * size, 3 * size, size};
-  };
-  AttentionBackward g{};
-  g.q = g.k = g.dq = g.dk = heads(qk);
-  g.v = g.dv = g.y = g.dy = heads(v);
-  return g;
-}
 AttentionPass pass_of(std::int32_t stride, std::int32_t reach) {
   AttentionPass pass;
   pass.band = {stride, reach, 0};

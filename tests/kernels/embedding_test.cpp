@@ -69,6 +69,18 @@ struct Data {
   }
 };
 
+void expect_backward_is_the_gradient(Data& d) {
+  run(queue, d.backward(false));
+  const auto objective = [&] {
+    run(queue, d.forward());
+    return inner_product(d.y, d.dy);
+  };
+  expect_gradient(d.table, d.dtable, objective, "dtable");
+  expect_gradient(d.start, d.dstart, objective, "dstart");
+  expect_gradient(d.outer, d.douter, objective, "outer positions");
+  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+}
+
 TEST(Embedding, RowTIsTheTokenBefore) {
   Data d;
   run(queue, d.forward());
@@ -115,14 +127,7 @@ TEST(Embedding, OffsetsMoveThePositions) {
 TEST(Embedding, BackwardWithOffsetsIsTheGradient) {
   Data d;
   d.offsets = {3, 1};
-  run(queue, d.backward(false));
-  const auto objective = [&] {
-    run(queue, d.forward());
-    return inner_product(d.y, d.dy);
-  };
-  expect_gradient(d.table, d.dtable, objective, "dtable");
-  expect_gradient(d.outer, d.douter, objective, "outer positions");
-  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+  expect_backward_is_the_gradient(d);
 }
 
 TEST(Embedding, PositionsMoveEachToken) {
@@ -172,15 +177,7 @@ TEST(Embedding, BackwardWithPositionsAndConditionsIsTheGradient) {
   Data d;
   d.move();
   d.tell();
-  run(queue, d.backward(false));
-  const auto objective = [&] {
-    run(queue, d.forward());
-    return inner_product(d.y, d.dy);
-  };
-  expect_gradient(d.table, d.dtable, objective, "dtable");
-  expect_gradient(d.start, d.dstart, objective, "dstart");
-  expect_gradient(d.outer, d.douter, objective, "outer positions");
-  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+  expect_backward_is_the_gradient(d);
 }
 
 TEST(Embedding, StartRowsThatNoneNamesGetNothing) {
@@ -222,15 +219,7 @@ TEST(Embedding, RefusesWhatDoesNotFitTogether) {
 
 TEST(Embedding, BackwardIsTheGradient) {
   Data d;
-  run(queue, d.backward(false));
-  const auto objective = [&] {
-    run(queue, d.forward());
-    return inner_product(d.y, d.dy);
-  };
-  expect_gradient(d.table, d.dtable, objective, "dtable");
-  expect_gradient(d.start, d.dstart, objective, "dstart");
-  expect_gradient(d.outer, d.douter, objective, "outer positions");
-  expect_gradient(d.inner, d.dinner, objective, "inner positions");
+  expect_backward_is_the_gradient(d);
   EXPECT_EQ(std::vector<double>(d.dtable.begin() + 6, d.dtable.begin() + 9), std::vector<double>(3, 0.0))
       << "token 2 is last";
 }
