@@ -22,10 +22,9 @@ struct NonFinite {
   __device__ double operator()(float x) const { return isfinite(x) ? 0.0 : 1.0; }
 };
 
-// What a thread adds up of sum of term(x[i]): groups of eight, one in each stride over all blocks.
+// Adds to `sum` a thread's part of the sum of term(x[i]): groups of eight, one in each turn of all blocks.
 template <class T, class Term>
-__device__ __forceinline__ double thread_sum(const T* x, std::int64_t n, bool packed, Term term) {
-  double sum = 0;
+__device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n, bool packed, Term term) {
 #pragma unroll 4
   for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
        i += SumOrder::kTurn) {
@@ -35,14 +34,15 @@ __device__ __forceinline__ double thread_sum(const T* x, std::int64_t n, bool pa
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) sum += j < count ? term(v[j]) : 0.0;
   }
-  return sum;
 }
 
 // partial[block] = what the threads of the block add up of x.
 template <class T, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
-  const double sum = block_sum<kThreads>(thread_sum(x, n, packed, term));
+  double sum = 0;
+  add_part(sum, x, n, packed, term);
+  sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
@@ -57,7 +57,7 @@ struct Parts {
 __global__ void __launch_bounds__(kThreads)
     partial_squares(double* partial, const __grid_constant__ Parts parts) {
   double sum = 0;
-  for (int i = 0; i < parts.count; ++i) sum += thread_sum(parts.x[i], parts.n[i], parts.packed, Square{});
+  for (int i = 0; i < parts.count; ++i) add_part(sum, parts.x[i], parts.n[i], parts.packed, Square{});
   sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
