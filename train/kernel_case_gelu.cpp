@@ -69,12 +69,13 @@ void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realisti
 }  // namespace
 
 // Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
-// on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements.
+// on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements. Its 66 clusters of
+// thread blocks take several tiles each of 8,600 rows, and several groups of 16,904 columns.
 void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
-  constexpr Sizes awkward[] = {{1, 1, 1},       {1, 33, 31},     {31, 32, 33},    {33, 31, 65},
-                               {65, 72, 63},    {130, 64, 128},  {129, 200, 264}, {7, 520, 257},
-                               {1, 8, 8},       {300, 512, 384}, {257, 192, 256}, {2, 1000, 1},
-                               {1000, 64, 520}, {127, 264, 72},  {400, 504, 648}};
+  constexpr Sizes awkward[] = {
+      {1, 1, 1},       {1, 33, 31},    {31, 32, 33},    {33, 31, 65},    {65, 72, 63},    {130, 64, 128},
+      {129, 200, 264}, {7, 520, 257},  {1, 8, 8},       {300, 512, 384}, {257, 192, 256}, {2, 1000, 1},
+      {1000, 64, 520}, {127, 264, 72}, {400, 504, 648}, {8600, 40, 24},  {3, 8, 16904}};
   for (const Sizes& s : awkward) {
     add(cases, s, true, false);
     add(cases, s, false, false);
