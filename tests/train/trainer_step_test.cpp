@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and that
+// whatever changes from step to step reaches its graphs.
+#include "train/trainer_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include "tests/train/training.h"
+#include "train/loaded_model.h"
+
+#ifdef WEFT_CUDA
+#include "src/cuda/check.h"
+#endif
+
+namespace weft {
+namespace {
+
+// What a step needs to run by itself, on a corpus in `folder`.
+struct Steps {
+  Config config;
+  std::unique_ptr<Device> device;
+  ParameterStore store;
+  std::unique_ptr<Model> model;
+  TokenDataset data;
+  BatchSource source;
+  std::optional<TrainStep> step;
+  std::int64_t next = 0;
+
+  Steps(const Config& c, const std::string& on)
+      : config(c),
+        device(make_device(on)),
+        model(make_model(config, store, *device)),
+        data(config.data.path, "train", config.model.vocab),
+        source(config, data, nullptr) {
+    store.allocate(*device, dtype_on(*device, config), config.seed, true, true);
+    step.emplace(*device, *model, store, config);
+  }
+  void run(std::int64_t count) {
+    for (const std::int64_t end = next + count; next < end; ++next)
+      step->run(source, next, step_scalars(config, next, next, 1));
+  }
+};
+
+// Bytes of a step beside those that stay, in runs of 4 and of 8 layers.
+TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const auto bytes = [&](const char* recompute, int layers) {
+    Steps steps(small_config(dir.path(), {str("train.recompute=", recompute), str("model.layers=", layers),
+                                          "model.attention=[{kind: local, stride: 8}]"}),
+                "cpu");
+    const std::size_t before = steps.device->pool->in_use();
+    steps.device->pool->reset_peak();
+    steps.run(1);
+    return steps.device->pool->peak() - before;
+  };
+  const std::size_t input = 4 * 64 * 32 * sizeof(float);  // (batch, context, width)
+  EXPECT_EQ(bytes("block", 8) - bytes("block", 4), 4 * input);
+  EXPECT_GT(bytes("none", 8) - bytes("none", 4), 4 * 10 * input);
+}
+
+#ifdef WEFT_CUDA
+// Holds a stream up until it is opened, ten seconds at most.
+class Gate {
+ public:
+  void close(cudaStream_t stream) {
+    WEFT_CUDA_CALL(cudaLaunchHostFunc(
+        stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this));
+  }
+  // Whether it was still closed.
+  bool open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+    return !left_;
+  }
+
+ private:
+  void wait() {
+    std::unique_lock lock(mutex_);
+    left_ = !changed_.wait_for(lock, std::chrono::seconds(10), [&] { return open_; });
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false, left_ = false;
+};
+
+TEST(CudaTrainStep, RunsAheadOfTheDevice) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  for (const char* accumulation : {"1", "2"}) {
+    Steps steps(small_config(dir.path(), {"precision=bf16", str("train.accumulation=", accumulation)}),
+                "cuda");
+    steps.run(4);  // from the third on, graphs
+    steps.device->synchronize();
+    Gate gate;
+    gate.close(std::get<CudaQueue>(steps.device->queue).stream);
+    steps.run(3);
+    EXPECT_TRUE(gate.open()) << "a step waited for the device";
+    EXPECT_EQ(steps.step->results().size(), 7u);
+  }
+}
+
+TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 20000, 32);
+  for (const char* precision : {"bf16", "f16"})
+    for (const char* accumulation : {"1", "2"}) {
+      SCOPED_TRACE(str(precision, ", ", accumulation, " micro-batches"));
+      const auto run = [&](const std::string& name, const char* graph) {
+        train(small_config(dir.path(),
+                           {str("precision=", precision), str("train.accumulation=", accumulation),
+                            str("train.graph=", graph), "train.context_schedule=[[0, 16], [7, 32], [13, 64]]",
+                            "train.loss_scale=16777216", "train.loss_scale_window=4", "train.log_every=1"}),
+              {.out = dir / name, .device = "cuda"});
+        return dir / name;
+      };
+      const std::string common = str(precision, accumulation);
+      const std::string graphs = run(common + "graphs", "true"), eager = run(common + "eager", "false");
+      expect_same_tensors(graphs + "/latest.h5", eager + "/latest.h5");
+      EXPECT_EQ(timeless_metrics(graphs + "/metrics.jsonl"), timeless_metrics(eager + "/metrics.jsonl"));
+      const auto differ = [&](const char* key) {
+        const std::vector<double> values = metric(graphs + "/metrics.jsonl", key);
+        return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
+      };
+      EXPECT_TRUE(differ("lr"));
+      EXPECT_TRUE(differ("context"));
+      EXPECT_EQ(differ("loss_scale"), std::string(precision) == "f16");
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace weft
