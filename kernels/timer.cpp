@@ -5,6 +5,15 @@
 #include <chrono>
 
 namespace weft {
+namespace {
+
+std::int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work) {
@@ -17,6 +26,14 @@ std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
   }
   return milliseconds;
+}
+
+std::int64_t multiprocessors(CpuQueue&) { return 1; }
+
+void read_clocks(CpuQueue&, ClockReading* readings) { *readings = {0, nanoseconds_now()}; }
+
+void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends) {
+  *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }
 
 }  // namespace weft

@@ -1,9 +1,35 @@
 // SPDX-License-Identifier: MIT
-// Time on a GPU, between two events around each run.
+// Time on a GPU: between two events around each run, and as the clocks say when a kernel gets its turn.
 #include "kernels/cuda_event.cuh"
 #include "kernels/timer.h"
 
 namespace weft {
+namespace {
+
+// Two blocks fill a multiprocessor; four for each leave none without one.
+constexpr int kReaderThreads = 1024;
+constexpr unsigned kReadersPerMultiprocessor = 4;
+
+__device__ std::int64_t nanoseconds_now() {
+  std::int64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
+
+// Blocks on the same multiprocessor write the same row: each of them a reading of it.
+__global__ void __launch_bounds__(kReaderThreads) read_clocks_kernel(ClockReading* readings, unsigned count) {
+  if (threadIdx.x != 0) return;
+  unsigned multiprocessor = 0;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+  if (multiprocessor < count) readings[multiprocessor] = {clock64(), nanoseconds_now()};
+}
+
+__global__ void count_time_kernel(std::int64_t* nanoseconds, bool ends) {
+  *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
+}
+
+}  // namespace
+
 std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work) {
   std::vector<CudaEvent> began(static_cast<std::size_t>(repeats)), ended(static_cast<std::size_t>(repeats));
@@ -16,6 +42,24 @@ std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<voi
   std::vector<double> milliseconds;
   for (std::size_t i = 0; i < began.size(); ++i) milliseconds.push_back(ended[i].since(began[i]));
   return milliseconds;
+}
+
+std::int64_t multiprocessors(CudaQueue&) {
+  int device = 0, count = 0;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
+void read_clocks(CudaQueue& q, ClockReading* readings) {
+  const auto count = static_cast<unsigned>(multiprocessors(q));
+  read_clocks_kernel<<<kReadersPerMultiprocessor * count, kReaderThreads, 0, q.stream>>>(readings, count);
+  WEFT_CUDA_CHECK(cudaGetLastError());
+}
+
+void count_time(CudaQueue& q, std::int64_t* nanoseconds, bool ends) {
+  count_time_kernel<<<1, 1, 0, q.stream>>>(nanoseconds, ends);
+  WEFT_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace weft

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Time on a queue: CUDA events on a GPU, the clock on the CPU.
+// Time on a queue: CUDA events and clocks on a GPU, the clock on the CPU.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -15,5 +16,24 @@ std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()
                               const std::function<void()>& work);
 std::vector<double> time_runs(CudaQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work);
+
+// What the clocks of a multiprocessor say: its own cycles, and a time that all of a GPU share.
+struct ClockReading {
+  std::int64_t cycles = 0;       // 0 on the CPU
+  std::int64_t nanoseconds = 0;  // 0: that multiprocessor has not been read
+};
+std::int64_t multiprocessors(CpuQueue&);  // 1
+std::int64_t multiprocessors(CudaQueue&);
+
+// When the queue gets there, the clocks of all multiprocessors are written to `readings`, in the queue's
+// memory, one for each of multiprocessors(). Takes some microseconds of all of them.
+void read_clocks(CpuQueue&, ClockReading* readings);
+void read_clocks(CudaQueue&, ClockReading* readings);
+
+// When the queue gets there, the time is subtracted from *nanoseconds (in the queue's memory) where `ends` is
+// false, and added where it is true: between them they count how long a part of the queue's work takes, every
+// time that it is done, in a captured CUDA graph, too.
+void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends);
+void count_time(CudaQueue&, std::int64_t* nanoseconds, bool ends);
 
 }  // namespace weft

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 #include <ostream>
-#include <span>
 
+#include "train/bench_ranks.h"
 #include "train/loaded_model.h"
 #include "train/ranks.h"
 #include "train/step_breakdown.h"
@@ -18,7 +18,6 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
-constexpr int kRounds = 8;           // of steps of each kind that several ranks are compared in
 
 Stopwatch started() {
   Stopwatch watch;
@@ -32,63 +31,6 @@ struct Timing {
   double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
-
-// A communicator that sums eight numbers in place of gradients: with it the ranks of a step wait for each
-// other as they do anyway, and communication takes next to no time. Other ranks' weights stay as they were.
-class Lockstep : public Communicator {
- public:
-  Lockstep(Device& device, Communicator& communicator)
-      : communicator_(communicator), numbers_(*device.pool, {8}, DType::f32, "step") {
-    device.zero(numbers_);
-  }
-  int rank() const override { return communicator_.rank(); }
-  int size() const override { return communicator_.size(); }
-  void fork() override {}
-  void join() override { communicator_.all_reduce_sum(numbers_); }
-  void all_reduce_sum(const TensorView&) override {}
-  void reduce_scatter_sum(const TensorView&) override {}
-  // A few numbers, which decide what the step does, are gathered.
-  void all_gather(const TensorView& t) override {
-    if (t.bytes() <= kNumbers) communicator_.all_gather(t);
-  }
-
- private:
-  static constexpr std::int64_t kNumbers = 4096;  // bytes
-  Communicator& communicator_;
-  Tensor numbers_;
-};
-
-// Where the time of an update of several ranks goes: ms_together = ms_alone + wait + exposed, up to medians.
-struct Exchange {
-  std::int64_t collectives = 0, bytes = 0;  // of an update, of each rank
-  // Medians, of one of several steps in a row: as trained; in lockstep without sums; and of each rank by
-  // itself, all at once, with its share of the update (mean over the ranks).
-  double with_ms = 0, without_ms = 0, alone_ms = 0;
-  double exposed_ms = 0;  // communication: median of with - without
-  double wait_ms = 0;     // for the slowest rank of each step: median of without - alone
-  double scaling() const { return alone_ms / with_ms; }
-};
-
-std::string exchange_json(const Exchange& e) {
-  return str(", \"all_reduces\": ", e.collectives, ", \"all_reduce_bytes\": ", e.bytes,
-             ", \"ms_with_sums\": ", e.with_ms, ", \"ms_without_sums\": ", e.without_ms,
-             ", \"alone_ms\": ", e.alone_ms, ", \"exposed_ms\": ", e.exposed_ms, ", \"wait_ms\": ", e.wait_ms,
-             ", \"scaling\": ", e.scaling());
-}
-
-std::string exchange_text(const Exchange& e, std::int64_t ranks) {
-  return str("ranks       ", ranks, ": ", e.collectives, " sums of ",
-             bytes_text(static_cast<std::size_t>(e.bytes)), " a step, ", e.with_ms,
-             " ms in a row; each rank by itself ", e.alone_ms, " ms: scaling ", e.scaling() * 100,
-             "%; waiting for the slowest rank ", e.wait_ms, " ms; communication: exposed ", e.exposed_ms,
-             " ms");
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 // Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
 // training does.
@@ -125,85 +67,6 @@ double time_update(TrainStep& step, Device& device, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) step.update();
   device.synchronize();
   return row.seconds() * 1e3 / static_cast<double>(count);
-}
-
-// A kind of update that is timed beside others.
-struct Kind {
-  TrainStep& step;
-  const Config& config;
-  const BatchSource& source;
-  std::vector<double> times = {};  // milliseconds of a step, by round
-
-  double in_a_row(Device& device, std::int64_t steps) {
-    device.synchronize();
-    const Stopwatch row = started();
-    for (std::int64_t i = 0; i < steps; ++i)
-      step.run(source, i,
-               step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
-    device.synchronize();
-    return row.seconds() * 1e3 / static_cast<double>(steps);
-  }
-};
-
-double mean_over_ranks(ProcessGroup& group, double mine) {
-  double sum = 0;
-  for (const std::string& text : group.all_gather(std::to_string(mine))) sum += std::stod(text);
-  return sum / group.size();
-}
-
-// In turn, there and back: clocks drift by more than what is looked for. All ranks begin a row together; in
-// the times of kinds that wait for each other the slowest counts by itself.
-void time_in_turn(Device& device, ProcessGroup& group, std::span<Kind> kinds, std::int64_t steps) {
-  for (Kind& kind : kinds) kind.in_a_row(device, kWarmUp);
-  for (int round = 0; round < kRounds; ++round) {
-    for (std::size_t i = 0; i < kinds.size(); ++i) {
-      Kind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
-      group.barrier();
-      kind.times.push_back(mean_over_ranks(group, kind.in_a_row(device, steps)));
-    }
-  }
-}
-
-// The model of one rank, trained by that rank alone on as many sequences as it has of an update of all.
-class Alone {
- public:
-  Alone(Device& device, const Config& of_all, const TokenDataset& data)
-      : config_(share_of(of_all)),
-        model_(make_model(config_, store_, device)),
-        source_(config_, data, config_.data.mix.empty() ? nullptr : &data) {
-    store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
-    step_.emplace(device, *model_, store_, config_);
-  }
-  Kind kind() { return {*step_, config_, source_}; }
-
- private:
-  static Config share_of(Config config) {
-    config.train.batch /= config.ranks;
-    config.ranks = 1;
-    return config;
-  }
-  const Config config_;
-  ParameterStore store_;
-  std::unique_ptr<Model> model_;
-  BatchSource source_;
-  std::optional<TrainStep> step_;
-};
-
-double median_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
-  return median(differences);
-}
-
-// Of the kinds "with sums", "without" and "alone".
-Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
-  return {.collectives = sum.collectives(),
-          .bytes = sum.bytes(),
-          .with_ms = median(kinds[0].times),
-          .without_ms = median(kinds[1].times),
-          .alone_ms = median(kinds[2].times),
-          .exposed_ms = median_difference(kinds[0].times, kinds[1].times),
-          .wait_ms = median_difference(kinds[1].times, kinds[2].times)};
 }
 
 // What is written of a config.
@@ -284,20 +147,15 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 optimizer_text(store, config.ranks),
                 time_update(*step, *device, std::max(options.steps, kWarmUp))};
   report.matrix_rate = device->matrix_rate(dtype);
-  std::optional<Lockstep> lockstep;
-  if (communicator) {
-    lockstep.emplace(*device, *communicator);
-    TrainStep without(*device, *model, store, config, &*lockstep);
-    Alone alone(*device, config, data);
-    Kind kinds[] = {{*step, config, source}, {without, config, source}, alone.kind()};
-    time_in_turn(*device, group, kinds, std::max<std::int64_t>(options.steps / 4, 2));
-    report.exchange = exchange_of(*step->gradient_sum(), kinds);
-  }
   step.reset();  // its graphs hold memory
   device->pool->trim();
+  if (communicator)
+    report.exchange = measure_exchange(*device, group, *communicator, *model, store, config, data,
+                                       std::max<std::int64_t>(options.steps / 4, 2));
+  device->pool->trim();
+  const auto lockstep = communicator ? make_lockstep(*device, *communicator) : nullptr;
   if (options.breakdown)
-    report.breakdown =
-        measure_breakdown(*device, *model, store, config, source, lockstep ? &*lockstep : nullptr);
+    report.breakdown = measure_breakdown(*device, *model, store, config, source, lockstep.get());
   options.json ? write_json(report, out) : write_text(report, out);
 }
 

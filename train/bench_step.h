@@ -27,7 +27,8 @@ struct BenchStepOptions {
 // kinds taken in turn, so that clocks and temperatures are the same. `alone`: each rank by itself, all at
 // once, with its share of the update and no communicator. `wait`: what a step without sums, at whose end the
 // ranks wait for each other, takes beyond that: the slowest rank of each step. `exposed`: what sums of
-// gradients add to that step. `scaling`: `alone` over the step as trained. `out` counts on rank 0.
+// gradients add to that step. `scaling`: `alone` over the step as trained. Beside them clocks and waiting of
+// each kind (train/bench_ranks.h). `out` counts on rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
 
 }  // namespace weft

@@ -114,6 +114,8 @@ TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
   EXPECT_CONTAINS(bench.out(), "ranks       2: ");
   EXPECT_CONTAINS(bench.out(), ": scaling ");
   EXPECT_CONTAINS(bench.out(), "communication: exposed ");
+  EXPECT_CONTAINS(bench.out(), " MHz: ");
+  EXPECT_CONTAINS(bench.out(), "; stands still for collectives ");
 }
 
 // These need one GPU.

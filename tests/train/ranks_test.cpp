@@ -151,6 +151,8 @@ TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
   EXPECT_EQ(json_number(line, "ranks"), 2);
   EXPECT_EQ(json_number(line, "tokens"), 256);
   EXPECT_GT(json_number(line, "ms_without_sums").value_or(0), 0);
+  EXPECT_GT(json_number(line, "join_wait_ms").value_or(0), 0);
+  EXPECT_GE(json_number(line, "join_wait_ms"), json_number(line, "least_join_wait_ms"));
 }
 
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
