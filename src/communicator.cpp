@@ -19,6 +19,7 @@ class Alone : public Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
+  std::string carrier() const override { return "nothing"; }
   void fork() override {}
   void join() override {}
   void all_reduce_sum(const TensorView&) override {}
@@ -52,6 +53,7 @@ class CpuCommunicator : public Communicator {
   explicit CpuCommunicator(ProcessGroup& group) : group_(group) {}
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
+  std::string carrier() const override { return "TCP"; }
   void fork() override {}
   void join() override {}
 

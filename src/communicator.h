@@ -18,6 +18,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // What carries the sums, for people: "NCCL 2.28.9", "copy engines", "TCP".
+  virtual std::string carrier() const = 0;
 
   // What is called from here on runs beside what the device's queue gets, after everything that the queue
   // has been given so far (a second stream that waits for an event; on the CPU: at once).

@@ -34,6 +34,7 @@ class Lockstep : public Communicator {
   }
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
+  std::string carrier() const override { return communicator_.carrier(); }
   void fork() override {}
   void join() override { communicator_.all_reduce_sum(numbers_); }
   void all_reduce_sum(const TensorView&) override {}
@@ -55,6 +56,7 @@ class Timed : public Communicator {
       : device_(device), communicator_(communicator), nanoseconds_(nanoseconds) {}
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
+  std::string carrier() const override { return communicator_.carrier(); }
   void fork() override {
     communicator_.fork();
     beside_ = device_.is_cuda();

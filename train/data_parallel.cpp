@@ -139,6 +139,13 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   return "";
 }
 
+std::string processes_text(ProcessGroup& group, const Communicator& communicator) {
+  const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
+  const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
+  return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
+             group.world().source, "; gradients are summed by ", communicator.carrier());
+}
+
 MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
   MicroBatch smallest = mine;
   for (const std::string& message : group.all_gather(str(mine.accumulation, " ", mine.text))) {

@@ -65,6 +65,9 @@ class StopAgreement {
   Clock::time_point spoken_ = Clock::now();
 };
 
+// Collective: how many processes are on how many hosts, and what carries their sums. For people.
+std::string processes_text(ProcessGroup&, const Communicator&);
+
 // Collective: the choice of the rank that takes the smallest micro-batches.
 MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 

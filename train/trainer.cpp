@@ -92,6 +92,7 @@ void Trainer::prepare() {
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
     progress_.line(line);
+  if (group_) progress_.line("processes   " + processes_text(*group_, *communicator_));
   if (!batch_text_.empty()) progress_.line("batch       " + batch_text_);
   progress_.line("memory      " + memory_text_);
   progress_.line(

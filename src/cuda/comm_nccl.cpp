@@ -23,6 +23,7 @@ namespace {
 
 // Thread blocks that a collective takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS overrides it.
 constexpr int kMaxBlocks = 8;
+constexpr std::chrono::seconds kHeadStart(2);  // of the group, to find who has died
 
 ncclDataType_t nccl_type(DType type) {
   switch (type) {
@@ -117,6 +118,9 @@ class NcclCommunicator : public Communicator {
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
+  std::string carrier() const override {
+    return str(peers_ ? "the GPUs' copy engines, small ones by " : "", "NCCL ", nccl_version());
+  }
 
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
@@ -185,7 +189,8 @@ class NcclCommunicator : public Communicator {
   }
 
   // What goes wrong on the way (a connection to another host that breaks) NCCL says when asked. The GPU may
-  // then wait for ever for what does not come, and with it the main thread.
+  // then wait for ever for what does not come, and with it the main thread. Where a process has died, the
+  // group says which, and ends this one meanwhile.
   void watch() {
     for (; !done_; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
       ncclResult_t trouble = ncclSuccess;
@@ -193,6 +198,7 @@ class NcclCommunicator : public Communicator {
           trouble == ncclInProgress)
         continue;
       const std::string text = trouble_text(trouble, comm_);
+      std::this_thread::sleep_for(kHeadStart);
       group_.fail(text);
       if (rank() == 0) print_error_line("rank 0: " + text);
       _exit(1);
