@@ -18,6 +18,7 @@ class Slow : public Communicator {
  public:
   int rank() const override { return 1; }
   int size() const override { return 2; }
+  std::string carrier() const override { return "nothing"; }
   void fork() override { calls += "fork "; }
   void join() override { note("join ", 2); }
   void all_reduce_sum(const TensorView&) override { note("sum ", 3); }
