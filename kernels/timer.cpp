@@ -32,6 +32,16 @@ std::int64_t multiprocessors(CpuQueue&) { return 1; }
 
 void read_clocks(CpuQueue&, ClockReading* readings) { *readings = {0, nanoseconds_now()}; }
 
+double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReading> ended) {
+  double cycles = 0, nanoseconds = 0;
+  for (std::size_t i = 0; i < began.size(); ++i) {
+    if (began[i].nanoseconds == 0 || ended[i].nanoseconds == 0) continue;
+    cycles += static_cast<double>(ended[i].cycles - began[i].cycles);
+    nanoseconds += static_cast<double>(ended[i].nanoseconds - began[i].nanoseconds);
+  }
+  return nanoseconds > 0 ? cycles / nanoseconds * 1e3 : 0;
+}
+
 void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends) {
   *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }

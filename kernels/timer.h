@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "kernels/queue.h"
@@ -29,6 +30,8 @@ std::int64_t multiprocessors(CudaQueue&);
 // memory, one for each of multiprocessors(). Takes some microseconds of all of them.
 void read_clocks(CpuQueue&, ClockReading* readings);
 void read_clocks(CudaQueue&, ClockReading* readings);
+// MHz between two such readings, on the host: of all multiprocessors that both have. 0 on the CPU.
+double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReading> ended);
 
 // When the queue gets there, the time is subtracted from *nanoseconds (in the queue's memory) where `ends` is
 // false, and added where it is true: between them they count how long a part of the queue's work takes, every

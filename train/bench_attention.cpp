@@ -4,17 +4,15 @@
 #include "train/bench_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iomanip>
 #include <ostream>
-#include <random>
 #include <sstream>
 
 #include "kernels/attention_forms.h"
-#include "kernels/timer.h"
-#include "src/attention_maps.h"
-#include "train/attention_spot_check.h"
+#include "train/bench_attention_case.h"
+#include "train/bench_attention_types.h"
 #include "train/bench_kernels.h"
+#include "train/run_timer.h"
 
 namespace weft {
 namespace {
@@ -59,78 +57,9 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   return chosen;
 }
 
-// Normal random numbers, repeated after a prime number of them: no two rows are alike.
-Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned seed) {
-  constexpr std::int64_t kPeriod = 4194301;
-  const Tensor x(*device.pool, shape, dtype, "bench");
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  const std::int64_t count = std::min(kPeriod, x.size());
-  dispatch_float(dtype, [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (T& value : values) value = static_cast<T>(normal(random));
-    for (std::int64_t at = 0; at < x.size(); at += count) {
-      const std::int64_t here = std::min(count, x.size() - at);
-      device.upload(x.slice(at, {here}), values.data());
-    }
-  });
-  return x;
+std::vector<std::string> modes_of(const AttentionBenchShape& shape, const BenchAttentionOptions& options) {
+  return options.modes.empty() ? shape.modes : split(options.modes);
 }
-
-// Inputs and outputs of one shape; patterns of the same shape share them.
-struct Workload {
-  AttentionTensors x;
-  Tensor delta;
-
-  Workload(Device& device, const AttentionBenchShape& s, DType dtype) {
-    const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
-    const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
-    x.heads = s.heads, x.qk_size = s.qk_size, x.v_size = s.v_size;
-    x.qkv = random_tensor(device, packed, dtype, 1);
-    x.dy = random_tensor(device, attended, dtype, 2);
-    x.y = Tensor(*device.pool, attended, dtype, "bench");
-    x.dqkv = Tensor(*device.pool, packed, dtype, "bench");
-    x.lse = Tensor(*device.pool, rows, DType::f32, "bench");
-    delta = Tensor(*device.pool, rows, DType::f32, "bench");
-  }
-  HeadsView q(const Tensor& t) const { return heads_of(t, 0, x.heads, x.qk_size); }
-  HeadsView k(const Tensor& t) const { return heads_of(t, x.heads * x.qk_size, x.heads, x.qk_size); }
-  HeadsView v(const Tensor& t) const { return heads_of(t, 2 * x.heads * x.qk_size, x.heads, x.v_size); }
-  double scale() const { return 1 / std::sqrt(static_cast<double>(x.qk_size)); }
-
-  AttentionForward forward(const AttentionMaps& maps, AttentionForm form) const {
-    return {.y = heads_of(x.y, 0, x.heads, x.v_size),
-            .lse = x.lse,
-            .q = q(x.qkv),
-            .k = k(x.qkv),
-            .v = v(x.qkv),
-            .maps = maps,
-            .scale = scale(),
-            .form = form};
-  }
-  AttentionBackward backward(const AttentionMaps& maps, AttentionForm form) const {
-    return {.dq = q(x.dqkv),
-            .dk = k(x.dqkv),
-            .dv = v(x.dqkv),
-            .delta = delta,
-            .dy = heads_of(x.dy, 0, x.heads, x.v_size),
-            .y = heads_of(x.y, 0, x.heads, x.v_size),
-            .lse = x.lse,
-            .q = q(x.qkv),
-            .k = k(x.qkv),
-            .v = v(x.qkv),
-            .maps = maps,
-            .scale = scale(),
-            .form = form};
-  }
-};
-
-struct Result {
-  std::string mode, form;  // the pattern; the kernels that ran
-  double forward_ms = 0, both_ms = 0, pairs = 0, waste = 0, error = 0;
-  double forward_bytes = 0, both_bytes = 0;    // of the tensors
-  double forward_of_all = 0, both_of_all = 0;  // time of `all` / time; 0: `all` is not measured
-};
 
 // What a row is of.
 struct RowOf {
@@ -140,63 +69,35 @@ struct RowOf {
   double matrix_rate, copy_rate;  // of the device
 };
 
-double median_ms(Device& device, const std::function<void()>& work) {
-  const auto flush = l2_flush(device);
-  const auto timed = [&](int repeats) {
-    return std::visit([&](auto& queue) { return time_runs(queue, repeats, flush, work); }, device.queue);
-  };
-  const double first = timed(device.is_cuda() ? 3 : 1).back();
-  std::vector<double> times = timed(std::clamp(static_cast<int>(200 / first), 3, 50));
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+// Runs in a row, after a few that are not counted.
+TimedRuns runs_of(Device& device, int pause_ms, const std::function<void()>& work) {
+  RunTimer timer(device, pause_ms);
+  const double first = timer.time(device.is_cuda() ? 3 : 1, work).milliseconds.back();
+  return timer.time(std::clamp(static_cast<int>(200 / first), 3, 50), work);
 }
 
-// What rounding of inputs, probabilities and results to the type may cost, relative to the largest number of
-// a row.
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
+struct Result {
+  std::string mode, form;  // the pattern; the kernels that ran
+  double forward_ms = 0, both_ms = 0, pairs = 0, waste = 0, error = 0;
+  double forward_clock = 0, both_clock = 0;    // MHz, mean; 0: the device has none to read
+  double forward_bytes = 0, both_bytes = 0;    // of the tensors
+  double forward_of_all = 0, both_of_all = 0;  // time of `all` / time; 0: `all` is not measured
+};
 
-// The kernels of each pass.
-std::string form_text(const Device& device, const AttentionForward& forward,
-                      const AttentionBackward& backward) {
-  if (!device.is_cuda()) return "cpu";
-  const std::string there = attention::forms_text(forward, device.compute_capability),
-                    back = attention::forms_text(backward, device.compute_capability);
-  return there == back ? there : there + "; backward " + back;
-}
-
-Result measure(Device& device, const AttentionBenchShape& shape, const std::string& mode,
-               const Workload& load, AttentionForm form, bool verify) {
-  const auto heads = static_cast<int>(shape.heads);
-  const auto pattern = make_pattern(attention_bench_pattern(mode, shape), heads);
-  const DeviceMaps maps(device, *pattern, heads, shape.length, std::max(shape.qk_size, shape.v_size));
-  const AttentionForward forward = load.forward(maps.maps(), form);
-  AttentionBackward backward = load.backward(maps.maps(), form);
-  const Tensor scratch = attention_scratch(*device.pool, device.queue, backward);
-  backward.scratch = scratch;
-  Result result;
-  result.mode = mode;
-  result.form = form_text(device, forward, backward);
-  result.forward_bytes = forward.cost().bytes;
-  result.both_bytes = result.forward_bytes + backward.cost().bytes;
-  PairCount pairs;
-  for (int head = 0; head < heads; ++head) pairs += maps.pairs(head);
-  result.pairs = static_cast<double>(pairs.needed) * static_cast<double>(shape.batch);
-  result.waste = pairs.waste();
-  launch(device.queue, forward);
-  launch(device.queue, backward);
-  if (verify) {
-    result.error = spot_check(device, *pattern, load.x, 12, 7);
-    if (!(result.error <= tolerance(load.x.y.dtype())))
-      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.x.y.dtype()),
-               ": results differ from f64 by ", result.error, " of the largest number of a row; at most ",
-               tolerance(load.x.y.dtype()), " was expected"));
-  }
-  result.forward_ms = median_ms(device, [&] { launch(device.queue, forward); });
-  result.both_ms = median_ms(device, [&] {
-    launch(device.queue, forward);
-    launch(device.queue, backward);
-  });
-  return result;
+Result measure(Device& device, const AttentionBenchCase& work, const std::string& mode, int pause_ms) {
+  const TimedRuns forward = runs_of(device, pause_ms, [&] { work.run_forward(); }),
+                  both = runs_of(device, pause_ms, [&] { work.run_both(); });
+  return {.mode = mode,
+          .form = work.form,
+          .forward_ms = forward.median_ms(),
+          .both_ms = both.median_ms(),
+          .pairs = work.pairs,
+          .waste = work.waste,
+          .error = work.error,
+          .forward_clock = forward.mean_clock(),
+          .both_clock = both.mean_clock(),
+          .forward_bytes = work.forward_bytes,
+          .both_bytes = work.both_bytes};
 }
 
 struct Rates {
@@ -219,10 +120,11 @@ void print_json(const Result& r, const RowOf& row, std::ostream& out) {
       << ", \"Dv\": " << s.v_size << ", \"s\": " << s.stride << ", \"c\": " << s.c
       << ", \"peer\": \"weft\", \"asked\": \"" << row.options.form << "\", \"form\": \"" << r.form
       << "\", \"dtype\": \"" << name_of(row.dtype) << "\", \"fwd_ms\": " << r.forward_ms
-      << ", \"fwdbwd_ms\": " << r.both_ms << ", \"fwd_tflops\": " << forward.tflops
-      << ", \"fwdbwd_tflops\": " << both.tflops << ", \"fwd_TBps\": " << forward.tbps
-      << ", \"fwdbwd_TBps\": " << both.tbps << ", \"matmul_tflops\": " << row.matrix_rate * 1e-12
-      << ", \"copy_TBps\": " << row.copy_rate * 1e-12;
+      << ", \"fwdbwd_ms\": " << r.both_ms << ", \"fwd_MHz\": " << r.forward_clock
+      << ", \"fwdbwd_MHz\": " << r.both_clock << ", \"pause_ms\": " << row.options.pause_ms
+      << ", \"fwd_tflops\": " << forward.tflops << ", \"fwdbwd_tflops\": " << both.tflops
+      << ", \"fwd_TBps\": " << forward.tbps << ", \"fwdbwd_TBps\": " << both.tbps
+      << ", \"matmul_tflops\": " << row.matrix_rate * 1e-12 << ", \"copy_TBps\": " << row.copy_rate * 1e-12;
   if (r.both_of_all > 0)
     out << ", \"fwd_of_all\": " << r.forward_of_all << ", \"fwdbwd_of_all\": " << r.both_of_all;
   out << ", \"pairs\": " << r.pairs << ", \"waste\": " << r.waste << ", \"error\": " << r.error
@@ -261,6 +163,7 @@ void print_head(Device& device, const BenchAttentionOptions& options, const std:
                          : "NOT compared with f64 (--no-verify)\n");
   if (device.is_cuda())
     out << "256 MiB are cleared before each run, so that nothing is found in a cache; medians\n";
+  if (options.pause_ms > 0) out << options.pause_ms << " ms of rest before each run (--pause-ms)\n";
   out << "TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv; TB/s each tensor once; x "
          "all: "
          "how many times faster than `all`\nthis device:";
@@ -276,12 +179,13 @@ void print_head(Device& device, const BenchAttentionOptions& options, const std:
 
 void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype,
                    const BenchAttentionOptions& options, std::ostream& out) {
-  const Workload load(device, shape, dtype);
+  const AttentionWorkload load(device, shape, dtype);
   const AttentionForm form = attention::parse_form(options.form);
   const RowOf row{shape, dtype, options, device.matrix_rate(dtype), device.copy_rate()};
   Result all;
-  for (const std::string& mode : options.modes.empty() ? shape.modes : split(options.modes)) {
-    Result r = measure(device, shape, mode, load, form, options.verify);
+  for (const std::string& mode : modes_of(shape, options)) {
+    const AttentionBenchCase work(device, shape, mode, load, form, options.verify);
+    Result r = measure(device, work, mode, options.pause_ms);
     if (mode == "all") all = r;
     r.forward_of_all = all.forward_ms / r.forward_ms;
     r.both_of_all = all.both_ms / r.both_ms;
@@ -322,6 +226,15 @@ void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
   attention::parse_form(options.form);
   const std::vector<AttentionBenchShape> shapes = chosen_shapes(options);
   const auto device = make_device(options.device);
+  if (options.f16_against_bf16) {
+    if (!options.json) {
+      out << device->description() << (options.verify ? "\n" : ", NOT compared with f64 (--no-verify)\n");
+      print_f16_against_bf16_head(out);
+    }
+    for (const AttentionBenchShape& shape : shapes)
+      bench_f16_against_bf16(*device, shape, modes_of(shape, options), options, out);
+    return;
+  }
   print_head(*device, options, dtypes, out);
   for (const AttentionBenchShape& shape : shapes)
     for (const DType dtype : dtypes) measure_shape(*device, shape, dtype, options, out);

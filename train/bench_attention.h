@@ -26,10 +26,13 @@ struct BenchAttentionOptions {
   std::string device = "auto";
   std::string dtype = "bf16";        // f32, f16 or bf16, or several of them, separated by commas
   std::string form = "automatic";    // which CUDA kernels: see AttentionForm
+  int pause_ms = 0;                  // the device rests for so long before each timed run
+  bool f16_against_bf16 = false;     // rows of both types in turn: train/bench_attention_types.h
   bool json = false, verify = true;  // one object a row; check first
 };
 
-// Rows to `out`: medians of forward, and of forward and backward together; TFLOP/s of the pairs that are
+// Rows to `out`: medians of forward, and of forward and backward together, in JSON with the mean clock of the
+// multiprocessors meanwhile; TFLOP/s of the pairs that are
 // needed, TB/s of the tensors, read and written once each; how many times faster than `all` of the same shape
 // and type (where that is measured, ahead of the row); the kernels that ran. What this device reaches in
 // matrix products and copies, measured in the same run, comes first. Throws Error when a result is wrong.

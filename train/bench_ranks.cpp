@@ -123,7 +123,8 @@ class Meter {
     std::int64_t waited[kReading / sizeof(std::int64_t)];
     device_.download(waited, waited_);
     const auto count = static_cast<double>(steps);
-    return {watch.seconds() * 1e3 / count, clock_mhz(), static_cast<double>(waited[0]) * 1e-6 / count};
+    return {watch.seconds() * 1e3 / count, clock_mhz(readings(began_), readings(ended_)),
+            static_cast<double>(waited[0]) * 1e-6 / count};
   }
 
  private:
@@ -138,17 +139,6 @@ class Meter {
     device_.download(all.data(), t);
     return all;
   }
-  double clock_mhz() {
-    const std::vector<ClockReading> began = readings(began_), ended = readings(ended_);
-    double cycles = 0, nanoseconds = 0;
-    for (std::size_t i = 0; i < began.size(); ++i) {
-      if (began[i].nanoseconds == 0 || ended[i].nanoseconds == 0) continue;
-      cycles += static_cast<double>(ended[i].cycles - began[i].cycles);
-      nanoseconds += static_cast<double>(ended[i].nanoseconds - began[i].nanoseconds);
-    }
-    return nanoseconds > 0 ? cycles / nanoseconds * 1e3 : 0;
-  }
-
   Device& device_;
   const std::int64_t count_;
   const Tensor began_, ended_, waited_;

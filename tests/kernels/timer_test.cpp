@@ -73,6 +73,16 @@ TEST(Timer, CountsTheTimeBetweenMarks) {
   EXPECT_GE(c.around, c.ended[0].nanoseconds - c.began[0].nanoseconds);
 }
 
+TEST(Timer, ClockOfMultiprocessorsThatHaveBothReadings) {
+  std::vector<ClockReading> began(4), ended(4);
+  EXPECT_EQ(clock_mhz(began, ended), 0);
+  began[0] = {100, 1000}, ended[0] = {100 + 3000, 1000 + 2000};  // 1500 MHz
+  began[1] = {5, 2000}, ended[1] = {5 + 3400, 2000 + 2000};      // 1700 MHz
+  began[2] = {5, 2000};                                          // not read at the end
+  ended[3] = {1 << 20, 3000};                                    // not read at the beginning
+  EXPECT_DOUBLE_EQ(clock_mhz(began, ended), 1600);
+}
+
 #ifdef WEFT_CUDA
 // Five replays of a graph are counted as two eager runs are; every multiprocessor tells its clock.
 TEST(CudaTimer, CountsTimeAndCycles) {

@@ -74,6 +74,7 @@ TEST(Bench, TimesAttentionOfCheckedResults) {
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2 + 5) << "two ceilings, five patterns\n" << json;
   EXPECT_CONTAINS(json, "{\"ceiling\": \"f32_matmul_tflops\", \"peer\": \"weft\", \"value\": ");
   EXPECT_CONTAINS(json, "\"asked\": \"automatic\", \"form\": \"cpu\", \"dtype\": \"f32\"");
+  EXPECT_CONTAINS(json, "\"fwd_MHz\": 0, \"fwdbwd_MHz\": 0, \"pause_ms\": 0, ");
   EXPECT_CONTAINS(json, "\"fwd_of_all\": 1, \"fwdbwd_of_all\": 1, \"pairs\": 34060, ");  // 4 of 130 * 131 / 2
   EXPECT_CONTAINS(json,
                   "\"mode\": \"merged_strided\", \"B\": 2, \"H\": 2, \"N\": 130, \"D\": 16, \"Dv\": 24,");
@@ -105,6 +106,10 @@ TEST(Bench, AttentionIsComparedWithOthers) {
     options.json = true;
     bench_attention(options, rows);
   }
+  BenchAttentionOptions types;
+  types.device = "cpu", types.custom = "2,2,130,16,24,16,4", types.modes = "all", types.pause_ms = 1;
+  types.json = types.f16_against_bf16 = true;
+  bench_attention(types, rows);
   write_file(dir / "weft.jsonl", rows.str());
   const std::string shape = R"("B": 2, "H": 2, "N": 130, "D": 16, "Dv": 24, "s": 16, "c": 4)";
   write_file(dir / "peers.json",
@@ -126,6 +131,7 @@ TEST(Bench, AttentionIsComparedWithOthers) {
   EXPECT_CONTAINS(text, "| B2 H2 N260 D16/24 l16 | strided | not measured |");
   EXPECT_CONTAINS(text, "slower than `all` of the same shape, of 8 rows: ");
   EXPECT_CONTAINS(text, "than bf16, of 5 rows: ");
+  EXPECT_CONTAINS(text, "| B2 H2 N130 D16/24 l16 | all | both | ");
   EXPECT_CONTAINS(text, "| strided | bf16 | 16/24 | 130: 1.00 / 1.00; 260: ");
   EXPECT_CONTAINS(text, "slow did not run all of a: no memory");
   EXPECT_EQ(run(""), 0) << "there need not be others";

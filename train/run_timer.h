@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Times of runs on a device, with the clock frequency of a GPU meanwhile: time x clock is what a kernel
+// needs, whatever the clock does at the power limit.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/timer.h"
+#include "src/device.h"
+
+namespace weft {
+
+// Of each run.
+struct TimedRuns {
+  std::vector<double> milliseconds;
+  std::vector<double> clocks;  // MHz, of all multiprocessors; 0 on the CPU
+
+  double median_ms() const;
+  double mean_clock() const;         // MHz
+  double median_kilocycles() const;  // of milliseconds x MHz
+  void append(const TimedRuns& other);
+};
+
+class RunTimer {
+ public:
+  // The device rests for `pause_ms` before each run, so that its clock is not at the power limit; 0: runs
+  // follow each other.
+  explicit RunTimer(Device&, int pause_ms = 0);
+  // `repeats` runs (at least one) that start with cold caches.
+  TimedRuns time(int repeats, const std::function<void()>& work);
+
+ private:
+  static constexpr int kMost = 64;  // runs between two looks at the readings
+  TimedRuns time_some(int repeats, const std::function<void()>& work);
+  void read(int reading);
+  Device& device_;
+  int pause_ms_;
+  std::int64_t multiprocessors_;
+  std::function<void()> flush_;
+  Tensor readings_;  // two of each run
+};
+
+}  // namespace weft
