@@ -53,6 +53,7 @@ using namespace attention_test;
 
 // Several runs a block, runs that share queries, tiles that columns share, a second pass that adds.
 TEST(CudaAttentionBandBackward, AThousandRunsGiveTheSameBits) {
+  const Load load;
   PatternSpec both{.kind = "merged"};
   both.of = {{"local", 16}, {"strided", 16}};
   for (const auto& [spec, size] : {std::pair{PatternSpec{"local", 128}, Sizes{2, 1536, 9, 64, 64}},

@@ -79,6 +79,7 @@ TEST(CudaAttentionBand, BFloat16Sizes) { for_all_head_sizes<bf16>(); }
 
 // Forward a thousand times, where blocks take several runs each.
 TEST(CudaAttentionBand, AThousandRunsGiveTheSameBits) {
+  const Load load;
   for (const PatternSpec& spec :
        {PatternSpec{"local", 128}, PatternSpec{"strided", 16}, merged({{"local", 16}, {"strided", 16}})}) {
     const Sizes size{1, 96 * 16, 9, 16, 16};

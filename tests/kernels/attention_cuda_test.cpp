@@ -164,6 +164,7 @@ TEST(CudaAttention, ScoresFarFromZero) {
 // Two parts, a length that fills no tile: the backward pass a thousand times.
 template <class T>
 void expect_equal_bits_of_many_runs() {
+  const Load load;
   const std::int64_t n = 130;
   const auto patterns = sample_patterns(n, 2);
   for (const int edge : {kTile, kSmallTile}) {

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "kernels/pointwise.h"
 #include "tests/kernels/attention_case.h"
 #include "train/attention_on_device.h"
 
@@ -31,6 +35,29 @@ inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, cons
                                             bool segments) {
   return forms_on(gpu(), dtype, size, maps, segments);
 }
+
+// While it lives, the GPU has work from another stream besides: what hangs on who comes first shows.
+class Load {
+ public:
+  Load() : thread_([this] { run(); }) {}
+  ~Load() {
+    stop_ = true;
+    thread_.join();
+  }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+ private:
+  void run() const {
+    const auto device = make_device("cuda");
+    const Tensor x(*device->pool, {1 << 22}, DType::f32), y(*device->pool, {1 << 22}, DType::f32);
+    device->zero(x);
+    for (; !stop_; device->synchronize())
+      for (int i = 0; i < 16; ++i) launch(device->queue, Add{.out = {y, false}, .x = x});
+  }
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // the last: it reads the others
+};
 
 // Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing written
 // beside. `scratch`: the backward pass has some where it makes a difference.
