@@ -3,12 +3,13 @@
 # compute-sanitizer over small CUDA cases, in processes side by side. Needs a GPU and build/cuda.
 #   hopper:    what only compute capability 9.0 has (cases of selftest that `hopper` covers, the sweeps over bands, the product with GELU) and
 #              the kernels of sampling, under all four tools at once; whatever still runs after MINUTES is ended
+#   walks:     more of the same, under all four tools: columns of many rows, the backward pass in one walk, weight gradients
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
 # reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's; what
 # racecheck does not follow: tests/README.md. Exit code 1 when something was found.
-# Usage: tests/tools/sanitize_gpu.sh [hopper | attention | kernels | all] [MINUTES]
+# Usage: tests/tools/sanitize_gpu.sh [hopper | walks | attention | kernels | all] [MINUTES]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 part=${1:-all} minutes=${2:-0.5}
@@ -39,6 +40,15 @@ if [ "$part" = hopper ] || [ "$part" = all ]; then
     in_shards 3 "$seconds" bands "$tool" --kernel-name kns=band_ build/cuda/bin/weft_tests --gtest_filter='CudaAttentionBand*-*Thousand*'
     in_shards 1 "$seconds" decoding "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/*decode*bf16'
     in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_gelu_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_gelu*bf16'
+  done
+  wait
+fi
+if [ "$part" = walks ] || [ "$part" = all ]; then
+  seconds=$(awk "BEGIN {print 60 * $minutes}")
+  for tool in memcheck racecheck initcheck synccheck; do
+    in_shards 2 "$seconds" columns "$tool" --kernel-name kns=band_ build/cuda/bin/weft_tests --gtest_filter='CudaAttentionColumns.*-*Thousand*:*TooSmall*'
+    in_shards 1 "$seconds" fused "$tool" --kernel-name kns=fused_kernel build/cuda/bin/weft_tests --gtest_filter='CudaAttentionFused.ManyTasks'
+    in_shards 1 "$seconds" rows "$tool" --kernel-name kns=rows_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_backward_bf16'
   done
   wait
 fi
