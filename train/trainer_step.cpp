@@ -149,28 +149,29 @@ std::vector<StepResults> TrainStep::results() {
   return steps;
 }
 
+void TrainStep::apply_gradients() {
+  Ctx ctx = ctx_;
+  store_.finish_gradients(ctx);
+  update_parameters(ctx, store_, config_.train, communicator_);
+}
+
 void TrainStep::update() {
-  graphs_->update.run([&] {
-    Ctx ctx = ctx_;
-    store_.finish_gradients(ctx);
-    update_parameters(ctx, store_, config_.train, communicator_);
-  });
+  graphs_->update.run([&] { apply_gradients(); });
 }
 
 void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScalars& scalars) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     upload(source, step, micro, scalars);
-    const bool sum_up = gradient_sum_ && micro + 1 == shape_.accumulation;
-    GraphedStep& graph = micro == 0 ? graphs_->first : sum_up ? graphs_->last : graphs_->later;
+    const bool last = micro + 1 == shape_.accumulation;
+    GraphedStep& graph = micro == 0 ? graphs_->first : last ? graphs_->last : graphs_->later;
     graph.run([&] {
       if (micro == 0) store_.begin_step();
-      forward_backward(sum_up);
+      forward_backward(last && gradient_sum_);
+      if (last) apply_gradients();
     });
-    if (micro + 1 < shape_.accumulation) keep_results();
+    keep_results();
   }
-  update();
-  keep_results();
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One update on the device: micro-batches forward and backward, then clip and AdamW, as CUDA graphs where
-// possible. Nothing here waits for the device: what each micro-batch reports is kept there until results()
-// reads it.
+// One update on the device: micro-batches forward and backward, clip and AdamW behind the last one, a CUDA
+// graph for each where possible. Nothing here waits for the device: what each micro-batch reports is kept
+// there until results() reads it.
 #pragma once
 
 #include <memory>
@@ -66,6 +66,7 @@ class TrainStep {
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
   void upload(const BatchSource&, std::int64_t step, std::int64_t micro, StepScalars);
   void forward_backward(bool sum_up);
+  void apply_gradients();
   void keep_results();
   void read_history();
   std::string first_non_finite(const Tensor& block, const char* what, bool backwards);
