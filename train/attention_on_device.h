@@ -21,6 +21,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 template <class T>
 class GuardedMatrix {
  public:
+  using Value = T;
   GuardedMatrix(Device& device, std::int64_t rows, std::int64_t columns)
       : device_(device),
         rows_(rows),
@@ -45,6 +46,11 @@ class GuardedMatrix {
       std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
     return values;
   }
+  // All that there is, guard bands and spare columns too; `all` is used again from call to call.
+  void fetch(std::vector<T>& all) const {
+    all.resize(poison_.size());
+    device_.download(all.data(), memory_);
+  }
   // Nothing was written outside of the first `used` columns.
   bool kept_outside(std::int64_t used) const {
     std::vector<T> all = download();
@@ -57,8 +63,8 @@ class GuardedMatrix {
   static constexpr std::int64_t kGuard = 256;
   void upload(const std::vector<T>& values) { device_.upload(memory_, values.data()); }
   std::vector<T> download() const {
-    std::vector<T> values(poison_.size());
-    device_.download(values.data(), memory_);
+    std::vector<T> values;
+    fetch(values);
     return values;
   }
   Device& device_;

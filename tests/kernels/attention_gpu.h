@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+#include <tuple>
 
 #include "kernels/pointwise.h"
 #include "tests/kernels/attention_case.h"
@@ -58,6 +59,29 @@ class Load {
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // the last: it reads the others
 };
+
+// How many of a thousand runs leave other bits in these matrices than one before them, under load.
+template <class Run, class... Matrices>
+int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
+  const Load load;
+  using Values = std::tuple<std::vector<typename Matrices::Value>...>;
+  Values first, again;
+  const auto run_into = [&](Values& values) {
+    run();
+    std::apply([&](auto&... each) { (matrices.fetch(each), ...); }, values);
+  };
+  run_into(first);
+  int others = 0;
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    run_into(again);
+    others += !std::apply(
+        [&](const auto&... a) {
+          return std::apply([&](const auto&... b) { return (same_bits(a, b) && ...); }, first);
+        },
+        again);
+  }
+  return others;
+}
 
 // Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing written
 // beside. `scratch`: the backward pass has some where it makes a difference.
