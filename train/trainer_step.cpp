@@ -82,7 +82,6 @@ void TrainStep::set_shape(const StepShape& shape) {
   batch_.reset();
   device_.pool->trim();
   shape_ = shape;
-  host_step_ = -1;
   const bool graph = config_.train.graph;
   graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
                                             GraphedStep(device_, graph), GraphedStep(device_, graph)});
@@ -90,7 +89,8 @@ void TrainStep::set_shape(const StepShape& shape) {
 
 void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
   if (host_step_ == step && host_micro_ == micro) return;
-  source.read(step, shape_.first_sequence(micro, rank_), shape_.micro_batch, shape_.context, host_batch_);
+  const StepShape shape = step_shape(config_, step);
+  source.read(step, shape.first_sequence(micro, rank_), shape.micro_batch, shape.context, host_batch_);
   host_step_ = step;
   host_micro_ = micro;
 }
@@ -172,7 +172,7 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScal
     });
     keep_results();
   }
-  if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
+  read(source, step + 1, 0);
 }
 
 }  // namespace weft
