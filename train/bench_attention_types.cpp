@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <iomanip>
 #include <ostream>
@@ -15,8 +16,8 @@
 namespace weft {
 namespace {
 
-constexpr double kSustainMs = 300;  // longer than the GPU takes to settle at its power limit
-constexpr std::size_t kRounds = 2;
+constexpr double kSustainMs = 300, kWarmMs = 1000;
+constexpr std::size_t kRounds = 4;
 constexpr int kRested = 16, kRestMs = 20;
 constexpr std::array kTypes = {DType::bf16, DType::f16};
 
@@ -33,26 +34,35 @@ Pair measure_in_turn(Device& device, int pause_ms,
   for (int i = 0; i < kRested; ++i)
     for (std::size_t type = 0; type < kTypes.size(); ++type)
       pair[type].rested.append(rested.time(1, works[type]));
+  const auto runs_for = [&](std::size_t type, double ms) {
+    const int repeats =
+        device.is_cuda() ? std::max(3, static_cast<int>(ms / pair[type].rested.median_ms())) : 1;
+    return sustained.time(repeats, works[type]);
+  };
+  runs_for(0, kWarmMs);  // the power limit looks at more than a second
   for (std::size_t round = 0; round < kRounds; ++round)
     for (std::size_t turn = 0; turn < kTypes.size(); ++turn) {
-      const std::size_t type = (turn + round) % kTypes.size();  // each type goes first once
-      const double ms = pair[type].rested.median_ms();
-      const int repeats = device.is_cuda() ? std::max(3, static_cast<int>(kSustainMs / ms)) : 1;
-      sustained.time(repeats, works[type]);
-      const TimedRuns runs = sustained.time(repeats, works[type]);
+      const std::size_t type = (turn + round) % kTypes.size();
+      runs_for(type, kSustainMs);
+      const TimedRuns runs = runs_for(type, kSustainMs);
       pair[type].rounds.push_back(runs.median_ms());
       pair[type].sustained.append(runs);
     }
   return pair;
 }
 
-// f16 / bf16: times, cycles, rested times.
+// f16 / bf16: times (the mean of the rounds, in half of which either type goes first), cycles, rested times.
 struct Ratios {
   double sustained, cycles, rested;
 };
+double ratio_of_round(const Pair& pair, std::size_t round) {
+  return pair[1].rounds[round] / pair[0].rounds[round];
+}
 Ratios ratios_of(const Pair& pair) {
   const auto& [bf16, f16] = pair;
-  return {f16.sustained.median_ms() / bf16.sustained.median_ms(),
+  double rounds = 0;
+  for (std::size_t round = 0; round < kRounds; ++round) rounds += std::log(ratio_of_round(pair, round));
+  return {std::exp(rounds / static_cast<double>(kRounds)),
           f16.sustained.median_kilocycles() / bf16.sustained.median_kilocycles(),
           f16.rested.median_ms() / bf16.rested.median_ms()};
 }
@@ -82,7 +92,7 @@ void print_json(const Pair& pair, const RowName& row, bool clocks, std::ostream&
   const Ratios ratios = ratios_of(pair);
   out << ", \"ratio\": " << ratios.sustained << ", \"ratio_of_rounds\": [";
   for (std::size_t round = 0; round < kRounds; ++round)
-    out << (round ? ", " : "") << pair[1].rounds[round] / pair[0].rounds[round];
+    out << (round ? ", " : "") << ratio_of_round(pair, round);
   out << "]";
   if (clocks) out << ", \"ratio_cycles\": " << ratios.cycles;
   out << ", \"ratio_rested\": " << ratios.rested << "}" << std::endl;

@@ -12,7 +12,7 @@
 namespace weft {
 
 // Two rows a pattern, forward and forward + backward, each with both types. Sustained: in turn each type runs
-// for 0.3 s, then 0.3 s are timed, in two rounds, of which each type begins one. Rested: in turn single runs
+// for 0.3 s, then 0.3 s are timed, in four rounds, of which each type begins two. Rested: in turn single runs
 // after `pause_ms` (of options; 20 where it is 0). Each type is checked against f64 first, if options.verify.
 void bench_f16_against_bf16(Device&, const AttentionBenchShape&, const std::vector<std::string>& modes,
                             const BenchAttentionOptions&, std::ostream& out);
