@@ -26,7 +26,7 @@ Stopwatch started() {
 }
 
 struct Timing {
-  double first_s = 0;                // from the start of the program's work to the end of the first step
+  Laps start;                        // from the start of the program's work to the end of the first step
   std::vector<double> milliseconds;  // sorted
   double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
   double median() const { return milliseconds[milliseconds.size() / 2]; }
@@ -35,7 +35,7 @@ struct Timing {
 // Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
 // training does.
 Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
-                  std::int64_t steps, const Stopwatch& since_start) {
+                  std::int64_t steps, Laps& start) {
   Timing timing;
   const auto launch = [&](std::int64_t i) {
     step.run(source, i, step_scalars(config, i, i, config.precision == "f16" ? config.train.loss_scale : 1));
@@ -45,7 +45,7 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
     const Stopwatch one = started();
     launch(i);
     device.synchronize();
-    if (i == 0) timing.first_s = since_start.seconds();
+    if (i == 0) start.lap("first step");
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
   }
   const std::int64_t more = device.is_cuda() ? steps : 0;
@@ -56,6 +56,7 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   const StepResults last = step.results().back();
   WEFT_CHECK(std::isfinite(last.loss), "bench step: the loss is not finite; its times mean nothing");
   std::sort(timing.milliseconds.begin(), timing.milliseconds.end());
+  timing.start = start;
   timing.in_a_row = more > 0 ? row_ms / static_cast<double>(more) : timing.median();
   return timing;
 }
@@ -89,6 +90,13 @@ struct Report {
   double share() const { return flops() / matrix_rate / static_cast<double>(config.ranks); }
 };
 
+std::string parts_json(const Laps& laps) {
+  std::string text;
+  for (const auto& [part, seconds] : laps.parts())
+    text += str(text.empty() ? "{" : ", ", '"', part, "\": ", seconds);
+  return text + "}";
+}
+
 void write_json(const Report& r, std::ostream& out) {
   out << "{\"config\": \"" << r.config.name << "\", \"device\": \"" << r.device.name << "\", \"dtype\": \""
       << name_of(r.dtype) << "\", \"context\": " << r.shape.context << ", \"tokens\": " << r.shape.tokens()
@@ -97,7 +105,8 @@ void write_json(const Report& r, std::ostream& out) {
       << ", \"tok_s\": " << r.tokens_per_s() << ", \"tflop_per_s\": " << r.flops() * 1e-12
       << ", \"matrix_share\": " << r.share() << ", \"peak_bytes\": " << r.peak
       << ", \"optimizer_bytes\": " << r.state_bytes << ", \"update_ms\": " << r.update_ms
-      << ", \"first_step_s\": " << r.timing.first_s << ", \"ranks\": " << r.config.ranks
+      << ", \"first_step_s\": " << r.timing.start.last()
+      << ", \"first_step_parts_s\": " << parts_json(r.timing.start) << ", \"ranks\": " << r.config.ranks
       << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
 }
@@ -111,7 +120,8 @@ void write_text(const Report& r, std::ostream& out) {
       << " TFLOP/s, " << r.share() * 100 << "% of the matrix rate measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
       << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
-      << "first step  " << r.timing.first_s << " s after the start" << std::endl;
+      << "first step  " << r.timing.start.last() << " s after the start: " << r.timing.start.text()
+      << std::endl;
   if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks) << std::endl;
   if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
 }
@@ -119,12 +129,12 @@ void write_text(const Report& r, std::ostream& out) {
 }  // namespace
 
 void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
-  const Stopwatch since_start = started();
+  Laps start;
   if (options.steps < 1) fail(str("--steps must be at least 1, got ", options.steps));
   Config config = load_config(options.config, options.overrides);
   config.ranks = group.size();
   check_config(config);
-  const auto device = make_device(rank_device(group.world(), options.device));
+  const auto device = start.lap("device", make_device(rank_device(group.world(), options.device)));
   const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
   const DType dtype = dtype_on(*device, config);
   check_memory(config, *device);
@@ -132,6 +142,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   const auto model = make_model(config, store, *device);
   store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
                  sharding_of(config.train, communicator.get(), dtype));
+  start.lap("weights");
   const bool augmented = !augmentations(config).empty() || config.augment.flip;
   const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                                                  augmented ? image_shape(config) : ImageShape{});
@@ -141,7 +152,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 *device,
                 dtype,
                 step_shape(config, 0),
-                time_steps(*step, *device, config, source, options.steps, since_start),
+                time_steps(*step, *device, config, source, options.steps, start),
                 device->pool->peak(),
                 store.state_bytes(),
                 optimizer_text(store, config.ranks),

@@ -63,6 +63,19 @@ double Stopwatch::seconds() const {
   return running_ ? sum_ + std::chrono::duration<double>(Clock::now() - since_).count() : sum_;
 }
 
+void Laps::lap(const char* part) {
+  const double now = watch_.seconds();
+  parts_.emplace_back(part, now - last_);
+  last_ = now;
+}
+
+std::string Laps::text() const {
+  std::string text;
+  for (const auto& [part, seconds] : parts_)
+    text += str(text.empty() ? "" : ", ", part, " ", fixed_text(seconds, 2));
+  return text;
+}
+
 void Progress::line(const std::string& text) {
   clear();
   out_ << text << '\n' << std::flush;

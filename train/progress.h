@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 
@@ -28,6 +30,28 @@ class Stopwatch {
   double sum_ = 0;
   Clock::time_point since_{};
   bool running_ = false;
+};
+
+// Where the time since it was made went, in parts one after the other.
+class Laps {
+ public:
+  Laps() { watch_.start(); }
+  // The time since the call before was for `part`, a literal.
+  void lap(const char* part);
+  // The same for what has just been made, handed on.
+  template <class T>
+  T lap(const char* part, T made) {
+    lap(part);
+    return made;
+  }
+  double last() const { return last_; }  // when the last part ended: their sum
+  const std::vector<std::pair<const char*, double>>& parts() const { return parts_; }
+  std::string text() const;  // "device 0.31, weights 0.20"
+
+ private:
+  Stopwatch watch_;
+  double last_ = 0;
+  std::vector<std::pair<const char*, double>> parts_;  // seconds of each
 };
 
 class Progress {

@@ -51,7 +51,7 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
     : group_(group.size() > 1 ? &group : nullptr),
-      device_(make_device(rank_device(group.world(), options.device))),
+      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
       communicator_(group_ ? make_communicator(*device_, *group_) : nullptr),
       config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
       options_(options),
@@ -64,6 +64,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
       valid_images_(augmenter_for(config_, valid_data_)),
       stop_(group_) {
+  start_.lap("data");
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
@@ -79,6 +80,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   scaler_.scale = state_.loss_scale;
   scaler_.good_steps = state_.good_steps;
   train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
+  start_.lap("weights");
 }
 
 void Trainer::prepare() {
@@ -98,7 +100,9 @@ void Trainer::prepare() {
   progress_.line(
       "run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+  start_.lap("summary");
   device_->matrix_rate(dtype_);  // measured before the clock runs
+  start_.lap("matrix rate");
   device_->pool->reset_peak();
   first_step_ = logged_step_ = waited_step_ = state_.step;
   logged_s_ = waited_s_ = clock_.seconds();
@@ -176,8 +180,10 @@ void Trainer::after_step() {
   waited_s_ = clock_.seconds();
   if (log) log_step(evaluation);
   if (first_here) {
+    start_.lap("first step");
     progress_.line(device_->pool->table());
-    progress_.line(str("first step done ", fixed_text(wall_.seconds(), 2), " s after the start"));
+    progress_.line(
+        str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
   }
   if (numbered) save(true);
   watch(true);

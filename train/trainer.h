@@ -61,6 +61,7 @@ class Trainer {
   std::string reason_to_stop(const char* signal);
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
+  Laps start_;           // until the first step is done
   ProcessGroup* group_;  // null: one process
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;

@@ -238,7 +238,8 @@ TEST(Bench, TimesWholeSteps) {
              alone, json);
   for (const char* key :
        {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"", "\"tok_s\": ", "\"peak_bytes\": ",
-        "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ", "\"ranks\": 1,"})
+        "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ",
+        "\"first_step_parts_s\": {\"device\": ", ", \"weights\": ", ", \"first step\": ", "\"ranks\": 1,"})
     EXPECT_CONTAINS(json.str(), key);
   for (const char* key :
        {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",
