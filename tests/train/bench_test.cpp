@@ -237,8 +237,8 @@ TEST(Bench, TimesWholeSteps) {
   bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
              alone, json);
   for (const char* key :
-       {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"", "\"tok_s\": ", "\"peak_bytes\": ",
-        "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ",
+       {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"",
+        "\"tok_s\": ", "\"peak_bytes\": ", "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ",
         "\"first_step_parts_s\": {\"device\": ", ", \"weights\": ", ", \"first step\": ", "\"ranks\": 1,"})
     EXPECT_CONTAINS(json.str(), key);
   for (const char* key :
