@@ -139,7 +139,7 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   // The Hopper form computes delta on the way: a sweep of the first pass does, and its columns, and walks
   // that are the only pass.
   const bool written_on_the_way = g.maps.passes > 0 && forms[0] == AttentionForm::hopper &&
-                                  (g.maps.passes == 1 || attention::covers_band(g, g.maps.pass[0]) ||
+                                  (g.maps.passes == 1 || attention::sweeps(g, g.maps.pass[0]) ||
                                    attention::takes_columns(g, g.maps.pass[0]));
   if (!written_on_the_way) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) {

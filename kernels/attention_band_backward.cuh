@@ -16,11 +16,72 @@ __device__ __forceinline__ void synchronize_consumer(int consumer) {
   asm volatile("bar.sync %0, 128;" ::"r"(consumer + 1) : "memory");
 }
 
+// What a consumer warpgroup holds of a key tile, and how queries add to it.
 template <class T, class M, int kQueries>
-class BandBackwardConsumer {
+class KeyGradients {
+ protected:
+  static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
+  __device__ KeyGradients(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
+
+  // kQueries of the queries: P^T, dS^T, and what they add to dV and dK, which is under way at the end of the
+  // last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that phase.
+  __device__ __forceinline__ void meet_part(int back, int slot, int part, std::uint32_t ds_panel,
+                                            std::uint32_t ds_free, int phase) {
+    float s[kQueries / 2], ds[kQueries / 2];
+    const int first = part * kQueries * 128;  // bytes of a panel
+    pin(s), pin(ds);
+    begin_products();
+    multiply_rows<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
+    commit_products();
+    multiply_rows<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
+    commit_products();
+    wait_for_products<1>();
+    pin(s);
+    exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4, g_.scale * kLog2E);
+    hide_from_queries(s, g_.tiles, back, part * kQueries);
+    if (part == 0) {
+      if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
+      wait_for_phase(ds_free, phase);
+    }
+    wait_for_products<0>();
+    pin(ds);
+    differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
+    std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
+    round_steps<T>(p_operand, s);
+    round_steps<T>(ds_operand, ds);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      store_matrices(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k),
+                     ds_operand[k]);
+    pin(dk_), pin(dv_);
+    begin_products();
+    const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
+                     q = descriptor(memory_.q(stage_.at) + first);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      wgmma<T, false>(dv_, p_operand[k], dy + k * kRowStep, back > 0 || part + k > 0);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      wgmma<T, false>(dk_, ds_operand[k], q + k * kRowStep, back > 0 || part + k > 0);
+    commit_products();
+    if (part + 1 < kParts) {
+      wait_for_products<0>();
+      pin(dk_), pin(dv_);
+    }
+  }
+
+  const M& memory_;
+  const BandBackward& g_;
+  Ring<M::kStages> stage_;
+  float dk_[M::Dqk / 2], dv_[M::Dv / 2];
+};
+
+template <class T, class M, int kQueries>
+class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
  public:
+  using Base = KeyGradients<T, M, kQueries>;
   __device__ BandBackwardConsumer(const M& memory, const BandBackward& g)
-      : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+      : Base(memory, g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     int back = own_ == 0 ? 0 : M::kConsumers - own_;
@@ -40,9 +101,8 @@ class BandBackwardConsumer {
   }
 
  private:
-  static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
+  using Base::memory_, Base::g_, Base::stage_, Base::dk_, Base::dv_;
   __device__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
-  __device__ static int warp() { return threadIdx.x % kWarpgroup / 32; }
 
   // This consumer's key tile is of another run, or out of reach.
   __device__ __forceinline__ void pass() {
@@ -56,7 +116,8 @@ class BandBackwardConsumer {
     const int slot = key_.back(back);
     if (back == 0) wait_for_phase(memory_.keys_full(slot), key_.parity);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) meet_part(back, slot, part);
+    for (int part = 0; part < Base::kParts; ++part)
+      Base::meet_part(back, slot, part, memory_.ds(back), memory_.ds_free(), parity_ ^ 1);
     show_to_products();
     arrive_warp(memory_.ds_full());
     wait_for_products<0>();
@@ -99,51 +160,6 @@ class BandBackwardConsumer {
       if (ends(step, back)) arrive_warp(memory_.keys_free(key_.back(back)));
   }
 
-  // kQueries of the queries: P^T, dS^T, and what they add to dV and dK, which is under way at the end of the
-  // last part.
-  __device__ __forceinline__ void meet_part(int back, int slot, int part) {
-    float s[kQueries / 2], ds[kQueries / 2];
-    const int first = part * kQueries * 128;  // bytes of a panel
-    pin(s), pin(ds);
-    begin_products();
-    multiply_rows<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
-    commit_products();
-    multiply_rows<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
-    commit_products();
-    wait_for_products<1>();
-    pin(s);
-    exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4, g_.scale * kLog2E);
-    hide_from_queries(s, g_.tiles, back, part * kQueries);
-    if (part == 0) {
-      if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
-      wait_for_phase(memory_.ds_free(), parity_ ^ 1);
-    }
-    wait_for_products<0>();
-    pin(ds);
-    differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
-    std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
-    round_steps<T>(p_operand, s);
-    round_steps<T>(ds_operand, ds);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      store_matrices(lane_address<64>(memory_.ds(back), warp(), part * kSteps + k), ds_operand[k]);
-    pin(dk_), pin(dv_);
-    begin_products();
-    const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
-                     q = descriptor(memory_.q(stage_.at) + first);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      wgmma<T, false>(dv_, p_operand[k], dy + k * kRowStep, back > 0 || part + k > 0);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      wgmma<T, false>(dk_, ds_operand[k], q + k * kRowStep, back > 0 || part + k > 0);
-    commit_products();
-    if (part + 1 < kParts) {
-      wait_for_products<0>();
-      pin(dk_), pin(dv_);
-    }
-  }
-
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
   template <int kTiles>
   __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
@@ -178,13 +194,9 @@ class BandBackwardConsumer {
     }
   }
 
-  const M& memory_;
-  const BandBackward& g_;
   int own_, parity_ = 0;
-  Ring<M::kStages> stage_;
   Ring<M::kKeySlots> key_;
   Ring<M::kOut> out_;
-  float dk_[M::Dqk / 2], dv_[M::Dv / 2];
 };
 
 // As the registers allow: all queries of a tile at once, or a half after the other.

@@ -6,15 +6,15 @@
 
 namespace weft::attention::hopper {
 
-// One thread: asks the copy engine for tiles, and says what they are.
+// One thread: asks the copy engine for tiles, and says what they are. Without slots for y others ask for
+// that.
 template <class M>
 __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeySlots> key;
   Ring<M::kYSlots> y;
   for (Sweep sweep(g.tiles); sweep; sweep.next()) {
-    const std::uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at),
-                        y_full = memory.y_full(y.at);
+    const std::uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
     wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
     SweepStep::of(sweep).write(memory.step(stage.at));
     arrive_and_expect(full, M::kX + M::kY);
@@ -24,11 +24,14 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
     arrive_and_expect(keys_full, M::kX + M::kY);
     copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, sweep.run(), sweep.tile(), keys_full);
     copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, sweep.run(), sweep.tile(), keys_full);
-    if (!g.accumulate) {
-      wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
-      arrive_and_expect(y_full, M::kY);
-      copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, sweep.run(), sweep.tile(), y_full);
-      y.advance();
+    if constexpr (M::kYSlots > 0) {
+      if (!g.accumulate) {
+        const std::uint32_t y_full = memory.y_full(y.at);
+        wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
+        arrive_and_expect(y_full, M::kY);
+        copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, sweep.run(), sweep.tile(), y_full);
+        y.advance();
+      }
     }
     stage.advance(), key.advance();
   }

@@ -44,11 +44,10 @@ class KeyOwner {
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      // The queries beside the first keys of a pair do not see the second.
-      const bool ascends = step.ascends();
-      if (mine == 1 && (ascends || !two)) pass(step);
-      if (mine == 0 || two) own(step, mine);
-      if (mine == 1 && !ascends && two) pass(step);
+      // Of a pair's queries, those beside the first keys do not see the second; the last may not see the
+      // first.
+      if (mine == 1 && step.query() < step.key(1)) pass(step);
+      if ((mine == 0 || two) && !own(step, mine)) pass(step);
       key_.advance();
       if (two) key_.advance();
     }
@@ -63,32 +62,39 @@ class KeyOwner {
     step.next();
   }
 
-  // The rest of a pair's steps. The products that end a step are started after those that begin the next one.
-  __device__ __forceinline__ void own(Steps& step, int mine) {
-    const int tile = step.key(mine);
+  // The steps in which the keys are met. The products that end a step are started after those that begin the
+  // next one. true: the pair has no more steps.
+  __device__ __forceinline__ bool own(Steps& step, int mine) {
     Ring<M::kKeySlots> key = key_;
     if (mine == 1) key.advance();
     wait_for_phase(memory_.keys_full(key.at), key.parity);
     const int slot = same_in_warp(key.at);
     start_scores(slot, take_stage());
-    meet<true>(step, tile);
+    meet<true>(step, mine);
     int add = 0;
-    for (; !go_on(step, tile); add = 1) {
+    for (; !step.ends_key(mine); add = 1) {
+      const int before = same_in_warp(stage_.at);
+      stage_.advance();
+      step.next();
       start_scores(slot, take_stage());
-      start_sums_of(stage_before(), add);
-      meet<false>(step, tile);
+      start_sums_of(before, add);
+      meet<false>(step, mine);
     }
-    const int before = stage_before();
-    start_sums_of(before, add);
+    const int last = same_in_warp(stage_.at);
+    start_sums_of(last, add);
     wait_for_products<0>();
     pin(dk_), pin(dv_);
-    arrive_warp(memory_.free(before));
-    arrive_warp(memory_.keys_free(key.at));
-    // The steps have gone on, maybe to the next column.
-    const BandRun run =
-        g_.tiles.unit(step.pair() == 0 ? step.unit() - static_cast<int>(gridDim.x) : step.unit());
-    send_panel<T>(dk_, g_.scale, memory_.out(own_), g_.dk, g_, run, tile);
-    send_panel<T>(dv_, 1.0f, memory_.out(own_), g_.dv, g_, run, tile);
+    arrive_warp(memory_.free(last));
+    arrive_warp(memory_.keys_free(slot));
+    const BandRun run = step.run();
+    if (step.owns_key(run, mine)) {
+      send_panel<T>(dk_, g_.scale, memory_.out(own_), g_.dk, g_, run, step.key(mine));
+      send_panel<T>(dv_, 1.0f, memory_.out(own_), g_.dv, g_, run, step.key(mine));
+    }
+    const bool ends = step.ends_pair();
+    stage_.advance();
+    step.next();
+    return ends;
   }
 
   // Waits for the queries of a step.
@@ -96,15 +102,6 @@ class KeyOwner {
     wait_for_phase(memory_.full(stage_.at), stage_.parity);
     return same_in_warp(stage_.at);
   }
-  __device__ __forceinline__ int stage_before() const { return same_in_warp(stage_.back(1)); }
-  // Goes to the next step; true: the pair has no more whose queries see the key tile.
-  __device__ __forceinline__ bool go_on(Steps& step, int tile) {
-    const bool last = step.ascends() ? step.ends_pair() : step.query() == tile;
-    stage_.advance();
-    step.next();
-    return last;
-  }
-
   // Two groups of products: scores, and dP.
   __device__ __forceinline__ void start_scores(int slot, int stage) {
     pin(s_), pin(ds_);
@@ -127,19 +124,19 @@ class KeyOwner {
   }
   // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
   template <bool kFirst>
-  __device__ __forceinline__ void meet(const Steps& step, int tile) {
+  __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
     wait_for_products<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
-    hide_from_queries(s_, g_.tiles, step.query() - tile, 0);
+    hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0);
     if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
     wait_for_phase(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
     wait_for_products<0>();
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      arrive_warp(memory_.free(stage_before()));
+      arrive_warp(memory_.free(same_in_warp(stage_.back(1))));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
@@ -184,7 +181,7 @@ class QuerySums {
     if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
   }
 
- private:
+ protected:
   // following: where columns are long, takes what is kept of the sums of the next step.
   __device__ __forceinline__ void meet(const Steps& step, float (&dq)[32], float (&following)[32]) {
     Steps next_step = step;
@@ -218,9 +215,11 @@ class QuerySums {
 #pragma unroll
       for (int i = 0; i < 32; ++i) following[i] = dq[i];
   }
-  __device__ __forceinline__ int buffer(int owner) const { return counts_ >> (8 * owner) & 1; }
+  __device__ __forceinline__ int buffer(int owner) const {
+    return M::kBuffers == 2 ? counts_ >> (8 * owner) & 1 : 0;
+  }
   __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add) const {
-    wait_for_phase(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + 1) & 1);
+    wait_for_phase(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
     const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner, buffer(owner)))),
                      k = descriptor(same_in_warp(memory_.k(slot)));
     begin_products();

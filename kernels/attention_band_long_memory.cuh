@@ -45,6 +45,13 @@ class ColumnSteps {
   __device__ bool ascends() const { return !kTurns || pair_ % 2 == 0; }
   __device__ bool begins_pair() const { return query_ == (ascends() ? key(0) : tiles_.tiles - 1); }
   __device__ bool ends_pair() const { return query_ == (ascends() ? tiles_.tiles - 1 : key(0)); }
+  // Whether key tile i of the pair meets no more queries.
+  __device__ bool ends_key(int i) const { return ascends() ? ends_pair() : query_ == key(i); }
+  // Whether the second keys come with this step.
+  __device__ bool brings_second_key() const { return begins_pair() && has_key(1); }
+  // Whether gradients of the queries, and of key tile i, are written by this block.
+  __device__ bool owns_query() const { return true; }
+  __device__ bool owns_key(const BandRun&, int) const { return true; }
   __device__ bool first_visit() const { return pair_ == 0; }
   __device__ bool last_visit() const { return query_ / 2 == pair_; }
 
@@ -60,7 +67,7 @@ __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1
 // stays in registers; else of at most kTilesOfColumn.
 template <bool kWhole_>
 struct ColumnMemory {
-  static constexpr bool kWhole = kWhole_;
+  static constexpr bool kWhole = kWhole_, kWindow = false;
   using Steps = ColumnSteps<!kWhole>;
   static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = 5, kStages = 4, kYSlots = kWhole ? 2 : 1,
                        kBuffers = 2;
@@ -158,7 +165,7 @@ __device__ __forceinline__ void load_tiles_of_columns(const M& memory, const Ban
       copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
       y.advance();
     }
-    if (step.begins_pair() && step.has_key(1)) load_keys(run, step.key(1));
+    if (step.brings_second_key()) load_keys(run, step.key(1));
   }
 }
 
@@ -206,7 +213,7 @@ __device__ __forceinline__ void make_delta_of_columns(const M& memory, const Ban
     if (!step.first_visit()) continue;
     const BandRun run = step.run();
     const int position = g.tiles.position(run.group, step.query(), row);
-    if (position >= 0) g.delta[g.first_number(run.b, run.h) + position] = sum;
+    if (position >= 0 && step.owns_query()) g.delta[g.first_number(run.b, run.h) + position] = sum;
   }
 }
 

@@ -24,6 +24,19 @@ inline bool covers_band(const AttentionForward& f, const AttentionPass& pass) {
 // The backward sweep runs less of them. As the first pass it writes delta, too.
 bool covers_band(const AttentionBackward&, const AttentionPass&);
 
+// Whether the backward sweep of attention_band_wide_backward.cuh does: three key tiles, wide heads. As the
+// first pass it writes delta, too.
+bool covers_wide_band(const AttentionBackward&, const AttentionPass&);
+
+// Whether the backward sweep over windows of 129 to 257 rows (attention_band_window_backward.cuh) does. It
+// writes delta, too.
+bool covers_window(const AttentionBackward&, const AttentionPass&);
+
+// Whether a sweep runs a backward pass.
+inline bool sweeps(const AttentionBackward& g, const AttentionPass& pass) {
+  return covers_band(g, pass) || covers_wide_band(g, pass) || covers_window(g, pass);
+}
+
 // Tiles of a column, at most; those of which dQ needs no scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
 // Whether the kernels for columns of more rows than a sweep takes (attention_band_long_*.cuh), a part of

@@ -24,6 +24,12 @@ void hopper_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   if (covers_band(g, pass))
     return is_f16 ? hopper::launch_band_backward<f16>(queue, g, pass)
                   : hopper::launch_band_backward<bf16>(queue, g, pass);
+  if (covers_wide_band(g, pass))
+    return is_f16 ? hopper::launch_wide_band_backward<f16>(queue, g, pass)
+                  : hopper::launch_wide_band_backward<bf16>(queue, g, pass);
+  if (covers_window(g, pass))
+    return is_f16 ? hopper::launch_window_backward<f16>(queue, g, pass)
+                  : hopper::launch_window_backward<bf16>(queue, g, pass);
   if (takes_columns(g, pass))
     return is_f16 ? hopper::launch_long_band_backward<f16>(queue, g, pass)
                   : hopper::launch_long_band_backward<bf16>(queue, g, pass);

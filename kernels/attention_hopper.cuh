@@ -18,6 +18,12 @@ template <class T>
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 template <class T>
 void launch_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+// Of a band whose queries see three key tiles, heads up to 128.
+template <class T>
+void launch_wide_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+// Of windows of more rows than the sweep takes, as the first pass.
+template <class T>
+void launch_window_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 // Of whole columns, with columns_scratch().
 template <class T>
 void launch_long_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);

@@ -154,6 +154,7 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   add({"strided", 32, 8, 1}, {1, 129, 3, 40, 24}, false);
   add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16}, false);  // 64 columns that no sweep takes
   add({"local", 70, 8, 1}, {1, 300, 1, 128, 128}, false);
+  add({"local", 200, 8, 1}, {2, 450, 2, 64, 40}, false);
   for (const char* kind : {"all", "local", "strided", "fixed"})
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
   const PatternSpec images = {"local", 96, 1, 1};

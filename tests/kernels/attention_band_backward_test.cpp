@@ -33,6 +33,26 @@ TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   EXPECT_FALSE(covers({}, 1000, 64, 64));
 }
 
+TEST(AttentionBandBackward, WideHeadsWithThreeTilesOfKeysHaveASweepOfTheirOwn) {
+  const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
+    AttentionPass pass;
+    pass.band = band;
+    return attention::covers_wide_band(problem_of(n, qk, v), pass);
+  };
+  for (const int64_t v : {8, 64, 128}) {
+    EXPECT_TRUE(covers({1, 128, 0}, 1000, 128, v));
+    EXPECT_TRUE(covers({1, 67, 0}, 1000, 72, v));
+    EXPECT_TRUE(covers({3, 100, 7}, 3 * 129, 128, v));
+    EXPECT_FALSE(covers({1, 129, 0}, 1000, 128, v));
+    EXPECT_FALSE(covers({1, 65, 0}, 1000, 128, v));  // the other sweep does that
+    EXPECT_FALSE(covers({1, 128, 0}, 128, 128, v));  // two tiles of keys
+    EXPECT_FALSE(covers({1, 128, 0}, 1000, 64, v));
+    EXPECT_FALSE(covers({1, 128, 0}, 1000, 136, v));
+  }
+  EXPECT_FALSE(covers({1, 128, 0}, 1000, 128, 136));
+  EXPECT_FALSE(covers({}, 1000, 128, 128));
+}
+
 TEST(AttentionBandBackward, TakesStridesThatTheCopyEngineTakes) {
   AttentionPass pass;
   pass.band = {1, 128, 0};
@@ -57,6 +77,7 @@ TEST(CudaAttentionBandBackward, AThousandRunsGiveTheSameBits) {
   both.of = {{"local", 16}, {"strided", 16}};
   for (const auto& [spec, size] : {std::pair{PatternSpec{"local", 128}, Sizes{2, 1536, 9, 64, 64}},
                                    {PatternSpec{"local", 128}, Sizes{1, 1500, 3, 64, 128}},
+                                   {PatternSpec{"local", 128}, Sizes{2, 1500, 9, 128, 128}},
                                    {PatternSpec{"strided", 64}, Sizes{2, 24 * 64, 3, 64, 128}},
                                    {both, Sizes{1, 96 * 16, 9, 64, 64}}}) {
     const int heads = static_cast<int>(size.heads);

@@ -35,6 +35,17 @@ TEST(CudaAttentionBand, Windows) {
   expect_band<bf16>({"local", 128}, {7, 1000, 21, 16, 16});  // more runs than there are multiprocessors
 }
 
+// Three tiles of keys.
+TEST(CudaAttentionBand, WindowsOfWideHeads) {
+  for (const int64_t l : {66, 96, 127, 128})
+    for (const int64_t n : {129, 192, 450}) expect_band<bf16>({"local", l}, {1, n, 2, 128, 128});
+  expect_band<f16>({"local", 100}, {2, 333, 1, 72, 24});
+  expect_band<bf16>({"local", 128}, {1, 6000, 1, 128, 64});
+  expect_band<bf16>({"local", 128}, {7, 1000, 21, 72, 16});  // more runs than there are multiprocessors
+  expect_band<bf16>(merged({{"local", 7}, {"local", 100}}), {1, 300, 3, 128, 128});
+  expect_band<bf16>(merged({{"local", 100}, {"strided", 12}}), {1, 1200, 2, 128, 128});
+}
+
 TEST(CudaAttentionBand, Columns) {
   for (const int64_t rows : {1, 5, 8, 9, 16, 17, 24, 32, 33, 63, 64, 65, 96, 127, 128})
     for (const int64_t l : {3, 8}) expect_band<bf16>({"strided", l}, {1, rows * l, 3, 64, 64});

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// Backward attention over windows of 129 to 257 rows, heads up to 64: as over whole columns
+// (attention_band_long_memory.cuh), but a block takes runs of a column, whose key tiles two at a time meet
+// the up to six query tiles that see them. Sums of dQ wait in shared memory for the next two key tiles.
+//   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
+// out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before.
+#pragma once
+
+#include "kernels/attention_band_long_backward.cuh"
+
+namespace weft::attention::hopper {
+
+// A tile of queries and the two key tiles at hand: the first, and the one after it where the run has it.
+class WindowSteps {
+ public:
+  static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
+
+  __device__ explicit WindowSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) { open(0); }
+  __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
+  __device__ __forceinline__ void next() {
+    if (!ends_pair()) {
+      ++query_;
+      return;
+    }
+    key_ += 2;
+    query_ = key_;
+    if (key_ < end_) return;
+    unit_ += gridDim.x;
+    open(key_ + offset_);
+  }
+  // Looked up anew: registers are scarce.
+  __device__ BandRun run() const { return tiles_.unit(unit_); }
+  // Tiles of this block's runs are numbered on and on; pairs begin with even numbers.
+  __device__ int number() const { return query_ + offset_; }
+  __device__ int pair() const { return (key_ + offset_) / 2; }
+  __device__ int query() const { return query_; }
+  __device__ int key(int i) const { return key_ + i; }
+  __device__ bool has_key(int i) const { return key_ + i < end_; }
+  __device__ bool meets(int i) const {
+    return has_key(i) && query_ >= key_ + i && query_ <= key_ + i + back();
+  }
+  __device__ bool begins_pair() const { return query_ == key_; }
+  __device__ bool ends_pair() const { return query_ == min(key_ + 1 + back(), end_ - 1); }
+  __device__ bool ends_key(int i) const { return query_ == min(key_ + i + back(), end_ - 1); }
+  __device__ bool brings_second_key() const { return query_ == key_ + 1; }
+  __device__ bool owns_query() const { return first_ == 0 || query_ - first_ >= back(); }
+  __device__ bool owns_key(const BandRun& run, int i) const { return key_ + i < run.end; }
+  __device__ bool first_visit() const { return key_ == first_ || query_ >= key_ + back(); }
+  __device__ bool last_visit() const { return query_ < key_ + 2; }
+
+ private:
+  __device__ int back() const { return tiles_.tiles_back(); }
+  __device__ __forceinline__ void open(int number) {
+    if (unit_ >= tiles_.units()) return;
+    const BandRun run = tiles_.unit(unit_);
+    first_ = key_ = query_ = run.first;
+    end_ = min(run.end + back(), tiles_.tiles);
+    offset_ = number - first_;
+  }
+  const BandTiles& tiles_;
+  int unit_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
+};
+
+// Shared memory of a block; heads of 64.
+struct WindowMemory {
+  static constexpr bool kWindow = true, kWhole = false;
+  using Steps = WindowSteps;
+  static constexpr int kOwners = 2, kKeySlots = 3, kStages = 3, kYSlots = 1, kBuffers = 2,
+                       kKept = WindowSteps::kMostBack;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
+  // A power of two, more than the query tiles of a pair and the steps that the producer is ahead.
+  static constexpr int kNumbered = 16, kRowsKept = kNumbered * kTile;
+  static constexpr int kQueries = kKeySlots * 2 * kPanel, kYs = kQueries + kStages * 2 * kPanel,
+                       kScores = kYs + kYSlots * kPanel, kOuts = kScores + kOwners * kBuffers * kPanel,
+                       kSums = kOuts + kOwners * kPanel, kNumbers = kSums + kKept * 2 * kPanel,
+                       kBarriers = kNumbers + 2 * kRowsKept * 4,
+                       kEnd = kBarriers +
+                              (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
+                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static_assert(kBytes <= 227 * 1024);
+  static_assert(kNumbered >= kKept + 2 + kStages);
+
+  std::uint32_t base;
+
+  __device__ static WindowMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ std::uint32_t k(int slot) const { return base + slot * 2 * kPanel; }
+  __device__ std::uint32_t v(int slot) const { return k(slot) + kPanel; }
+  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * 2 * kPanel; }
+  __device__ std::uint32_t dy(int stage) const { return q(stage) + kPanel; }
+  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kPanel; }
+  // dS^T of an owner: rows are keys.
+  __device__ std::uint32_t ds(int owner, int buffer) const {
+    return base + kScores + (owner * kBuffers + buffer) * kPanel;
+  }
+  // Rows of an owner on their way to global memory.
+  __device__ std::uint32_t out(int owner) const { return base + kOuts + owner * kPanel; }
+  // Sums of dQ of a query tile until its last visit, then its rows on their way.
+  __device__ std::uint32_t sums(int query) const { return base + kSums + query % kKept * 2 * kPanel; }
+  // Of the queries of a step. They stay until the last visit.
+  __device__ std::uint32_t lse(const Steps& step) const {
+    return base + kNumbers + (step.number() & (kNumbered - 1)) * kTile * 4;
+  }
+  __device__ std::uint32_t delta(const Steps& step) const { return lse(step) + kRowsKept * 4; }
+
+  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
+  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
+  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
+  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
+  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
+  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * kKeySlots + slot); }
+  __device__ std::uint32_t y_free(int slot) const { return y_full(kYSlots + slot); }
+  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+    return y_full(2 * kYSlots + owner * kBuffers + buffer);
+  }
+  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+
+  // By all threads of the block, before anything else.
+  __device__ void init() const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        init_barrier(full(i), 1 + 32);
+        init_barrier(free(i), kOwners * kWarps + kDeltaWarps);
+        init_barrier(delta_full(i), kDeltaWarps);
+      }
+      // The owner, and the warpgroup that sums dQ.
+      for (int i = 0; i < kKeySlots; ++i)
+        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 2 * kWarps);
+      for (int i = 0; i < kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+      for (int i = 0; i < kOwners * kBuffers; ++i)
+        init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
+      show_to_products();  // and to the copy engine
+    }
+    __syncthreads();
+  }
+};
+
+// The warpgroup that sums dQ.
+template <class T>
+class WindowQuerySums : QuerySums<T, WindowMemory> {
+ public:
+  using M = WindowMemory;
+  using Base = QuerySums<T, M>;
+  __device__ WindowQuerySums(const M& memory, const BandBackward& g) : Base(memory, g, nullptr) {}
+
+  __device__ __forceinline__ void run() {
+    for (WindowSteps step(this->g_.tiles); step; step.next()) meet(step);
+    if (speaks()) wait_for_stores<0>();
+  }
+
+ private:
+  __device__ __forceinline__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
+
+  __device__ __forceinline__ void meet(const WindowSteps& step) {
+    float dq[32];
+    const int first = owner_of(step.pair(), 0);
+    const bool sees[2] = {step.meets(0), step.meets(1)};
+    Ring<M::kKeySlots> next = this->key_;
+    next.advance();
+    const bool begins = step.first_visit();
+    if (!begins) fetch(dq, step.query());
+    pin(dq);
+    this->add(dq, sees[0] ? first : first ^ 1, sees[0] ? this->key_.at : next.at, !begins);
+    if (sees[0] && sees[1]) this->add(dq, first ^ 1, next.at, 1);
+    wait_for_products<0>();
+    pin(dq);
+    if (sees[0]) this->release(first);
+    if (sees[1]) this->release(first ^ 1);
+    if (step.ends_key(0)) arrive_warp(this->memory_.keys_free(this->key_.at));
+    if (step.ends_pair()) {
+      this->key_.advance();
+      if (step.has_key(1)) {
+        arrive_warp(this->memory_.keys_free(this->key_.at));
+        this->key_.advance();
+      }
+    }
+    if (!step.last_visit())
+      keep(dq, step.query(), begins);
+    else if (step.owns_query())
+      send_panel<T>(dq, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq, this->g_, step.run(),
+                    step.query());
+  }
+
+  // Each thread has its own places.
+  __device__ __forceinline__ std::uint32_t place(int query) const {
+    return this->memory_.sums(query) + threadIdx.x % kWarpgroup * 16;
+  }
+  __device__ __forceinline__ void fetch(float (&dq)[32], int query) const {
+    const std::uint32_t from = place(query);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(dq[4 * i]), "=f"(dq[4 * i + 1]), "=f"(dq[4 * i + 2]), "=f"(dq[4 * i + 3])
+                   : "r"(from + i * kWarpgroup * 16)
+                   : "memory");
+  }
+  // begins: the place may be that of a tile whose rows are still on their way.
+  __device__ __forceinline__ void keep(const float (&dq)[32], int query, bool begins) const {
+    if (begins) {
+      if (speaks()) wait_for_stores<0>();
+      synchronize_group();
+    }
+    const std::uint32_t to = place(query);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kWarpgroup * 16), "f"(dq[4 * i]),
+                   "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                   : "memory");
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(WindowMemory::kThreads, 1)
+    window_backward_kernel(const __grid_constant__ BandBackward g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using M = WindowMemory;
+  using Registers = ColumnRegisters<false>;
+  extern __shared__ __align__(128) char shared[];
+  const M memory = M::of(shared);
+  memory.init();
+  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  if (group == 0) {
+    give_registers<Registers::kProducer>();
+    produce_columns<T>(memory, g);
+  } else if (group > M::kOwners) {
+    give_registers<Registers::kQueries>();
+    WindowQuerySums<T>(memory, g).run();
+  } else {
+    take_registers<Registers::kOwner>();
+    KeyOwner<T, M>(memory, g).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  // Two key tiles' worth of work more for each run.
+  tiles.cut(processors(), 0.5 * tiles.tiles_back());
+  const BandBackward windows = BandBackward::of(g, pass, tiles);
+  start(queue, window_backward_kernel<T>, tiles.units(), WindowMemory::kThreads, WindowMemory::kBytes,
+        windows);
+}
+
+}  // namespace weft::attention::hopper
