@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "kernels/view.h"
+#include "src/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -306,6 +307,7 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
                H5Dclose);
   if (!set.ok() || H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
+  note_progress();
 }
 
 void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
@@ -320,6 +322,7 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
     fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
   if (H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     handle_->library_failed(dataset + " cannot be read (a damaged file?)");
+  note_progress();
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {

@@ -24,7 +24,7 @@ struct ProcessGroup::State {
   std::uint64_t number = 0;          // of collectives so far
   int exceptions = std::uncaught_exceptions();
 
-  // For a rank in a collective the watcher does not count the time.
+  // The watcher knows of a rank in a collective that it waits for others.
   struct Collective {
     Watcher* watcher;
     explicit Collective(State& state) : watcher(state.watcher.get()) {

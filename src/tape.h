@@ -11,6 +11,7 @@
 
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
+#include "src/heartbeat.h"
 #include "src/tensor.h"
 
 namespace weft {
@@ -67,6 +68,7 @@ struct Ctx {
   template <class Kernel>
   void launch(const Kernel& kernel) {
     ++launches;
+    note_progress();
     weft::launch(*queue, kernel);
   }
 };

@@ -16,6 +16,7 @@
 
 #include "kernels/view.h"
 #include "src/error_line.h"
+#include "src/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -30,7 +31,7 @@ constexpr milliseconds kEqualFailure{500};  // an error that all ranks have is s
 constexpr milliseconds kFarewell{1000};
 
 struct Beat {
-  std::int64_t step, stillness_ms, limit_ms;
+  std::int64_t step, stillness_ms, limit_ms, waiting;
 };
 
 milliseconds since(Clock::time_point then) {
@@ -40,6 +41,21 @@ milliseconds since(Clock::time_point then) {
 std::string seconds_text(milliseconds time) {
   return time.count() % 1000 == 0 ? str(time.count() / 1000, " s")
                                   : str(static_cast<double>(time.count()) / 1000, " s");
+}
+
+}  // namespace
+
+namespace {
+
+bool stands_still(const RankState& r) { return r.limit.count() > 0 && r.stillness > r.limit; }
+
+// It stands still, and not because it waits for another one.
+bool is_hung(const RankState& r, const std::vector<std::optional<RankState>>& ranks) {
+  return stands_still(r) && std::none_of(ranks.begin(), ranks.end(), [&](const auto& other) {
+           if (!other) return false;
+           if (r.waiting) return !stands_still(*other) || !other->waiting;
+           return !stands_still(*other) && !other->waiting && other->step < r.step;
+         });
 }
 
 }  // namespace
@@ -58,7 +74,7 @@ std::optional<Stopped> find_stopped(const std::vector<std::optional<RankState>>&
       silent.ranks.push_back(static_cast<int>(rank));
       silence = std::max(silence, longest);
     }
-    if (r.limit.count() == 0 || r.stillness <= r.limit) continue;
+    if (!is_hung(r, ranks)) continue;
     if (still.ranks.empty() || r.step < lowest) {
       still.ranks.clear();
       lowest = r.step;
@@ -71,7 +87,7 @@ std::optional<Stopped> find_stopped(const std::vector<std::optional<RankState>>&
     return silent;
   }
   if (still.ranks.empty()) return std::nullopt;
-  still.why = str("no step for ", seconds_text(limit));
+  still.why = str("no progress for ", seconds_text(limit));
   return still;
 }
 
@@ -104,6 +120,7 @@ struct Watcher::State {
   std::string others_failure;
   Clock::time_point failed_at{}, stopped_at{};
   Clock::time_point last_turn = Clock::now(), last_beat{};
+  std::uint64_t progress_seen = 0;
 
   State(int own_rank, int local_rank, const std::vector<Peer>& all, std::vector<Socket> sockets)
       : rank(own_rank), prints(own_rank == 1 || local_rank == 0), peers(all), gone(all.size()) {
@@ -120,7 +137,8 @@ struct Watcher::State {
     RankState own;
     own.step = step;
     own.limit = milliseconds(limit_ms);
-    if (in_collective == 0) own.stillness = milliseconds(std::max<std::int64_t>(0, now_ms() - moved_ms));
+    own.stillness = milliseconds(std::max<std::int64_t>(0, now_ms() - moved_ms));
+    own.waiting = in_collective > 0;
     return own;
   }
 
@@ -161,7 +179,7 @@ struct Watcher::State {
     if (since(last_beat) < kBeat) return;
     last_beat = Clock::now();
     const RankState own = own_state();
-    const Beat beat{own.step, own.stillness.count(), own.limit.count()};
+    const Beat beat{own.step, own.stillness.count(), own.limit.count(), own.waiting};
     for (Line& line : lines) {
       if (!line.socket || line.left) continue;
       if (line.unsent.empty()) say(line, Kind::beat, {reinterpret_cast<const char*>(&beat), sizeof beat});
@@ -214,7 +232,8 @@ struct Watcher::State {
         std::memcpy(&beat, body.data(), sizeof beat);
         line.said = {.step = beat.step,
                      .stillness = milliseconds(beat.stillness_ms),
-                     .limit = milliseconds(beat.limit_ms)};
+                     .limit = milliseconds(beat.limit_ms),
+                     .waiting = beat.waiting != 0};
       } else if (header.kind == Kind::goodbye) {
         line.left = true;
       } else if (header.kind == Kind::failed && others_failure.empty()) {
@@ -266,8 +285,8 @@ struct Watcher::State {
     last_turn = Clock::now();
   }
 
-  bool any_line() const {
-    return std::any_of(lines.begin(), lines.end(), [](const Line& l) { return l.socket && !l.left; });
+  void notice_progress() {
+    if (const std::uint64_t signs = signs_of_progress; signs != std::exchange(progress_seen, signs)) moved();
   }
 
   void wait_and_hear(milliseconds longest) {
@@ -314,6 +333,7 @@ struct Watcher::State {
         if (farewell) break;
       }
       notice_own_pause();
+      notice_progress();
       beat();
       judge();
     }
@@ -338,7 +358,10 @@ void Watcher::set_limit(milliseconds limit) {
   state_->limit_ms = limit.count();
 }
 
-void Watcher::enter_collective() { ++state_->in_collective; }
+void Watcher::enter_collective() {
+  state_->moved();
+  ++state_->in_collective;
+}
 
 void Watcher::leave_collective() {
   state_->moved();

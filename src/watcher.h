@@ -19,13 +19,15 @@ namespace weft {
 struct RankState {
   std::int64_t step = -1;                  // the last one reported; -1: none
   std::chrono::milliseconds silence{0};    // since its watcher last spoke
-  std::chrono::milliseconds stillness{0};  // since its last step or collective; 0 while it waits in one
+  std::chrono::milliseconds stillness{0};  // since its last sign of progress
   std::chrono::milliseconds limit{0};      // of stillness; 0: not watched
+  bool waiting = false;                    // in a collective
 };
 
 // The ranks that have stopped by these states, and why: those of which nothing is heard before those that
-// have made no step, and of the latter those with the lowest step, as the others only wait for them. None:
-// all go on.
+// stand still, and of the latter those with the lowest step. A rank that stands still may only wait for
+// another: in a collective for any that moves, or that stands still elsewhere; otherwise, in its GPU, for one
+// that moves at an earlier step. None: all go on.
 struct Stopped {
   std::vector<int> ranks;
   std::string why;
@@ -40,6 +42,7 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
+  // Steps, limits, collectives and note_progress() (src/heartbeat.h) are signs of progress.
   void report_step(std::int64_t step);
   void set_limit(std::chrono::milliseconds);  // 0: not watched
   void enter_collective();

@@ -114,12 +114,14 @@ class Evaluation {
         map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
+    group_.watch(hang_limit());
     Stopwatch clock;
     clock.start();
     const EvalResult result =
         evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
           progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
         });
+    group_.watch(patient_hang_limit());
     progress_.clear();
     if (!std::isfinite(result.bits))
       fail(str(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged"));
@@ -160,9 +162,7 @@ class Evaluation {
 
 void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::ostream& out,
                   Progress& progress) {
-  group.watch(hang_limit());
   Evaluation(arguments, group, progress).run(out);
-  group.disarm();
 }
 
 }  // namespace weft

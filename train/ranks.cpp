@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -84,6 +83,7 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
   if (error && world.rank == 0) std::rethrow_exception(error);
   if (error) throw SaidElsewhere();  // all ranks have the same error
   try {
+    group.watch(patient_hang_limit());
     work(group);
   } catch (const std::bad_alloc&) {
     group.fail("out of memory on the host: lower the batch or the context");
@@ -150,14 +150,14 @@ void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string
     progress.line(str("rank ", rank, "  ", lines[rank]));
 }
 
-std::chrono::seconds hang_limit(double expected_s) {
-  if (const char* text = std::getenv("WEFT_HANG_SECONDS")) {
-    const int seconds = std::atoi(text);
-    if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
-    return std::chrono::seconds(seconds);
-  }
-  if (expected_s <= 0) return std::chrono::seconds(300);
-  return std::chrono::seconds(std::max<std::int64_t>(45, std::llround(8 * expected_s)));
+std::chrono::seconds hang_limit() {
+  const char* text = std::getenv("WEFT_HANG_SECONDS");
+  if (!text) return std::chrono::seconds(45);
+  const int seconds = std::atoi(text);
+  if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
+  return std::chrono::seconds(seconds);
 }
+
+std::chrono::seconds patient_hang_limit() { return std::max(std::chrono::seconds(300), hang_limit()); }
 
 }  // namespace weft

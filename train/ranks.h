@@ -40,9 +40,10 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// After how long without a step or a collective a rank is taken for hung: WEFT_HANG_SECONDS, or else 45 s
-// where `expected_s`, the seconds of work without either, are known and no eighth of it, 300 s where they are
-// not.
-std::chrono::seconds hang_limit(double expected_s = 0);
+// For ProcessGroup::watch(). While steps are made: WEFT_HANG_SECONDS, or else 45 s. While devices are opened,
+// GPUs connected, checkpoints read, results written: 300 s, or that number where it is larger; the work of
+// with_ranks() begins with it.
+std::chrono::seconds hang_limit();
+std::chrono::seconds patient_hang_limit();
 
 }  // namespace weft

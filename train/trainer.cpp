@@ -104,15 +104,15 @@ void Trainer::prepare() {
   device_->matrix_rate(dtype_);  // measured before the clock runs
   start_.lap("matrix rate");
   device_->pool->reset_peak();
-  first_step_ = logged_step_ = waited_step_ = state_.step;
-  logged_s_ = waited_s_ = clock_.seconds();
+  first_step_ = logged_step_ = state_.step;
+  logged_s_ = clock_.seconds();
 }
 
 void Trainer::run() {
   const StopSignal signal;
   prepare();
   std::string why;
-  watch(true);
+  if (group_) group_->watch(hang_limit());
   clock_.start();
   while (state_.step < config_.train.steps) {
     why = reason_to_stop(signal.received());
@@ -121,12 +121,7 @@ void Trainer::run() {
     after_step();
   }
   finish(why);
-}
-
-// While the other ranks wait for what this one does at every step; not while it saves, for example.
-void Trainer::watch(bool on) {
-  if (!group_) return;
-  on ? group_->watch(hang_limit(expected_s_)) : group_->disarm();
+  if (group_) group_->disarm();
 }
 
 std::string Trainer::reason_to_stop(const char* signal) {
@@ -173,11 +168,6 @@ void Trainer::after_step() {
   }
   collect();
   clock_.stop();
-  watch(false);
-  expected_s_ = (clock_.seconds() - waited_s_) / static_cast<double>(state_.step - waited_step_) *
-                static_cast<double>(config_.train.log_every);
-  waited_step_ = state_.step;
-  waited_s_ = clock_.seconds();
   if (log) log_step(evaluation);
   if (first_here) {
     start_.lap("first step");
@@ -186,7 +176,6 @@ void Trainer::after_step() {
         str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
   }
   if (numbered) save(true);
-  watch(true);
   clock_.start();
 }
 
@@ -249,12 +238,15 @@ void Trainer::evaluate_into(StepMetrics& m) {
   write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
 }
 
-// `write` on rank 0, when all have the same weights; the others wait.
+// `write` on rank 0, when all have the same weights; the others wait. How long a disk takes nobody knows.
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
-  if (group_) check_equal_weights(*group_, *device_, store_, state_.step);
+  if (!group_) return write();
+  check_equal_weights(*group_, *device_, store_, state_.step);
+  group_->disarm();
   writes() ? write() : join_save_checkpoint(store_);
-  if (group_) group_->barrier();
+  group_->barrier();
+  group_->watch(hang_limit());
 }
 
 void Trainer::save(bool numbered) {
@@ -272,7 +264,6 @@ void Trainer::save(bool numbered) {
 void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
-  watch(false);
   if (saved_step_ != state_.step) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {
@@ -293,7 +284,6 @@ void Trainer::finish(const std::string& why) {
 }
 
 void Trainer::fail_non_finite(std::int64_t step) {
-  watch(false);
   std::string first = train_step_->find_non_finite(
       source_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
   if (group_) first = first_to_speak(*group_, first);

@@ -57,7 +57,6 @@ class Trainer {
   void finish(const std::string& why);
   bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool writes() const { return !group_ || group_->rank() == 0; }
-  void watch(bool on);
   std::string reason_to_stop(const char* signal);
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
@@ -89,9 +88,6 @@ class Trainer {
   double logged_s_ = 0;           // clock_ at the line before
   std::int64_t logged_step_ = 0;  // step of the line before
   std::int64_t saved_step_ = -1, first_step_ = 0;
-  double expected_s_ = 0;  // what the steps up to the next line will take, by those before; 0: not known
-  double waited_s_ = 0;    // clock_ when the device was waited for last
-  std::int64_t waited_step_ = 0;
 };
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 
 #include "kernels/linear_choices.h"
 #include "src/cuda/check.h"
+#include "src/heartbeat.h"
 
 namespace weft {
 
@@ -94,6 +95,15 @@ class StagingRing {
     WEFT_CUDA_CALL(cudaMemcpyAsync(dst, b.data, bytes, cudaMemcpyHostToDevice, stream));
     WEFT_CUDA_CALL(cudaEventRecord(b.done, stream));
   }
+  // Waits for one copy after the other, so that the work between them is seen to go on.
+  void follow() {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const Buffer& b = buffers_[(next_ + i) % buffers_.size()];
+      if (!b.done) continue;
+      WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
+      note_progress();
+    }
+  }
 
  private:
   struct Buffer {
@@ -154,7 +164,10 @@ class CudaDevice : public Device {
     if (dst.bytes() > 0)
       WEFT_CUDA_CALL(cudaMemsetAsync(dst.data, 0, static_cast<std::size_t>(dst.bytes()), stream_));
   }
-  void synchronize() override { WEFT_CUDA_CALL(cudaStreamSynchronize(stream_)); }
+  void synchronize() override {
+    staging_.follow();
+    WEFT_CUDA_CALL(cudaStreamSynchronize(stream_));
+  }
 
   std::string description() const override {
     int driver = 0;

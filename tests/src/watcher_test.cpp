@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/pointwise.h"
 #include "src/process_group.h"
+#include "src/tape.h"
 #include "tests/src/ranks.h"
 
 namespace weft {
@@ -120,7 +122,7 @@ TEST(Watcher, ARankWithoutStepsIsHung) {
   ASSERT_TRUE(ranks.end());
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.code(rank), 1);
   EXPECT_CONTAINS(ranks.errors(0), str("error: rank 1 ("));
-  EXPECT_CONTAINS(ranks.errors(0), "stopped after step 1234: no step for 2 s");
+  EXPECT_CONTAINS(ranks.errors(0), "stopped after step 1234: no progress for 2 s");
   EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
 }
 
@@ -142,6 +144,22 @@ TEST(Watcher, StepsAndWaitingAreLife) {
     EXPECT_EQ(ranks.code(rank), 0);
     EXPECT_EQ(ranks.errors(rank), "");
   }
+}
+
+// Kernels that a rank starts within a step, for longer than the limit.
+TEST(Watcher, KernelsAreLife) {
+  expect_cpu_ranks(2, [](CpuRank& r) {
+    r.group.watch(seconds(1));
+    Ctx ctx;
+    ctx.queue = &r.device->queue;
+    const Tensor x(*r.device->pool, {4}, DType::f32);
+    r.device->zero(x);
+    for (int i = 0; r.rank() == 1 && i < 50; ++i) {
+      ctx.launch(Add{{x, false}, x});
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    r.group.barrier();
+  });
 }
 
 TEST(Watcher, AFailureIsSaidByRankZero) {
@@ -205,20 +223,37 @@ RankState alive(std::int64_t step) { return {.step = step, .limit = seconds(30)}
 
 TEST(Watcher, WhoHasStopped) {
   using States = std::vector<std::optional<RankState>>;
-  States ranks{alive(5), alive(5), alive(6), std::nullopt};
+  States ranks{alive(6), alive(6), alive(6), std::nullopt};
   EXPECT_FALSE(find_stopped(ranks));
   ranks[2]->stillness = milliseconds(30001);
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
   // Those that wait for a rank stand still as well, at a later step.
+  ranks[0]->step = ranks[1]->step = 5;
   ranks[1]->stillness = seconds(31);
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{1});
   ranks[0]->stillness = seconds(31);
   EXPECT_EQ(find_stopped(ranks)->ranks, (std::vector<int>{0, 1}));
-  EXPECT_EQ(find_stopped(ranks)->why, "no step for 30 s");
+  EXPECT_EQ(find_stopped(ranks)->why, "no progress for 30 s");
   // A process of which nothing is heard goes before those that stand still.
   ranks[2]->silence = milliseconds(15001);
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
   EXPECT_EQ(find_stopped(ranks)->why, "no sign of life for 15 s");
+  // Those that wait in a collective, or in a GPU for one that is at an earlier step, are not hung ...
+  ranks = {alive(6), alive(6), alive(5)};
+  ranks[0]->stillness = ranks[1]->stillness = seconds(31);
+  ranks[1]->waiting = true;
+  EXPECT_FALSE(find_stopped(ranks));
+  // ... unless that one waits itself, or stands still ...
+  ranks[2]->waiting = true;
+  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{0});
+  ranks[2]->waiting = false;
+  ranks[2]->stillness = seconds(31);
+  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
+  // ... or all wait.
+  for (auto& rank : ranks) rank->waiting = true;
+  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
+  ranks[2]->limit = seconds(0);  // writes a checkpoint, say
+  EXPECT_FALSE(find_stopped(ranks));
   // Without a limit, stillness is no fault, and silence one after 20 seconds.
   States unwatched{RankState{.stillness = seconds(1000)}, RankState{.silence = milliseconds(19000)}};
   EXPECT_FALSE(find_stopped(unwatched));

@@ -99,6 +99,18 @@ TEST_F(CudaMultiRanks, ARankThatStopsEndsThoseThatWaitForItsGpu) {
   EXPECT_CONTAINS(error_line_of(launched), "rank 1");
 }
 
+TEST_F(CudaMultiRanks, ARankThatHangsInItsWorkEndsThoseThatWaitForItsGpu) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
+  expect_progress();
+  launched.expect_ranks();
+  HungThread thread(launched.rank(1));
+  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  thread.wait_for_end();
+  const std::string line = error_line_of(launched);
+  EXPECT_CONTAINS(line, "rank 1");
+  EXPECT_CONTAINS(line, ": no progress for 6 s");
+}
+
 TEST_F(CudaMultiRanks, SigtermSaves) {
   Launched launched(dir, "train", endless(), 2);
   expect_progress();

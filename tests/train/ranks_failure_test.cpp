@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "src/checkpoint.h"
 #include "tests/src/ranks.h"
@@ -90,6 +91,36 @@ TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
   const std::string line = error_line(launched);
   EXPECT_CONTAINS(line, "rank 1");
   EXPECT_CONTAINS(line, "step ");
+}
+
+// One whose host or process stands still, and one that hangs in a step, both where the log has no lines.
+TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
+  const auto start = [&](const std::string& out) {
+    std::vector<std::string> words = endless();
+    words[5] = dir / out;
+    words.insert(words.end(), {"--set", "train.log_every=1000000", "--set", "train.keep=1000"});
+    return std::make_unique<Launched>(dir, "train", words, 2, ProcessOptions{.name = out});
+  };
+  const auto stopped = start("stopped"), hung = start("hung");
+  for (const char* out : {"stopped", "hung"})
+    ASSERT_TRUE(eventually([&] { return fs::exists(dir / (str(out, "/step_00000100.h5"))); }));
+  hung->expect_ranks();
+  HungThread thread(hung->rank(1));
+  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  stopped->signal_rank(1, SIGSTOP);
+  const auto began = std::chrono::steady_clock::now();
+  const auto expect_line = [&](Launched& launched, const std::string& rank, const std::string& why) {
+    const std::string line = error_line_of(launched);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60));
+    EXPECT_CONTAINS(line, rank);
+    EXPECT_CONTAINS(line, ") stopped after step ");
+    EXPECT_CONTAINS(line, why);
+  };
+  expect_line(*stopped, "error: rank 1 (", "no sign of life for 20 s");
+  thread.wait_for_end();
+  expect_line(*hung, "rank 1 (", "no progress for 45 s");
+  for (const char* out : {"stopped", "hung"})
+    EXPECT_GE(load_model(dir / (str(out, "/step_00000100.h5")), "cpu")->state.step, 100);
 }
 
 TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {

@@ -3,6 +3,8 @@
 #include "tests/train/ranks_testing.h"
 
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -106,6 +108,19 @@ pid_t rank_process(pid_t parent, int rank) {
   for (const ProcessEntry& p : live_processes())
     if (p.parent == parent && rank_of(p.pid) == rank) return p.pid;
   return -1;
+}
+
+HungThread::HungThread(pid_t pid) : pid_(pid) {
+  if (ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) != 0) {
+    pid_ = -1;
+    return;
+  }
+  ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
+  waitpid(pid, nullptr, __WALL);
+}
+
+void HungThread::wait_for_end() {
+  for (int status = 0; waitpid(pid_, &status, __WALL) == pid_ && WIFSTOPPED(status);) {}
 }
 
 Launched::Launched(const TempDir& dir, const std::string& program, std::vector<std::string> arguments,

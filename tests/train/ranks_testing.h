@@ -37,6 +37,17 @@ bool eventually(const std::function<bool()>& done, double seconds = 60);
 // The process that `parent` started as rank `rank`; -1 where there is none, or not yet.
 pid_t rank_process(pid_t parent, int rank);
 
+// Keeps the main thread of a descendant of this process where it is, while its other threads go on: what a
+// process looks like that hangs in its work.
+class HungThread {
+ public:
+  explicit HungThread(pid_t);  // false where this process may not trace others
+  explicit operator bool() const { return pid_ > 0; }
+  void wait_for_end();  // of the process; nobody else learns of it before
+ private:
+  pid_t pid_;
+};
+
 // A program with --gpus N. Afterwards none of its processes may be there.
 class Launched {
  public:
@@ -48,7 +59,8 @@ class Launched {
   void signal(int number) const { launcher_.signal(number); }
   void signal_rank(int rank, int number);  // waits until all ranks are there
   void expect_ranks();                     // waits until they are
-  int wait();                              // as Process does; no process is left then
+  pid_t rank(int number) const { return ranks_[static_cast<std::size_t>(number)]; }  // after expect_ranks()
+  int wait();  // as Process does; no process is left then
   std::string out() const { return launcher_.out(); }
   std::string err() const { return launcher_.err(); }
 
