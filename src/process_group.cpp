@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "kernels/view.h"
+#include "src/error_line.h"
 #include "src/rendezvous.h"
 #include "src/watcher.h"
 
@@ -132,13 +133,14 @@ void ProcessGroup::require_all(const std::string& trouble) {
     line += str(line.empty() ? "" : "; ", size() == 1 ? "" : str("rank ", rank, ": "), troubles[rank]);
   }
   if (line.empty()) return;
-  if (state_->watcher) state_->watcher->goodbye();
-  if (rank() == 0) weft::fail(line);
+  if (size() == 1) weft::fail(line);
+  if (rank() == 0) print_error_line(line);
+  state_->watcher->goodbye();
   leave_quietly();
 }
 
-void ProcessGroup::fail(const std::string& why) noexcept {
-  if (state_->watcher) state_->watcher->fail(why.empty() ? "an error" : why.substr(0, kLongestText));
+void ProcessGroup::fail(const std::string& why, const std::string& line) noexcept {
+  if (state_->watcher) state_->watcher->fail(why.empty() ? "an error" : why.substr(0, kLongestText), line);
 }
 
 void ProcessGroup::report_step(std::int64_t step) {

@@ -35,13 +35,15 @@ class ProcessGroup {
   void barrier();
   // For rank 0 alone; the others get an empty list.
   std::vector<std::string> gather(const std::string& mine);
-  // `trouble` is "" where all is well. Otherwise rank 0 throws an Error that names the ranks in trouble and
-  // what each said, and the other processes leave without a word, exit code 1.
+  // `trouble` is "" where all is well. Otherwise all processes leave with exit code 1, and rank 0 prints one
+  // line that names the ranks in trouble and what each said; a process alone throws an Error.
   void require_all(const std::string& trouble);
 
   // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
-  // <why>" (the caller prints it where rank() is 0). Afterwards this object is only good for being destroyed.
-  void fail(const std::string& why) noexcept;
+  // <why>". Where rank() is 0 the caller prints it, or gives it as `line`: then it is printed before the
+  // other processes end, whose launcher may end this one. Afterwards this object is only good for being
+  // destroyed.
+  void fail(const std::string& why, const std::string& line = "") noexcept;
 
   // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
   void report_step(std::int64_t step);

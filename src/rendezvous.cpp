@@ -190,7 +190,10 @@ Meeting visit(const World& world, const std::string& identity, std::chrono::seco
         send_frame(watch, Kind::hello, 0, hello(world, "watch", identity)) &&
         // Rank 0 has been listening for a while: it gives up before this rank does.
         answered(words, patience + std::chrono::seconds(5), header, body)) {
-      if (header.kind == Kind::refusal) leave_quietly();
+      if (header.kind == Kind::refusal) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 speaks before a launcher ends it
+        leave_quietly();
+      }
       Meeting meeting;
       std::vector<std::string> fields;
       WEFT_CHECK(unpack(body, fields) && fields.size() == 2 * static_cast<std::size_t>(world.size),
@@ -203,6 +206,7 @@ Meeting visit(const World& world, const std::string& identity, std::chrono::seco
     why = "what listens there does not answer as rank 0 does";
     std::this_thread::sleep_for(milliseconds(200));
   }
+  if (world.rank != 1 && world.local_rank != 0) leave_quietly();  // others say it
   fail(str("rank ", world.rank, " did not reach rank 0 at ", world.address, ':', world.port, " within ",
            patience.count(), " s: ", why));
 }

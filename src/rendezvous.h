@@ -24,8 +24,8 @@ struct Meeting {
 
 // Throws Error on rank 0 when the world does not come about within `patience`, or is not the one that it
 // should be: one line that names the ranks that are missing, differ in `identity` or in the world's size, or
-// are there twice. The other ranks then leave, without a word, with exit code 1; one that never reaches rank
-// 0 throws.
+// are there twice. The other ranks then leave, without a word, with exit code 1; those that
+// never reach rank 0 throw, rank 1 and the first of each host, or leave like that.
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
 // Ends this process, exit code 1: another one has said why.

@@ -111,7 +111,7 @@ struct Watcher::State {
   std::atomic<int> in_collective{0};
 
   std::mutex mutex;  // of the following
-  bool farewell = false;
+  bool farewell = false, spoken = false;
   std::string failure;
   std::vector<bool> gone;  // by rank: said goodbye
   std::thread thread;
@@ -134,12 +134,10 @@ struct Watcher::State {
   void moved() { moved_ms.store(now_ms(), std::memory_order_relaxed); }
 
   RankState own_state() const {
-    RankState own;
-    own.step = step;
-    own.limit = milliseconds(limit_ms);
-    own.stillness = milliseconds(std::max<std::int64_t>(0, now_ms() - moved_ms));
-    own.waiting = in_collective > 0;
-    return own;
+    return {.step = step,
+            .stillness = milliseconds(std::max<std::int64_t>(0, now_ms() - moved_ms)),
+            .limit = milliseconds(limit_ms),
+            .waiting = in_collective > 0};
   }
 
   int rank_of(std::size_t line) const { return rank == 0 ? static_cast<int>(line) : 0; }
@@ -189,10 +187,16 @@ struct Watcher::State {
 
   // ---- the end
 
+  // The first line, and no other.
+  void speak(const std::string& text) {
+    const std::lock_guard lock(mutex);
+    if (!text.empty() && !std::exchange(spoken, true)) print_error_line(text);
+  }
+
   // Ends this process, and on rank 0 all others; `text` is the one line that says why ("": someone else
   // does).
   [[noreturn]] void end(const std::string& text) {
-    if (!text.empty()) print_error_line(text);
+    speak(text);
     if (rank == 0) {
       say_to_all(Kind::end, "");
       linger(kFarewell / 2);
@@ -370,7 +374,8 @@ void Watcher::leave_collective() {
 
 void Watcher::goodbye() { fail(""); }
 
-void Watcher::fail(const std::string& why) {
+void Watcher::fail(const std::string& why, const std::string& line) {
+  state_->speak(line);
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->farewell) return;

@@ -50,8 +50,10 @@ class Watcher {
 
   // This rank is done, and does not count as dead afterwards.
   void goodbye();
-  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end.
-  void fail(const std::string& why);
+  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. `line`, where it is not
+  // empty, is printed here first, unless this process has printed another one: a launcher ends all processes
+  // when the first has ended.
+  void fail(const std::string& why, const std::string& line = "");
   // Has `rank` said goodbye? Waits as long as it takes to know; does not return when it is dead.
   bool has_left(int rank);
 

@@ -17,6 +17,14 @@ class Environment {
  public:
   explicit Environment(const EnvironmentLookup& lookup) : lookup_(lookup) {}
 
+  // As whoever started this process says, whatever else is wrong: under mpirun and srun, RANK may be stale.
+  int rank_at_best() const {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
+      const std::string value = has("TORCHELASTIC_RUN_ID") ? text("RANK") : text(name);
+      if (!value.empty()) return std::atoi(value.c_str());
+    }
+    return 0;
+  }
   // An empty variable counts as one that is not set.
   std::string text(const char* name) const {
     const char* value = lookup_(name);
@@ -30,12 +38,15 @@ class Environment {
     int result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end != value.data() + value.size() || result < 0)
-      fail(str("the environment says ", name, "=", value, ": expected a number from 0"));
+      throw ErrorOfAllRanks(rank_at_best(),
+                            str("the environment says ", name, "=", value, ": expected a number from 0"));
     return result;
   }
   int required(const char* name, const char* beside) const {
     const std::optional<int> value = number(name);
-    if (!value) fail(str("the environment has ", beside, " and no ", name, ": set both or neither"));
+    if (!value)
+      throw ErrorOfAllRanks(rank_at_best(),
+                            str("the environment has ", beside, " and no ", name, ": set both or neither"));
     return *value;
   }
   std::string first_of(std::initializer_list<const char*> names) const {
@@ -117,18 +128,19 @@ void set_meeting_point(World& world, const Environment& env, const std::string& 
   const std::optional<int> port = env.number("MASTER_PORT");
   if (port) {
     if (*port < 1 || *port > 65534)
-      fail(str("the environment says MASTER_PORT=", *port, ": expected 1 to 65534"));
+      throw ErrorOfAllRanks(world.rank,
+                            str("the environment says MASTER_PORT=", *port, ": expected 1 to 65534"));
     world.port = *port;
   } else if (!job.empty()) {
     world.port = port_of_job(job);
   }
   if (world.size == 1) return;
   if (world.address.empty())
-    throw NoMeetingPoint(world.rank, str("the environment has no MASTER_ADDR, and the ", world.size,
-                                         " processes are on several hosts: where is rank 0? ", advice));
+    throw ErrorOfAllRanks(world.rank, str("the environment has no MASTER_ADDR, and the ", world.size,
+                                          " processes are on several hosts: where is rank 0? ", advice));
   if (world.port == 0)
-    throw NoMeetingPoint(world.rank,
-                         str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
+    throw ErrorOfAllRanks(world.rank,
+                          str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
 }
 
 World of_torchrun(const Environment& env) {
@@ -140,8 +152,8 @@ World of_torchrun(const Environment& env) {
   world.local_size = env.required("LOCAL_WORLD_SIZE", "LOCAL_RANK");
   check(world, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   if (world.size > 1 && !env.has("MASTER_ADDR"))
-    throw NoMeetingPoint(world.rank, str("the environment says WORLD_SIZE=", world.size,
-                                         " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
+    throw ErrorOfAllRanks(world.rank, str("the environment says WORLD_SIZE=", world.size,
+                                          " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
   set_meeting_point(world, env, "", "", "Set MASTER_ADDR and MASTER_PORT (torchrun does).");
   // torchrun itself listens at MASTER_PORT, for PyTorch's processes to ask.
   if (env.has("TORCHELASTIC_RUN_ID") && world.port > 0) ++world.port;
@@ -177,8 +189,9 @@ World of_srun(const Environment& env) {
   const int nodes = env.number("SLURM_STEP_NUM_NODES").value_or(env.number("SLURM_NNODES").value_or(0));
   if (nodes == 1) local_size = world.size;
   if (!local_size)
-    fail(str("the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
-             "': how many processes has this host? expected a list such as 8(x2)"));
+    throw ErrorOfAllRanks(world.rank,
+                          str("the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
+                              "': how many processes has this host? expected a list such as 8(x2)"));
   world.local_size = *local_size;
   check(world, "SLURM_PROCID", size, "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE");
   // Rank 0 is on the first host of the list, unless a file of hosts has said where each rank is (srun -m

@@ -23,12 +23,13 @@ struct World {
 // and train --gpus, which says so in WEFT_GPUS); OMPI_COMM_WORLD_* (mpirun); SLURM_PROCID, SLURM_LOCALID and
 // the variables of a step, SLURM_STEP_* (srun). mpirun and srun need no MASTER_PORT, and no MASTER_ADDR on
 // one host; srun needs none on several. A lone process when none of them is set. Throws Error when they
-// contradict each other: a rank outside the world; NoMeetingPoint when they do not say where rank 0 is.
+// contradict each other: a rank outside the world; ErrorOfAllRanks when one is missing or no number, or they
+// do not say where rank 0 is.
 World world_from_environment();
 
-// An error that every rank has.
-struct NoMeetingPoint : Error {
-  NoMeetingPoint(int of_rank, const std::string& what) : Error(what), rank(of_rank) {}
+// An error that every rank has; `rank` is this one's, 0 where nobody knows.
+struct ErrorOfAllRanks : Error {
+  ErrorOfAllRanks(int of_rank, const std::string& what) : Error(what), rank(of_rank) {}
   int rank;
 };
 

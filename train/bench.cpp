@@ -9,5 +9,5 @@ int main(int argc, char** argv) {
   weft::BenchArguments arguments;
   const auto add_options = [&](CLI::App& app) { weft::add_bench_commands(app, arguments); };
   const auto work = [&] { weft::run_bench(arguments, std::cout, std::cerr); };
-  return weft::run_program({"bench", "Times what training is made of", add_options, work}, argc, argv);
+  return weft::run_program({"bench", "Times what training is made of", add_options, work, true}, argc, argv);
 }

@@ -21,5 +21,5 @@ int main(int argc, char** argv) {
         });
   };
   const char* purpose = "Evaluates a checkpoint: every token of a split is scored once.";
-  return weft::run_program({"evaluate", purpose, add_options, work}, argc, argv);
+  return weft::run_program({"evaluate", purpose, add_options, work, true}, argc, argv);
 }

@@ -8,8 +8,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <new>
+#include <optional>
 
+#include "kernels/view.h"
 #include "src/error_line.h"
+#include "train/ranks.h"
 
 namespace weft {
 namespace {
@@ -30,7 +33,21 @@ void spin_briefly(char** argv) {
   execv("/proc/self/exe", argv);  // returns only when it fails: then this process goes on as it is
 }
 
+// Nothing, or the exit code: it was --help or --version.
+std::optional<int> parse(const Program& program, CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return program.has_ranks && !is_first_process() ? 0 : app.exit(e);
+    const std::string what = std::string(e.what()) + " (try --help)";
+    program.has_ranks ? fail_before_work(what) : fail(what);
+  }
+}
+
 }  // namespace
+
+std::string out_of_memory() { return "out of memory on the host: lower the batch or the context"; }
 
 int run_program(const Program& program, int argc, char** argv) {
   spin_briefly(argv);
@@ -40,14 +57,11 @@ int run_program(const Program& program, int argc, char** argv) {
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
     program.add_options(app);
-    app.parse(argc, argv);
+    if (const auto stop = parse(program, app, argc, argv)) return *stop;
     program.work();
     return 0;
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    return print_error(std::string(e.what()) + " (try --help)");
   } catch (const SaidElsewhere&) { return 1; } catch (const std::bad_alloc&) {
-    return print_error("out of memory on the host: lower the batch or the context");
+    return print_error(out_of_memory());
   } catch (const std::exception& e) { return print_error(e.what()); }
 }
 

@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <optional>
+#include <thread>
 
 #include "src/device.h"
 #include "src/hash.h"
@@ -55,45 +54,49 @@ std::string short_hash(const std::string& text) {
 }
 
 // The text of `config`, or that of its error, which `error` then holds.
-std::string text_or_error(const std::function<std::string()>& config, std::exception_ptr& error) {
+std::string text_or_error(const std::function<std::string()>& config, std::string& error) {
   try {
     return rank_identity(config());
-  } catch (const std::exception& e) {
-    error = std::current_exception();
-    return e.what();
-  }
+  } catch (const std::exception& e) { return error = e.what(); }
+}
+
+// Rank 0 says what all ranks have. It may have to be started yet, and whoever starts it may end all when the
+// first has left.
+[[noreturn]] void leave_it_to_rank_0() {
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  throw SaidElsewhere();
 }
 
 // Who this process is. What all ranks would complain of, rank 0 does.
 World own_world() {
   try {
     return world_from_environment();
-  } catch (const NoMeetingPoint& nowhere) {
-    if (nowhere.rank != 0) throw SaidElsewhere();
+  } catch (const ErrorOfAllRanks& error) {
+    if (error.rank != 0) leave_it_to_rank_0();
     throw;
   }
+}
+
+// What this rank cannot go on for.
+[[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what, const std::string& line) {
+  group.fail(what, group.rank() == 0 ? line : "");
+  throw SaidElsewhere();
 }
 
 // Work on one rank of several.
 void work_as_rank(const World& world, const std::function<std::string()>& config,
                   const std::function<void(ProcessGroup&)>& work) {
-  std::exception_ptr error;
+  std::string error;
   const std::string identity = text_or_error(config, error);
   ProcessGroup group(world, identity);
-  if (error && world.rank == 0) std::rethrow_exception(error);
-  if (error) throw SaidElsewhere();  // all ranks have the same error
+  if (!error.empty()) fail_as_rank(group, error, error);  // all ranks have the same
   try {
     group.watch(patient_hang_limit());
     work(group);
   } catch (const std::bad_alloc&) {
-    group.fail("out of memory on the host: lower the batch or the context");
-    if (world.rank == 0) throw;
-    throw SaidElsewhere();
-  } catch (const std::exception& e) {
-    group.fail(e.what());
-    if (world.rank == 0) throw Error("rank 0: " + std::string(e.what()));
-    throw SaidElsewhere();
-  }
+    const std::string what = out_of_memory();
+    fail_as_rank(group, what, what);
+  } catch (const std::exception& e) { fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what())); }
 }
 
 }  // namespace
@@ -108,7 +111,7 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
   const World world = own_world();
   const bool started_here = world.source == "--gpus";
   if (options.gpus > 0 && !started_here) {
-    if (world.rank > 0) throw SaidElsewhere();
+    if (world.rank > 0) leave_it_to_rank_0();
     if (world.size > 1)
       fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
                " of them: leave it out"));
@@ -121,6 +124,21 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
   config();
   ProcessGroup alone(world, "");
   work(alone);
+}
+
+void fail_before_work(const std::string& what) {
+  const World world = own_world();
+  if (world.size == 1) fail(what);
+  ProcessGroup group(world, what);
+  fail_as_rank(group, what, what);
+}
+
+bool is_first_process() {
+  try {
+    return own_world().rank == 0;
+  } catch (const SaidElsewhere&) { return false; } catch (const Error&) {
+    return true;
+  }
 }
 
 std::string rank_device(const World& world, const std::string& device) {

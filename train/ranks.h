@@ -30,6 +30,12 @@ std::string rank_identity(const std::string& config);
 void with_ranks(const RankOptions&, const std::function<std::string()>& config,
                 const std::function<void(ProcessGroup&)>& work);
 
+// What is wrong before work() could begin, with the command line, say: `what` becomes the text for
+// rank_identity(). Throws as with_ranks() does: rank 0 says it when all have it, and otherwise who has it.
+[[noreturn]] void fail_before_work(const std::string& what);
+// Is this the process that speaks for all, by what the environment says?
+bool is_first_process();
+
 // The device of this rank: --device, and of several ranks on a host each its own GPU.
 std::string rank_device(const World&, const std::string& device);
 

@@ -20,5 +20,5 @@ int main(int argc, char** argv) {
           weft::run_sample(arguments, group, weft::rank_output(group, std::cout), progress);
         });
   };
-  return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work}, argc, argv);
+  return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
 }

@@ -22,5 +22,5 @@ int main(int argc, char** argv) {
       weft::Trainer(config, arguments.options, progress, group).run();
     });
   };
-  return weft::run_program({"train", "Trains a model.", add_options, work}, argc, argv);
+  return weft::run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);
 }

@@ -16,7 +16,6 @@
 #include "kernels/checks.h"
 #include "src/cuda/check.h"
 #include "src/cuda/peer_sums.h"
-#include "src/error_line.h"
 
 namespace weft {
 namespace {
@@ -199,8 +198,7 @@ class NcclCommunicator : public Communicator {
         continue;
       const std::string text = trouble_text(trouble, comm_);
       std::this_thread::sleep_for(kHeadStart);
-      group_.fail(text);
-      if (rank() == 0) print_error_line("rank 0: " + text);
+      group_.fail(text, rank() == 0 ? "rank 0: " + text : "");
       _exit(1);
     }
   }

@@ -167,5 +167,21 @@ TEST(World, ABatchScriptIsNoStep) {
   expect_world(world_of(with(kSrun, kTorchrun)), 5, 8, 1, 4, "node0", "torchrun");
 }
 
+TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
+  const auto rank_of = [](const Variables& variables) {
+    try {
+      world_of(variables);
+    } catch (const ErrorOfAllRanks& error) { return error.rank; } catch (const Error&) {
+      return -1;
+    }
+    return -2;
+  };
+  EXPECT_EQ(rank_of(with(kTorchrun, {{"MASTER_PORT", "99999"}})), 5);
+  EXPECT_EQ(rank_of(without(kTorchrun, "LOCAL_RANK")), 5);
+  EXPECT_EQ(rank_of(with(kMpirun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), 1) << "RANK is stale";
+  EXPECT_EQ(rank_of(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "many"}})), 9);
+  EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "8"}})), -1) << "which no other rank has";
+}
+
 }  // namespace
 }  // namespace weft

@@ -110,6 +110,51 @@ TEST_F(RanksTest, WhatIsWrongFromTheStartIsOneLine) {
   EXPECT_CONTAINS(error_line("evaluate", good, 1000), "--gpus 1000: this machine has ");
 }
 
+// Launchers end all processes when the first has left with an error: by then rank 0 has spoken.
+TEST_F(RanksTest, WhatIsWrongOnAllRanksIsOneLineOfRankZeroAtOnce) {
+  train_some_steps();
+  const auto said = [&](const std::vector<std::string>& first, const std::vector<std::string>& second,
+                        const std::vector<std::string>& more = {}) {
+    const int port = free_port();
+    std::vector<std::string> environment[2] = {rank_environment(0, 2, port), rank_environment(1, 2, port)};
+    for (auto& variables : environment) variables.insert(variables.end(), more.begin(), more.end());
+    Process zero(dir, "sample", first, {.environment = environment[0], .name = "zero"});
+    Process one(dir, "sample", second, {.environment = environment[1], .name = "one"});
+    EXPECT_EQ(one.wait(), 1);
+    zero.signal(SIGKILL);
+    zero.wait();
+    EXPECT_EQ(one.out() + one.err(), "");
+    const std::string line = zero.err();
+    EXPECT_EQ(line.find("error: "), 0u) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    return line;
+  };
+  const std::string path = dir / "run/latest.h5";
+  const std::vector<std::string> good{"--checkpoint", path, "--device", "cpu", "--length", "9"},
+      unknown{"--checkpoint", path, "--lenght", "9"}, none{"--checkpoint", dir / "none.h5"},
+      gpus{"--checkpoint", path, "--gpus", "2"},
+      long_one{"--checkpoint", path, "--device", "cpu", "--length", "100"};
+  EXPECT_CONTAINS(said(unknown, unknown), "--lenght");
+  EXPECT_CONTAINS(said(none, none), "none.h5");
+  EXPECT_CONTAINS(said(gpus, gpus), "--gpus starts the processes itself");
+  EXPECT_CONTAINS(said(good, good, {"MASTER_PORT=99999"}), "MASTER_PORT=99999");
+  EXPECT_CONTAINS(said(good, good, {"LOCAL_WORLD_SIZE="}), "no LOCAL_WORLD_SIZE");
+  EXPECT_CONTAINS(said(long_one, long_one), "do not fit into the context of 64");
+  // What another rank alone has, rank 0 says of it.
+  for (const auto& of_one : {unknown, none}) {
+    const std::string line = said(good, of_one);
+    EXPECT_CONTAINS(line, "rank 1 (");
+    EXPECT_CONTAINS(line, of_one.size() > 2 ? "--lenght" : "none.h5");
+  }
+  EXPECT_CONTAINS(said(unknown, good), "--lenght");
+}
+
+TEST_F(RanksTest, HelpIsSaidOnce) {
+  Process one(dir, "sample", {"--help"}, {.environment = rank_environment(1, 2, 29500)});
+  EXPECT_EQ(one.wait(), 0);
+  EXPECT_EQ(one.out() + one.err(), "");
+}
+
 TEST_F(RanksTest, CoresAreSharedOutUnlessSomebodySaysOtherwise) {
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   const auto threads_of = [&](const std::string& out, const std::vector<std::string>& environment) {
