@@ -113,6 +113,7 @@ void Trainer::run() {
   prepare();
   std::string why;
   if (group_) group_->watch(hang_limit());
+  if (group_ && state_.step > 0) group_->report_step(state_.step);
   clock_.start();
   while (state_.step < config_.train.steps) {
     why = reason_to_stop(signal.received());
