@@ -198,6 +198,7 @@ class NcclCommunicator : public Communicator {
         continue;
       const std::string text = trouble_text(trouble, comm_);
       std::this_thread::sleep_for(kHeadStart);
+      if (done_) return;
       group_.fail(text, rank() == 0 ? "rank 0: " + text : "");
       _exit(1);
     }
