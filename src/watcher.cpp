@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "kernels/view.h"
@@ -31,7 +32,7 @@ constexpr milliseconds kEqualFailure{500};  // an error that all ranks have is s
 constexpr milliseconds kFarewell{1000};
 
 struct Beat {
-  std::int64_t step, stillness_ms, limit_ms, waiting;
+  std::int64_t step, stillness_ms, limit_ms, collectives, waiting;
 };
 
 milliseconds since(Clock::time_point then) {
@@ -43,27 +44,19 @@ std::string seconds_text(milliseconds time) {
                                   : str(static_cast<double>(time.count()) / 1000, " s");
 }
 
-}  // namespace
-
-namespace {
-
 bool stands_still(const RankState& r) { return r.limit.count() > 0 && r.stillness > r.limit; }
 
-// It stands still, and not because it waits for another one.
-bool is_hung(const RankState& r, const std::vector<std::optional<RankState>>& ranks) {
-  return stands_still(r) && std::none_of(ranks.begin(), ranks.end(), [&](const auto& other) {
-           if (!other) return false;
-           if (r.waiting) return !stands_still(*other) || !other->waiting;
-           return !stands_still(*other) && !other->waiting && other->step < r.step;
-         });
-}
+// How far it has come: one that waits in a collective is behind one that has left it.
+auto place(const RankState& r) { return std::tuple(r.collectives, !r.waiting, r.step); }
 
 }  // namespace
 
 std::optional<Stopped> find_stopped(const std::vector<std::optional<RankState>>& ranks) {
   Stopped silent, still;
   milliseconds silence{0}, limit{0};
-  std::int64_t lowest = 0;
+  const RankState* last = nullptr;  // behind all others: while it moves, they may wait for it
+  for (const auto& r : ranks)
+    if (r && (!last || place(*r) < place(*last))) last = &*r;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (!ranks[rank]) continue;
     const RankState& r = *ranks[rank];
@@ -74,12 +67,8 @@ std::optional<Stopped> find_stopped(const std::vector<std::optional<RankState>>&
       silent.ranks.push_back(static_cast<int>(rank));
       silence = std::max(silence, longest);
     }
-    if (!is_hung(r, ranks)) continue;
-    if (still.ranks.empty() || r.step < lowest) {
-      still.ranks.clear();
-      lowest = r.step;
-    }
-    if (r.step == lowest) still.ranks.push_back(static_cast<int>(rank));
+    if (!stands_still(r) || place(r) != place(*last)) continue;
+    still.ranks.push_back(static_cast<int>(rank));
     limit = std::max(limit, r.limit);
   }
   if (!silent.ranks.empty()) {
@@ -108,7 +97,8 @@ struct Watcher::State {
   Socket wake{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
   std::atomic<std::int64_t> step{-1}, moved_ms{0}, limit_ms{0};
-  std::atomic<int> in_collective{0};
+  std::atomic<std::int64_t> collectives{0};
+  std::atomic<bool> waiting{false};
 
   std::mutex mutex;  // of the following
   bool farewell = false, spoken = false;
@@ -137,7 +127,8 @@ struct Watcher::State {
     return {.step = step,
             .stillness = milliseconds(std::max<std::int64_t>(0, now_ms() - moved_ms)),
             .limit = milliseconds(limit_ms),
-            .waiting = in_collective > 0};
+            .collectives = collectives,
+            .waiting = waiting};
   }
 
   int rank_of(std::size_t line) const { return rank == 0 ? static_cast<int>(line) : 0; }
@@ -177,7 +168,7 @@ struct Watcher::State {
     if (since(last_beat) < kBeat) return;
     last_beat = Clock::now();
     const RankState own = own_state();
-    const Beat beat{own.step, own.stillness.count(), own.limit.count(), own.waiting};
+    const Beat beat{own.step, own.stillness.count(), own.limit.count(), own.collectives, own.waiting};
     for (Line& line : lines) {
       if (!line.socket || line.left) continue;
       if (line.unsent.empty()) say(line, Kind::beat, {reinterpret_cast<const char*>(&beat), sizeof beat});
@@ -237,6 +228,7 @@ struct Watcher::State {
         line.said = {.step = beat.step,
                      .stillness = milliseconds(beat.stillness_ms),
                      .limit = milliseconds(beat.limit_ms),
+                     .collectives = beat.collectives,
                      .waiting = beat.waiting != 0};
       } else if (header.kind == Kind::goodbye) {
         line.left = true;
@@ -364,12 +356,13 @@ void Watcher::set_limit(milliseconds limit) {
 
 void Watcher::enter_collective() {
   state_->moved();
-  ++state_->in_collective;
+  state_->waiting = true;
+  ++state_->collectives;
 }
 
 void Watcher::leave_collective() {
   state_->moved();
-  --state_->in_collective;
+  state_->waiting = false;
 }
 
 void Watcher::goodbye() { fail(""); }

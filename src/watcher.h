@@ -21,13 +21,14 @@ struct RankState {
   std::chrono::milliseconds silence{0};    // since its watcher last spoke
   std::chrono::milliseconds stillness{0};  // since its last sign of progress
   std::chrono::milliseconds limit{0};      // of stillness; 0: not watched
-  bool waiting = false;                    // in a collective
+  std::int64_t collectives = 0;            // that it has come to
+  bool waiting = false;                    // in the last of them
 };
 
 // The ranks that have stopped by these states, and why: those of which nothing is heard before those that
-// stand still, and of the latter those with the lowest step. A rank that stands still may only wait for
-// another: in a collective for any that moves, or that stands still elsewhere; otherwise, in its GPU, for one
-// that moves at an earlier step. None: all go on.
+// stand still, and of the latter those that are behind all others, by collectives, then by steps. One that
+// stands still may wait, in a collective or in its GPU, for any that is behind it and moves: it has not
+// stopped. None: all go on.
 struct Stopped {
   std::vector<int> ranks;
   std::string why;

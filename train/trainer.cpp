@@ -244,10 +244,14 @@ template <class Write>
 void Trainer::write_checkpoint(Write write) {
   if (!group_) return write();
   check_equal_weights(*group_, *device_, store_, state_.step);
-  group_->disarm();
-  writes() ? write() : join_save_checkpoint(store_);
+  if (writes()) {
+    group_->disarm();
+    write();
+    group_->watch(hang_limit());
+  } else {
+    join_save_checkpoint(store_);
+  }
   group_->barrier();
-  group_->watch(hang_limit());
 }
 
 void Trainer::save(bool numbered) {

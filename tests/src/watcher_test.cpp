@@ -238,22 +238,27 @@ TEST(Watcher, WhoHasStopped) {
   ranks[2]->silence = milliseconds(15001);
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
   EXPECT_EQ(find_stopped(ranks)->why, "no sign of life for 15 s");
-  // Those that wait in a collective, or in a GPU for one that is at an earlier step, are not hung ...
+  // Those that stand still because one behind them has not come yet are not hung ...
   ranks = {alive(6), alive(6), alive(5)};
   ranks[0]->stillness = ranks[1]->stillness = seconds(31);
+  EXPECT_FALSE(find_stopped(ranks)) << "in their GPUs, for one at an earlier step";
+  for (auto& rank : ranks) rank->collectives = 8;
+  ranks[1]->collectives = 9;
   ranks[1]->waiting = true;
-  EXPECT_FALSE(find_stopped(ranks));
-  // ... unless that one waits itself, or stands still ...
-  ranks[2]->waiting = true;
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{0});
-  ranks[2]->waiting = false;
+  ranks[2]->step = 7;
+  ranks[0]->stillness = seconds(0);
+  EXPECT_FALSE(find_stopped(ranks)) << "in a collective that others have not come to";
+  // ... unless that one stands still itself, wherever it is: at work, in a collective that others have left.
   ranks[2]->stillness = seconds(31);
+  ranks[0]->step = 7;
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  // ... or all wait.
-  for (auto& rank : ranks) rank->waiting = true;
+  ranks[2]->waiting = true;
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  ranks[2]->limit = seconds(0);  // writes a checkpoint, say
+  ranks[2]->limit = seconds(0);  // it writes a checkpoint, say
   EXPECT_FALSE(find_stopped(ranks));
+  // All of a collective that nobody leaves.
+  for (auto& rank : ranks) *rank = {.stillness = seconds(31), .limit = seconds(30), .waiting = true};
+  EXPECT_EQ(find_stopped(ranks)->ranks, (std::vector<int>{0, 1, 2}));
   // Without a limit, stillness is no fault, and silence one after 20 seconds.
   States unwatched{RankState{.stillness = seconds(1000)}, RankState{.silence = milliseconds(19000)}};
   EXPECT_FALSE(find_stopped(unwatched));

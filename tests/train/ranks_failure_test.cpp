@@ -93,6 +93,19 @@ TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
   EXPECT_CONTAINS(line, "step ");
 }
 
+// Wherever it hangs: at work, in a collective, while a checkpoint is written.
+TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
+  std::vector<std::string> words = endless();
+  words.insert(words.end(), {"--set", "train.save_every=2"});
+  Launched launched(dir, "train", words, 4, {.environment = {"WEFT_HANG_SECONDS=4"}});
+  EXPECT_TRUE(eventually([&] { return fs::exists(dir / "run/latest.h5"); }));
+  launched.expect_ranks();
+  HungThread thread(launched.rank(3));
+  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  thread.wait_for_end();
+  EXPECT_CONTAINS(error_line(launched), "rank 3 (");
+}
+
 // One whose host or process stands still, and one that hangs in a step, both where the log has no lines.
 TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   const auto start = [&](const std::string& out) {
