@@ -228,8 +228,10 @@ class LongForwardConsumer {
       if (mine) {
         attend(round);
       } else {
+        const auto slot = slot_of(round);
+        wait_for_phase(memory_.slot_full(slot.at), slot.parity);
         stream_.next();
-        arrive_of_warp(memory_.y_full(slot_of(round).at));
+        arrive_of_warp(memory_.y_full(slot.at));
       }
     }
   }
