@@ -14,6 +14,15 @@ namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns of dw and db that one thread sums at a time
 
+// A row of y from one of x; both may be the same.
+template <class T>
+void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
+               const wide_t<T>* b) {
+  for (std::int64_t c = 0; c < cols; ++c) {
+    yn[c] = static_cast<T>((static_cast<wide_t<T>>(xn[c]) - mean) * rstd * w[c] + b[c]);
+  }
+}
+
 template <class T>
 void forward(const LayerNormForward& k) {
   using W = wide_t<T>;
@@ -26,16 +35,13 @@ void forward(const LayerNormForward& k) {
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {
     const T* xn = x + n * cols;
-    T* yn = y + n * cols;
     const W m = sum_of<W>(cols, [=](std::int64_t c) { return static_cast<W>(xn[c]); }) / static_cast<W>(cols);
     const auto square = [=](std::int64_t c) {
       const W d = static_cast<W>(xn[c]) - m;
       return d * d;
     };
     const W r = 1 / std::sqrt(sum_of<W>(cols, square) / static_cast<W>(cols) + eps);
-    for (std::int64_t c = 0; c < cols; ++c) {
-      yn[c] = static_cast<T>((static_cast<W>(xn[c]) - m) * r * w[c] + b[c]);
-    }
+    normalise(y + n * cols, xn, cols, m, r, w, b);
     mean[n] = m;
     rstd[n] = r;
   }
@@ -135,6 +141,11 @@ void residual_backward(const ResidualBackward& k) {
   if (k.dbias)
     sum_rows<W>(k.dbias, rows, cols,
                 [&](std::int64_t n, std::int64_t c) { return dbranch.at(n * cols + c); });
+  if (!k.y) return;
+  const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>(), *w = k.w.as<W>(), *b = k.b.as<W>();
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n)
+    normalise(k.y.as<T>() + n * cols, k.h.as<T>() + n * cols, cols, mean[n], rstd[n], w, b);
 }
 
 }  // namespace
@@ -190,7 +201,7 @@ void check(const ResidualBackward& k) {
   if (k.dbranch) expect_matrix(k.dbranch.view, t, rows, cols, "residual_backward: dbranch");
   if (k.dbias) expect_size(k.dbias.view, w, cols, "residual_backward: dbias");
   check_dropout(k.p, k.step, ResidualBackward::kName);
-  WEFT_CHECK(k.dy || (!k.dx && !k.dw && !k.db), "residual_backward: dx, dw and db need dy");
+  WEFT_CHECK(k.dy || (!k.dx && !k.dw && !k.db && !k.y), "residual_backward: dx, dw, db and y need dy");
   if (!k.dy) return;
   expect_matrix(k.h, t, rows, cols, "residual_backward: h");
   expect_size(k.mean, w, rows, "residual_backward: mean");
@@ -198,6 +209,9 @@ void check(const ResidualBackward& k) {
   expect_size(k.w, w, cols, "residual_backward: w");
   if (k.dw) expect_size(k.dw.view, w, cols, "residual_backward: dw");
   if (k.db) expect_size(k.db.view, w, cols, "residual_backward: db");
+  if (!k.y) return;
+  expect_matrix(k.y, t, rows, cols, "residual_backward: y");
+  expect_size(k.b, w, cols, "residual_backward: b");
 }
 
 void run(CpuQueue&, const LayerNormForward& k) {

@@ -142,12 +142,14 @@ void run(CudaQueue& q, const LayerNormBackward& k) {
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
                            .dbranch = nullptr,
+                           .y = nullptr,
                            .dy = k.dy.as<T>(),
                            .h = k.x.as<T>(),
                            .dh = nullptr,
                            .mean = k.mean.as<float>(),
                            .rstd = k.rstd.as<float>(),
                            .w = k.w.as<float>(),
+                           .b = nullptr,
                            .partial = nullptr,
                            .rows = k.x.rows(),
                            .cols = k.x.cols(),
@@ -164,16 +166,19 @@ void run(CudaQueue& q, const ResidualBackward& k) {
   check(k);
   const TensorView& shaped = k.dy ? k.dy : k.dh;
   const bool packed = shaped.cols() % kGroup == 0 && aligned16(k.dy) && aligned16(k.dh) && aligned16(k.h) &&
-                      aligned16(k.dx.view) && aligned16(k.dbranch.view) && aligned16(k.w);
+                      aligned16(k.dx.view) && aligned16(k.dbranch.view) && aligned16(k.y) && aligned16(k.w) &&
+                      aligned16(k.b);
   dispatch_cuda(shaped.dtype, [&]<class T>() {
     const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
                            .dbranch = data_or_null<T>(k.dbranch.view),
+                           .y = data_or_null<T>(k.y),
                            .dy = data_or_null<T>(k.dy),
                            .h = data_or_null<T>(k.h),
                            .dh = data_or_null<T>(k.dh),
                            .mean = data_or_null<float>(k.mean),
                            .rstd = data_or_null<float>(k.rstd),
                            .w = data_or_null<float>(k.w),
+                           .b = data_or_null<float>(k.b),
                            .partial = nullptr,
                            .rows = shaped.rows(),
                            .cols = shaped.cols(),

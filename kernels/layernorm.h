@@ -66,23 +66,26 @@ void run(CudaQueue&, const ResidualForward&);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
-// and dw and db as there.
+// and dw and db as there. y is what the forward pass made, to the same bits, so that it need not be kept for
+// what is summed over its rows. It may be h itself, which it then takes the place of.
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
   GradView dx;            // (N, C)  T; absent without dy: it would be dh
   GradView dbranch;       // (N, C)  T
   GradView dbias;         // (C)     wide(T)
   GradView dw, db;        // (C)     wide(T); absent without dy
+  TensorView y;           // (N, C)  T: memory of its own or that of h; or absent: not wanted
   TensorView dh;          // (N, C)  T: what reached h otherwise, or absent
   TensorView dy;          // (N, C)  T, or absent: there is no norm, then, and what follows is absent, too
   TensorView h;           // (N, C)  T
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)
+  TensorView b;           // (C)     wide(T); absent without y
   double p = 0;
   std::uint32_t site = 0;
   const StepScalars* step = nullptr;
-  std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view}; }
-  std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w}; }
+  std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y}; }
+  std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
 };
 void check(const ResidualBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ResidualBackward&);

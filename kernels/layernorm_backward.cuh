@@ -13,9 +13,9 @@ inline constexpr int kSums = 3;  // dw, db, dbias
 
 template <class T>
 struct Backward {
-  T *dx, *dbranch;       // null: not wanted
+  T *dx, *dbranch, *y;   // null: not wanted; y may be h
   const T *dy, *h, *dh;  // dy null: no norm; dh null: nothing else reached h
-  const float *mean, *rstd, *w;
+  const float *mean, *rstd, *w, *b;
   float* partial;  // (gridDim.x, kSums, cols): first stage of the sums over rows
   std::int64_t rows, cols;
   DropoutCall dropout;
@@ -34,6 +34,18 @@ __device__ __forceinline__ void norm_sums(const Backward<T>& a, std::int64_t fir
     sum_g += dy[j] * w[j];
     sum_gx += dy[j] * w[j] * ((h[j] - mean) * rstd);
   }
+}
+
+// The norm again, as forward_in_registers() made it.
+template <bool kPacked, class T>
+__device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t row, std::int64_t first,
+                                           float mean, float rstd, const float (&h)[kGroup]) {
+  float w[kGroup], b[kGroup], y[kGroup];
+  load(w, a.w + first, left<kPacked>(a, first), kPacked);
+  load(b, a.b + first, left<kPacked>(a, first), kPacked);
+#pragma unroll
+  for (int j = 0; j < kGroup; ++j) y[j] = (h[j] - mean) * rstd * w[j] + b[j];
+  store(a.y + row * a.cols + first, y, left<kPacked>(a, first), kPacked);
 }
 
 // g += the gradient through the norm, rounded before it is added: g is then the same whether dh was in it
@@ -133,6 +145,18 @@ __device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const flo
   }
 }
 
+// write_norm() for eight packed elements from `at` on, column `first` of their row.
+template <class T>
+__device__ __forceinline__ void store_norm_eight(const Backward<T>& a, std::int64_t at, std::int64_t first,
+                                                 float mean, float rstd, const float (&h)[kGroup],
+                                                 const float (&w)[kGroup]) {
+  float y[kGroup];
+  unpack(y, load_eight(a.b + first));
+#pragma unroll
+  for (int j = 0; j < kGroup; ++j) y[j] = (h[j] - mean) * rstd * w[j] + y[j];
+  store_eight(a.y + at, pack_eight<T>(y));
+}
+
 // write_gradients() for eight packed elements from `at` on; adds to the sum dbias.
 template <bool kWhole, class T>
 __device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout,
@@ -192,6 +216,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
         float h[kGroup], dy[kGroup], w[kGroup];
         unpack(w, load_eight(a.w + first));
         take<T>(h, row_h[g]);
+        if (a.y) store_norm_eight(a, row * cols + first, first, mean, rstd, h, w);
         take<T>(dy, row_dy[g]);
         normed_eight(h, dy, w, mean, rstd, xhat[g], g_of[g], sums[g], mean_g, mean_gx);
       }
@@ -243,6 +268,7 @@ __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T
         load(h, a.h + at, count, kPacked);
         load(dy, a.dy + at, count, kPacked);
         add_norm_gradient<kPacked>(a, first, mean, rstd, h, dy, mean_g, mean_gx, gradient, sums);
+        if (a.y) write_norm<kPacked>(a, row, first, mean, rstd, h);
       }
       write_gradients<kPacked>(a, row, first, gradient, sums);
 #pragma unroll

@@ -112,7 +112,7 @@ void forward_blas(const LinearForward& k) {
 template <class T>
 void backward_blas(const LinearBackward& k) {
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
-  const Widened dy(k.dy), x(k.x), w(k.w);
+  const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
   if (k.dx) {
     T* dx = k.dx.view.as<T>();
     if constexpr (std::is_same_v<T, float>) {

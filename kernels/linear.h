@@ -41,7 +41,7 @@ struct LinearBackward {
   GradView dw;    // (M, K)  wide(T)
   GradView db;    // (M)     wide(T), or absent
   TensorView dy;  // (N, M)  T
-  TensorView x;   // (N, K)  T
+  TensorView x;   // (N, K)  T; without dw its shape and type will do, without memory
   TensorView w;   // (M, K)  T
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
   LaunchCost cost() const {

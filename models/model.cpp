@@ -54,8 +54,10 @@ struct BlockBytes {
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
   }
-  // What ops.cpp keeps: norm, qkv, attended, x after attention, norm, up, x after the MLP.
-  std::int64_t kept() const { return 4 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
+  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. The norm that attention
+  // reads is made again of x, but that of the first x on a tape: first_norm().
+  std::int64_t kept() const { return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
+  std::int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
   // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
@@ -84,10 +86,11 @@ std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool
   const bool recompute = config.train.recompute == "block";
   const std::int64_t dropped = config.train.recompute == "attention" ? block.recomputed_attention() : 0;
   const std::int64_t between = block.stream * (m.layers + 1);
-  const std::int64_t kept = recompute ? between : block.stream + m.layers * (block.kept() - dropped);
+  const std::int64_t kept =
+      recompute ? between : block.stream + block.first_norm() + m.layers * (block.kept() - dropped);
   const std::int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
   const std::int64_t in_block =
-      kept + (recompute ? block.kept() : 0) + block.backward(dropped) + wide_element;
+      kept + (recompute ? block.kept() + block.first_norm() : 0) + block.backward(dropped) + wide_element;
   return std::max(at_output, in_block);
 }
 

@@ -78,7 +78,26 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
   return y;
 }
 
-// Keeps x.
+namespace {
+
+// The gradients of x w^T + b, which may wait for x (GradSlot::waiting).
+void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Tensor& dy) {
+  const GradView dx = c.grad(x);
+  if (x.value) {
+    c.launch(
+        LinearBackward{.dx = dx, .dw = c.grad(w), .db = c.grad(b), .dy = dy, .x = x.value, .w = w.value});
+    return;
+  }
+  c.launch(LinearBackward{.dx = dx, .dw = {}, .db = {}, .dy = dy, .x = x.value, .w = w.value});
+  x.slot->waiting.emplace_back([w, b, dy](Ctx& now, const Tensor& value) {
+    now.launch(
+        LinearBackward{.dx = {}, .dw = now.grad(w), .db = now.grad(b), .dy = dy, .x = value, .w = w.value});
+  });
+}
+
+}  // namespace
+
+// Keeps x, unless it is made again and b is there: products that have their bias added elsewhere keep it.
 Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   check_weight("linear", x, w);
   if (b.value) check_vector("linear", "b", b, w.value.view().rows(), x.dtype());
@@ -86,9 +105,8 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   ctx.launch(LinearForward{
       .y = y.value, .x = x.value, .w = w.value, .b = b.value, .batch_invariant = ctx.batch_invariant});
   if (!ctx.tape) return y;
-  ctx.tape->record("linear", y, [x, w, b](Ctx& c, const Tensor& dy) {
-    c.launch(LinearBackward{
-        .dx = c.grad(x), .dw = c.grad(w), .db = c.grad(b), .dy = dy, .x = x.value, .w = w.value});
+  ctx.tape->record("linear", y, [x = b.value ? x.kept() : x, w, b](Ctx& c, const Tensor& dy) {
+    linear_backward(c, x, w, b, dy);
   });
   return y;
 }
@@ -118,10 +136,10 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
       ", got ", shape_text(down.value), " of ", name_of(down.dtype()));
   if (ctx.batch_invariant) return linear(ctx, gelu(ctx, {linear(ctx, x, up, Var{}), up_bias}), down, Var{});
   const Shape wide_shape = with_last(x.shape(), up.value.view().rows());
-  const Var y = ctx.output(x.shape(), x.dtype());
   const Tensor h = ctx.tape ? ctx.empty(wide_shape, x.dtype()) : Tensor{};
   const Tensor hidden = ctx.empty(wide_shape, x.dtype());
   ctx.launch(LinearGeluForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value});
+  const Var y = ctx.output(x.shape(), x.dtype());
   ctx.launch(LinearForward{.y = y.value, .x = hidden, .w = down.value, .b = {}});
   if (!ctx.tape) return y;
   ctx.tape->record("mlp", y, [x, kept = h, up, up_bias, down](Ctx& c, const Tensor& dy) mutable {
@@ -132,8 +150,7 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
           .dh = dh, .y = h, .db = c.grad(up_bias), .dy = dy, .w = down.value, .h = h, .b = up_bias.value});
       c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = h, .w = down.value});
     }
-    c.launch(
-        LinearBackward{.dx = c.grad(x), .dw = c.grad(up), .db = {}, .dy = dh, .x = x.value, .w = up.value});
+    linear_backward(c, x, up, Var{}, dh);
   });
   return y;
 }
@@ -196,12 +213,14 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
                                                .dbias = c.grad(bias),
                                                .dw = {},
                                                .db = {},
+                                               .y = {},
                                                .dh = dy,
                                                .dy = {},
                                                .h = {},
                                                .mean = {},
                                                .rstd = {},
                                                .w = {},
+                                               .b = {},
                                                .p = drop.p,
                                                .site = drop.site,
                                                .step = c.step});
@@ -210,7 +229,8 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   return y;
 }
 
-// Keeps the sum, each row's mean and rstd, and the number of the call.
+// Keeps the sum, each row's mean and rstd, and the number of the call. The norm is made again from them, in
+// the place of the sum, in the pass that makes the sum's gradient, where something waits for it.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
   const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
@@ -233,9 +253,12 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
                              .site = drop.site,
                              .step = ctx.step});
   if (!ctx.tape) return y;
+  y.norm.slot->made_again = true;
   const auto backward = [x = x.without_value(), product = branch.product.without_value(),
-                         bias = branch.bias.without_value(), h = y.sum.value, mean, rstd, w, b,
-                         drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
+                         bias = branch.bias.without_value(), norm = y.norm.without_value(), h = y.sum.value,
+                         mean, rstd, w, b, drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
+    const auto waiting = std::exchange(norm.slot->waiting, {});
+    const Tensor again = waiting.empty() ? Tensor{} : h;
     const GradView dx = dy ? c.grad(x) : GradView{};
     // Without dropout x and the branch have one gradient, and one buffer for it.
     const bool same = drop.p == 0 && dx && !dx.accumulate && x.slot != product.slot;
@@ -244,15 +267,18 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
                               .dbias = c.grad(bias),
                               .dw = dy ? c.grad(w) : GradView{},
                               .db = dy ? c.grad(b) : GradView{},
+                              .y = again,
                               .dh = dh,
                               .dy = dy,
                               .h = h,
                               .mean = mean,
                               .rstd = rstd,
                               .w = w.value,
+                              .b = again ? b.value : Tensor{},
                               .p = drop.p,
                               .site = drop.site,
                               .step = c.step});
+    for (const auto& use : waiting) use(c, again);
     if (same) c.pass_gradient(product, x.slot->grad);
     if (!dy) c.pass_gradient(x, dh);
   };

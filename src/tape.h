@@ -16,10 +16,16 @@
 
 namespace weft {
 
+struct Ctx;
+
 struct GradSlot {  // shared by every copy of a Var
   Tensor grad;
   bool written = false;
   bool fixed = false;  // a parameter's: grad is its place in a flat block
+  // The op that made the value makes it again in its backward pass. Closures of later ops then need not keep
+  // it: what they do with it waits here, and runs when it is there.
+  bool made_again = false;
+  std::vector<std::function<void(Ctx&, const Tensor& value)>> waiting = {};
 };
 
 struct Var {  // a tensor, plus where its gradient goes (null: no gradient wanted)
@@ -30,10 +36,11 @@ struct Var {  // a tensor, plus where its gradient goes (null: no gradient wante
   DType dtype() const { return value.dtype(); }
   // The same for gradients alone: what a closure keeps that does not need the value.
   Var without_value() const { return {value.without_memory(), slot}; }
+  // What a closure keeps that can wait for a value that is made again.
+  Var kept() const { return slot && slot->made_again ? without_value() : *this; }
 };
 
 class Tape;
-struct Ctx;
 
 // Hears, while a backward pass goes on, that the gradients of all parameters numbered `first` and above are
 // complete.

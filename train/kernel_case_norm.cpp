@@ -38,6 +38,8 @@ Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with
   };
 }
 
+enum class NormAgain : std::uint8_t { no, beside, in_place_of_h };
+
 struct Around {
   double p = 0.4;
   bool bias = true;
@@ -45,6 +47,7 @@ struct Around {
   bool stream = true;  // a gradient reaches the sum otherwise, too
   bool x = true;       // and x's is wanted
   bool branch = true;  // and the branch's
+  NormAgain again = NormAgain::no;
 };
 
 Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
@@ -82,10 +85,13 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
       k.dw = r.wide_gradient("dw", {c});
       k.db = r.wide_gradient("db", {c});
       k.dy = r.input({n, c});
-      k.h = r.input({n, c}, 2, 0.5);
+      if (with.again == NormAgain::beside) k.y = r.output("y", {n, c}, r.type());
+      if (with.again == NormAgain::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
+      k.h = with.again == NormAgain::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
       k.mean = r.wide_input({n}, 0.1, 0.5);
       k.rstd = r.wide_input({n}, 0.05, 0.5);
       k.w = r.wide_input({c}, 0.3, 1);
+      if (k.y) k.b = r.wide_input({c});
     }
     k.p = with.p;
     k.site = 5;
@@ -121,6 +127,8 @@ void add_norm_cases(std::vector<KernelCase>& cases) {
     t.add<LayerNormForward>(layernorm_forward(n, c), n, c);
     t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), n, c);
     add_residual(t, n, c, {}, ", p 0.4");
+    t.add<ResidualBackward>(residual_backward(n, c, {.again = NormAgain::in_place_of_h}), n, c,
+                            ", p 0.4, y in place of h");
   }
   for (const std::int64_t c : {40, 260, 512, 1037}) {
     add_residual(t, 33, c, {.p = 0}, ", p 0");
@@ -129,6 +137,9 @@ void add_norm_cases(std::vector<KernelCase>& cases) {
     t.add<ResidualBackward>(residual_backward(33, c, {.stream = false}), 33, c, ", p 0.4, dy alone");
     t.add<ResidualBackward>(residual_backward(33, c, {.x = false}), 33, c, ", p 0.4, no dx");
     t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), 33, c, ", p 0, no dbranch");
+    t.add<ResidualBackward>(
+        residual_backward(33, c, {.stream = false, .branch = false, .again = NormAgain::beside}), 33, c,
+        ", p 0.4, dy alone, no dbranch, y");
   }
   t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), 33, 65, ", dx alone");
   t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), 1025, 72, ", dw and db alone");
@@ -143,6 +154,8 @@ void add_norm_cases(std::vector<KernelCase>& cases) {
   for (const std::int64_t c : {256, 512}) {
     t.add<ResidualForward>(residual_forward(kTokens, c, {}), kTokens, c, ", p 0.4", true);
     t.add<ResidualBackward>(residual_backward(kTokens, c, {}), kTokens, c, ", p 0.4", true);
+    t.add<ResidualBackward>(residual_backward(kTokens, c, {.again = NormAgain::in_place_of_h}), kTokens, c,
+                            ", p 0.4, y in place of h", true);
   }
 }
 

@@ -43,7 +43,7 @@ Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool 
     if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
     if (dw) k.db = r.wide_gradient("db", {m});
     k.dy = r.input({n, m});
-    k.x = r.input({n, k_size});
+    if (k.x = r.input({n, k_size}); !dw) k.x.data = nullptr;
     k.w = r.input({m, k_size}, 0.1);
     r.kernel(k, (dx ? 2.0 : 0.0) * static_cast<double>(n * k_size * m) +
                     (dw ? 2.0 : 0.0) * static_cast<double>(n * k_size * m));

@@ -55,12 +55,14 @@ struct Data {
             .dbias = {view_of(dbias, {c}), accumulate},
             .dw = {view_of(dw, {c}), accumulate},
             .db = {view_of(db, {c}), accumulate},
+            .y = {},
             .dh = view_of(dh, {n, c}),
             .dy = view_of(dy, {n, c}),
             .h = view_of(h, {n, c}),
             .mean = view_of(mean, {n}),
             .rstd = view_of(rstd, {n}),
             .w = view_of(w, {c}),
+            .b = {},
             .p = 0.3,
             .site = 5,
             .step = &step};
@@ -155,12 +157,14 @@ void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
                               .dbias = {dbias},
                               .dw = {},
                               .db = {},
+                              .y = {},
                               .dh = dx,
                               .dy = {},
                               .h = {},
                               .mean = {},
                               .rstd = {},
-                              .w = {}};
+                              .w = {},
+                              .b = {}};
     forward.p = backward.p = 0.4;
     forward.site = backward.site = 2;
     forward.step = backward.step = step;
@@ -184,17 +188,55 @@ void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
     EXPECT_EQ(results[0][i], results[1][i]) << "tensor " << i;
 }
 
-void check_parts_of_all_sizes(Device& device) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16})
-    for (const std::int64_t c : {7, 64, 256, 260, 512, 1000, 1032, 2051}) check_parts(device, type, 37, c);
-  check_parts(device, DType::bf16, 5003, 256);
-  check_parts(device, DType::bf16, 5003, 512);
+// The norm that the backward pass makes, beside h and in its place, has the bits of the forward pass.
+void check_norm_again(Device& device, DType type, std::int64_t n, std::int64_t c) {
+  SCOPED_TRACE(str(device.name, ", ", name_of(type), ", N ", n, ", C ", c));
+  const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };
+  const Tensor x = random_tensor(device, {n, c}, type, 1), branch = random_tensor(device, {n, c}, type, 2),
+               dy = random_tensor(device, {n, c}, type, 3), w = random_tensor(device, {c}, DType::f32, 4),
+               b = random_tensor(device, {c}, DType::f32, 5), mean = empty({n}, DType::f32),
+               rstd = empty({n}, DType::f32), h = empty({n, c}, type), y = empty({n, c}, type),
+               dx = empty({n, c}, type), again = empty({n, c}, type);
+  launch(
+      device.queue,
+      ResidualForward{
+          .h = h, .y = y, .mean = mean, .rstd = rstd, .x = x, .branch = branch, .bias = {}, .w = w, .b = b});
+  const std::vector<double> norm = to_host(device, y);
+  for (const Tensor& place : {again, h}) {
+    launch(device.queue, ResidualBackward{.dx = {dx},
+                                          .dbranch = {},
+                                          .dbias = {},
+                                          .dw = {},
+                                          .db = {},
+                                          .y = place,
+                                          .dh = dy,
+                                          .dy = dy,
+                                          .h = h,
+                                          .mean = mean,
+                                          .rstd = rstd,
+                                          .w = w,
+                                          .b = b});
+    EXPECT_EQ(to_host(device, place), norm);
+  }
 }
 
-TEST(Residual, FusedIsItsParts) { check_parts_of_all_sizes(*make_device("cpu")); }
+void check_all_sizes(Device& device, void (*check)(Device&, DType, std::int64_t, std::int64_t)) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t c : {7, 64, 256, 260, 512, 1000, 1032, 2051}) check(device, type, 37, c);
+  check(device, DType::bf16, 5003, 256);
+  check(device, DType::bf16, 5003, 512);
+}
+
+TEST(Residual, FusedIsItsParts) { check_all_sizes(*make_device("cpu"), check_parts); }
+TEST(Residual, TheNormMadeAgainIsThatOfTheForwardPass) {
+  check_all_sizes(*make_device("cpu"), check_norm_again);
+}
 
 #ifdef WEFT_CUDA
-TEST(CudaResidual, FusedIsItsParts) { check_parts_of_all_sizes(*make_device("cuda")); }
+TEST(CudaResidual, FusedIsItsParts) { check_all_sizes(*make_device("cuda"), check_parts); }
+TEST(CudaResidual, TheNormMadeAgainIsThatOfTheForwardPass) {
+  check_all_sizes(*make_device("cuda"), check_norm_again);
+}
 #endif
 
 TEST(Residual, SaysWhatIsWrong) {
@@ -211,6 +253,9 @@ TEST(Residual, SaysWhatIsWrong) {
   ResidualBackward backward = d.backward();
   backward.dy = {};
   EXPECT_THROW(run(queue, backward), Error);
+  backward = d.backward();
+  backward.y = backward.h;
+  EXPECT_THROW(run(queue, backward), Error);  // without b
 }
 
 }  // namespace

@@ -79,6 +79,43 @@ TEST(Ops, ResidualAndNormGradients) {
       true);
 }
 
+// Products of the norm wait for it; others have kept it.
+TEST(Ops, GradientsOfWhatReadsANorm) {
+  const std::vector<Shape> shapes = {{2, 3, 5}, {2, 3, 5}, {5}, {5}, {5, 5}, {5}, {7, 5}, {7}, {5, 7}};
+  const auto op = [](Ctx& c, const auto& v) { return residual_layernorm(c, v[0], v[1], 0.3, v[2], v[3]); };
+  check_gradients(
+      shapes,
+      [&](Ctx& c, const auto& v) {
+        const SumAndNorm y = op(c, v);
+        const Var sum = residual_dropout(c, y.sum, linear(c, y.norm, v[4], v[5]), 0.0);
+        return residual_dropout(c, sum, mlp(c, y.norm, v[6], v[7], v[8]), 0.0);
+      },
+      true);
+  check_gradients(
+      {shapes.begin(), shapes.begin() + 6},
+      [&](Ctx& c, const auto& v) {
+        const Var norm = op(c, v).norm;
+        return residual_dropout(c, gelu(c, norm), linear(c, norm, v[4], v[5]), 0.0);
+      },
+      true);
+}
+
+TEST(Ops, ANormThatIsMadeAgainIsNotKept) {
+  Engine engine;
+  const auto var = [&](const Shape& shape) {
+    return Var{engine.tensor(shape, normals(elements(shape), 3)), std::make_shared<GradSlot>()};
+  };
+  const Var x = var({8, 32}), branch = var({8, 32}), w = var({32}), b = var({32}), up = var({64, 32}),
+            up_bias = var({64});
+  Tape tape;
+  Ctx ctx = engine.ctx(&tape);
+  SumAndNorm y = residual_layernorm(ctx, x, branch, 0, w, b);
+  const Var z = linear(ctx, y.norm, up, up_bias);
+  const std::size_t before = engine.device->pool->in_use();
+  y.norm = {};
+  EXPECT_EQ(engine.device->pool->in_use(), before - 8 * 32 * sizeof(double));
+}
+
 TEST(Ops, ResidualOfATensorWithItself) {
   const auto op = [](double p) {
     return [p](Ctx& c, const std::vector<Var>& v) { return residual_dropout(c, v[0], v[0], p); };
