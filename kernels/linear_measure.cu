@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRounds = 4;          // of timing; the fastest run of each candidate counts
+constexpr int kRounds = 5;          // of timing; the fastest run of each candidate counts
 constexpr double kHopeless = 1.25;  // a candidate this much slower than the first is not timed again
 constexpr double kWorth = 0.98;     // the first stays unless another one needs at most this share of its time
 
@@ -50,10 +50,17 @@ __global__ void __launch_bounds__(kThreads)
   if (i < words && x[i] != y[i]) *found = 1;
 }
 
-// Operands of a product in scratch memory, and room for two results.
+// One run of a product.
+struct Run {
+  CudaEvent began, ended;
+  double milliseconds() const { return ended.since(began); }  // waits
+};
+
+// Operands of a product in scratch memory, and room for two results. Nothing waits but differing(): where
+// other programs use the GPU, too, each wait takes as long as they have it.
 class Trial {
  public:
-  Trial(CudaQueue& q, const Product& p)
+  Trial(CudaQueue& q, const Product& p, std::size_t candidates)
       : q_(q),
         in_(p.in),
         out_(p.to),
@@ -63,42 +70,49 @@ class Trial {
         bias_(operand(p.rows, out_, 3)),
         first_(take_scratch(q, out_bytes())),
         other_(take_scratch(q, out_bytes())),
-        found_(take_scratch(q, sizeof(std::int32_t))),
+        differs_(candidates),
+        found_(take_scratch(q, found_bytes())),
         product_(on_scratch(p)),
-        plan_(product_) {}
+        plan_(product_) {
+    if (found_) WEFT_CUDA_CHECK(cudaMemsetAsync(found_.get(), 0, found_bytes(), q.stream));
+  }
   bool ready() const { return a_ && b_ && bias_ && first_ && other_ && found_; }
 
   // What `accumulate` adds to; where it does not, the two differ, so that what is not written shows.
   void prepare(bool first) {
     fill(first ? first_ : other_, out_size_, out_, first || product_.accumulate ? 4 : 5);
   }
-  // Milliseconds of one run into the first or the other result, or infinity where the library refuses.
-  double time(const Algorithm& algorithm, bool into_first) {
+  // A run into the first or the other result; false where the library refuses.
+  bool start(Run& run, const Algorithm& algorithm, bool into_first) {
     product_.out = (into_first ? first_ : other_).get();
-    began_.record(q_);
-    if (plan_.run(q_, product_, algorithm) != CUBLAS_STATUS_SUCCESS)
-      return std::numeric_limits<double>::infinity();
-    ended_.record(q_);
-    return ended_.since(began_);
+    run.began.record(q_);
+    if (plan_.run(q_, product_, algorithm) != CUBLAS_STATUS_SUCCESS) return false;
+    run.ended.record(q_);
+    return true;
   }
-  // Of the two results.
-  bool same_bits() {
+  // Whether the other result, of this candidate, differs from the first one: differing() says so.
+  void compare(std::size_t candidate) {
     CudaQueue& q = q_;
-    auto* found = static_cast<std::int32_t*>(found_.get());
     const std::int64_t words = out_bytes() / 4;
-    std::int32_t differs = 0;
-    WEFT_CUDA_CHECK(cudaMemsetAsync(found, 0, sizeof(*found), q.stream));
     find_difference<<<blocks_for(words, kThreads), kThreads, 0, q.stream>>>(
-        found, static_cast<const std::uint32_t*>(first_.get()),
+        static_cast<std::int32_t*>(found_.get()) + candidate, static_cast<const std::uint32_t*>(first_.get()),
         static_cast<const std::uint32_t*>(other_.get()), words);
-    WEFT_CUDA_CHECK(cudaMemcpyAsync(&differs, found, sizeof(differs), cudaMemcpyDeviceToHost, q.stream));
-    ended_.record(q_);
-    static_cast<void>(ended_.since(began_));  // waits
-    return differs == 0;
+  }
+  // 1 for each candidate whose results differ. Waits.
+  const std::vector<std::int32_t>& differing() {
+    CudaQueue& q = q_;
+    Run copy;
+    copy.began.record(q);
+    WEFT_CUDA_CHECK(
+        cudaMemcpyAsync(differs_.data(), found_.get(), found_bytes(), cudaMemcpyDeviceToHost, q.stream));
+    copy.ended.record(q);
+    static_cast<void>(copy.milliseconds());
+    return differs_;
   }
 
  private:
   std::int64_t out_bytes() const { return (out_size_ * size_of(out_) + 3) / 4 * 4; }
+  std::size_t found_bytes() const { return differs_.size() * sizeof(std::int32_t); }
   void fill(const Scratch& block, std::int64_t size, DType type, std::uint32_t seed) {
     CudaQueue& q = q_;
     dispatch_cuda(type, [&]<class T>() {
@@ -121,32 +135,35 @@ class Trial {
   CudaQueue& q_;
   DType in_, out_;
   std::int64_t out_size_;
-  Scratch a_, b_, bias_, first_, other_, found_;
+  Scratch a_, b_, bias_, first_, other_;
+  std::vector<std::int32_t> differs_;
+  Scratch found_;
   Product product_;
   ProductPlan plan_;
-  CudaEvent began_, ended_;
 };
 
 }  // namespace
 
 int fastest_of(CudaQueue& q, const Product& p, const std::vector<Algorithm>& candidates) {
   if (candidates.size() < 2) return 0;
-  Trial trial(q, p);
+  Trial trial(q, p, candidates.size());
   if (!trial.ready()) return -1;
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::vector<double> fastest(candidates.size(), kNever);
+  std::vector<Run> runs(candidates.size());
+  std::vector<std::size_t> running;
   for (std::size_t c = 0; c < candidates.size(); ++c) {
     trial.prepare(c == 0);
-    const double first_run = trial.time(candidates[c], c == 0);  // loads its code
-    if (c > 0 && (first_run == kNever || !trial.same_bits())) continue;
-    fastest[c] = trial.time(candidates[c], false);
+    if (!trial.start(runs[c], candidates[c], c == 0)) continue;  // loads its code
+    if (c > 0) trial.compare(c);
+    running.push_back(c);
   }
+  const std::vector<std::int32_t>& differing = trial.differing();
+  std::erase_if(running, [&](std::size_t c) { return differing[c] != 0; });
   // Turn by turn, so that a clock that changes meanwhile is fair to all.
+  std::vector<double> fastest(candidates.size(), std::numeric_limits<double>::infinity());
   for (int round = 0; round < kRounds; ++round) {
-    for (std::size_t c = 0; c < candidates.size(); ++c) {
-      if (fastest[c] <= kHopeless * fastest[0])
-        fastest[c] = std::min(fastest[c], trial.time(candidates[c], false));
-    }
+    std::erase_if(running, [&](std::size_t c) { return !trial.start(runs[c], candidates[c], false); });
+    for (const std::size_t c : running) fastest[c] = std::min(fastest[c], runs[c].milliseconds());
+    std::erase_if(running, [&](std::size_t c) { return fastest[c] > kHopeless * fastest[0]; });
   }
   const auto best = std::min_element(fastest.begin(), fastest.end()) - fastest.begin();
   return fastest[static_cast<std::size_t>(best)] <= kWorth * fastest[0] ? static_cast<int>(best) : 0;
