@@ -253,7 +253,7 @@ class LongForwardConsumer {
     q.load(same_in_warp(static_cast<int>(memory_.queries(slot.at))));
     ForwardSums<T, Shape::Dv> sums(maps_.scale);
     wait_for_phase(memory_.slot_full(slot.at), slot.parity);
-    walk_forward(sums, stream_, memory_, LongBandMasks<Shape::kWindow>{maps_.tiles}, q);
+    walk_forward<T, false>(sums, stream_, memory_, LongBandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = same_in_warp(round), tile = stream_.query(), at = slot_of(again).at;
     const BandRun run = maps_.tiles.unit(unit_of(again));

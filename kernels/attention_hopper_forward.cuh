@@ -19,6 +19,9 @@ struct ForwardShape {
   // H 2, n 3,072), three that read them from shared memory 0.335.
   static constexpr bool kFour = Dqk == 64 && Dv == 64 && kBoxes, kTwo = Dqk == 128 && kBoxes;
   static constexpr int kOwners = kFour ? 4 : kTwo ? 2 : 3;
+  // Steps as step_between_powers(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles. At
+  // heads of 64, four consumers, it is 1,872 instead of 1,856 (n 12,288), at heads of 128 453 instead of 451.
+  static constexpr bool kBetweenPowers = Dqk == 64 && Dv == 128 && kBoxes;
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
   static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kBoxes>;
@@ -57,7 +60,7 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (position_of(work, stream.own(), half) < 0) sums.softmax.leave_out(half);
-    walk_forward(sums, stream, memory, work.masks, q);
+    walk_forward<T, Shape::kBetweenPowers>(sums, stream, memory, work.masks, q);
     // Positions are looked up once more: that takes no registers from the walk.
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
               b = work.b, h = work.h;

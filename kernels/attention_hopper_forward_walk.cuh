@@ -77,16 +77,58 @@ __device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint3
   return following;
 }
 
-// The values of a step are added beside the probabilities of the next one. Stream: as Consumer; hide() takes
-// `masks` and what its steps return.
+// The same where a multiprocessor has few warps to hide each other's waits: a warp issues in order, so that
+// what a step needs besides powers stands between powers. The branch in await_step() keeps the compiler from
+// waiting for the values ahead of all powers. A next step that is skipped is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
+__device__ __forceinline__ int step_between_powers(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
+                                                   Stream& stream, const M& memory,
+                                                   const StageDescriptors<M>& at, const Masks& masks,
+                                                   const Q& q, int mask) {
+  constexpr int kAhead = 8;  // powers ahead of the branch
+  const int stage = stream.stage(), before = stream.stage_before();
+  const bool has_next = stream.has_step();
+  pin(sums.y);
+  sums.start_scores(q, at.keys(stage));
+  sums.start_values(p, at.values(before));
+  wait_for_products<1>();
+  pin(sums.s);
+  if (mask >= 0) hide(sums.s, masks, mask);
+  sums.softmax.template apply_again<0, kAhead>(sums.s);
+  stream.await_step(has_next);
+  const int following = stream.take_step(stream.look_at_step());
+  wait_for_products<0>();
+  pin(sums.y);
+  sums.softmax.template apply_again<kAhead, 32>(sums.s);
+  round_to_operand<T>(p, sums.s);
+  stream.release(before);
+  if (sums.softmax.failed()) {  // in this warp, not in its group
+    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
+    if (mask >= 0) hide(sums.s, masks, mask);
+    sums.softmax.begin(sums.s);
+    sums.softmax.rescale(sums.y);
+    round_to_operand<T>(p, sums.s);
+  }
+  sums.softmax.add();
+  return following;
+}
+
+// The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
+// of step() only kBetweenPowers has a need); hide() takes `masks` and what its steps return.
+template <class T, bool kBetweenPowers, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& stream, const M& memory,
                                              const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
     sums.start_scores(q, at.keys(stream.stage()));
-    const int following = stream.step();
+    int following;
+    if constexpr (kBetweenPowers) {
+      stream.await_step(false);
+      following = stream.take_step(stream.look_at_step());
+    } else {
+      following = stream.step();
+    }
     wait_for_products<0>();
     pin(sums.s);
     if (mask >= 0) hide(sums.s, masks, mask);
@@ -94,9 +136,15 @@ __device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& s
     sums.softmax.rescale(sums.y);
     sums.softmax.add();
     round_to_operand<T>(p, sums.s);
-    for (mask = following; is_tile(mask);)
-      mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
+    for (mask = following; is_tile(mask);) {
+      if constexpr (kBetweenPowers)
+        mask = step_between_powers<T>(sums, p, stream, memory, at, masks, q, mask);
+      else
+        mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
+    }
     const int last = stream.last_tile(mask);
+    if constexpr (kBetweenPowers)
+      if (mask == kSkip) stream.release(stream.stage());
     pin(sums.y);
     begin_products();
     sums.start_values(p, at.values(last));

@@ -27,6 +27,12 @@ struct Softmax {
   }
   // The same in a step after the one that called begin().
   __device__ __forceinline__ void apply_again(float (&s)[32]) { apply(s, reference); }
+  // The same for some of the scores: from s[kFrom] to s[kTo - 1].
+  template <int kFrom, int kTo>
+  __device__ __forceinline__ void apply_again(float (&s)[32]) {
+#pragma unroll
+    for (int i = kFrom; i < kTo; ++i) apply(s[i], i / 2 % 2, reference);
+  }
   // Whether begin() is to be called with the scores of the step instead: a row of this warp grew too large,
   // or has no reference, for it had seen no key yet and its first scores may be so low that their powers
   // vanish.
@@ -86,11 +92,11 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < 8; ++j)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& x = s[4 * j + 2 * half + i];
-          x = exp2_fast(fmaf(x, scale, -taken[half]));
-          here[half] += x;
-        }
+        for (int i = 0; i < 2; ++i) apply(s[4 * j + 2 * half + i], half, taken);
+  }
+  __device__ __forceinline__ void apply(float& x, int half, const float (&taken)[2]) {
+    x = exp2_fast(fmaf(x, scale, -taken[half]));
+    here[half] += x;
   }
 };
 

@@ -161,10 +161,8 @@ class Consumer {
   // task. At most two stages may be held meanwhile: the producer needs a third.
   __device__ __forceinline__ int step() {
     if (ended_) return kEnd;
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    int info;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
-    info = same_in_warp(info);
+    await_step(false);
+    const int info = look_at_step();
     ended_ = info & 1;
     const int mask = info >> 1;
     stage_.advance();
@@ -172,6 +170,32 @@ class Consumer {
       release(stage());
     else
       show();
+    return mask;
+  }
+  // The parts of step(), for who has work between them; a stage that is skipped is theirs to release. Whether
+  // the next step is there, without waiting.
+  __device__ __forceinline__ bool has_step() const {
+    return phase_has_ended(memory_.full(stage_.at), stage_.parity);
+  }
+  // Waits for it, unless has_step() said yes or the task has ended.
+  __device__ __forceinline__ void await_step(bool has) const {
+    if (!has && !ended_) wait_for_phase(memory_.full(stage_.at), stage_.parity);
+  }
+  // What the producer says of it; anything where the task has ended.
+  __device__ __forceinline__ int look_at_step() const {
+    int info;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
+    return same_in_warp(info);
+  }
+  // Goes to it; without branches.
+  __device__ __forceinline__ int take_step(int info) {
+    Ring<M::kStages> next = stage_;
+    next.advance();
+    stage_.at = ended_ ? stage_.at : next.at;
+    stage_.parity = ended_ ? stage_.parity : next.parity;
+    const int mask = ended_ ? kEnd : info >> 1;
+    ended_ |= info & 1;
+    if (mask != kSkip) show();
     return mask;
   }
   // The same without kSkip.

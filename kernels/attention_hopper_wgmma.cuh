@@ -306,6 +306,19 @@ __device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity
       : "memory");
 #endif
 }
+// Whether a phase has ended, without waiting for it.
+__device__ __forceinline__ bool phase_has_ended(std::uint32_t barrier, int parity) {
+  int ended = 0;
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.s32 %0, 1, 0, done;\n}\n"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+#endif
+  return ended;
+}
 // What ordinary instructions and cp.async wrote becomes visible to products.
 __device__ __forceinline__ void show_to_products() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
