@@ -65,7 +65,7 @@ class WindowSteps {
 struct WindowMemory {
   static constexpr bool kWindow = true, kWhole = false;
   using Steps = WindowSteps;
-  static constexpr int kOwners = 2, kKeySlots = 3, kStages = 3, kYSlots = 1, kBuffers = 2,
+  static constexpr int kOwners = 2, kKeySlots = 3, kStages = 4, kYSlots = 1, kBuffers = 1,
                        kKept = WindowSteps::kMostBack;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   // A power of two, more than the query tiles of a pair and the steps that the producer is ahead.

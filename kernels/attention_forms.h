@@ -28,8 +28,9 @@ bool covers_band(const AttentionBackward&, const AttentionPass&);
 // first pass it writes delta, too.
 bool covers_wide_band(const AttentionBackward&, const AttentionPass&);
 
-// Whether the backward sweep over windows of 129 to 257 rows (attention_band_window_backward.cuh) does. It
-// writes delta, too.
+// Whether the sweeps over windows of 129 to 257 rows (attention_band_window_*.cuh), a part of `hopper`, run a
+// pass. Backward they write delta, too.
+bool covers_window(const AttentionForward&, const AttentionPass&);
 bool covers_window(const AttentionBackward&, const AttentionPass&);
 
 // Whether a sweep runs a backward pass.

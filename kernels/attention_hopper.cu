@@ -13,6 +13,9 @@ void hopper_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     if (done) return;
     if (pass.edge != kTile) return general_forward(queue, f, pass);
   }
+  if (covers_window(f, pass))
+    return is_f16 ? hopper::launch_window_forward<f16>(queue, f, pass)
+                  : hopper::launch_window_forward<bf16>(queue, f, pass);
   if (covers_columns(f, pass))
     return is_f16 ? hopper::launch_long_band_forward<f16>(queue, f, pass)
                   : hopper::launch_long_band_forward<bf16>(queue, f, pass);

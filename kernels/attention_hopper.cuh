@@ -11,6 +11,9 @@ void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 // The sweep of a pass that is a band; false: nothing is done, the copy engine does not take these strides.
 template <class T>
 bool launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+// Of windows of more rows than the sweep takes.
+template <class T>
+void launch_window_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 // Of a band of any reach.
 template <class T>
 void launch_long_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);

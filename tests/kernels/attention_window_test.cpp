@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Windows of more rows than the sweep over bands takes: what the sweep over windows covers, lengths and
+// Windows of more rows than the sweep over bands takes: what the sweeps over windows cover, lengths and
 // windows at the edges of tiles, in every form that covers them, and the same bits every time.
 #include <gtest/gtest.h>
 
@@ -25,8 +25,13 @@ AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
   return g;
 }
 
+// Both directions of a first pass agree.
 bool covers(const AttentionBackward& g, const AttentionPass& pass) {
-  return attention::covers_window(g, pass);
+  AttentionForward f;
+  f.q = g.q, f.k = g.k, f.v = g.v, f.y = g.y;
+  const bool forward = attention::covers_window(f, pass);
+  EXPECT_EQ(forward, attention::covers_window(g, pass));
+  return forward;
 }
 AttentionPass pass_of(std::int32_t stride, std::int32_t reach) {
   AttentionPass pass;
@@ -71,6 +76,7 @@ void expect_window(const PatternSpec& spec, const Sizes& size) {
   const auto pattern = make_pattern(spec, heads);
   const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
   Data<T> x(size);
+  EXPECT_TRUE(attention::covers_window(x.forward(host.maps), host.maps.pass[0])) << pattern->name();
   EXPECT_TRUE(attention::covers_window(x.backward(host.maps), host.maps.pass[0])) << pattern->name();
   expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
 }
