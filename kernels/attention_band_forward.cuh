@@ -38,21 +38,13 @@ struct SeenKeys {
 // Scores of queries with keys that they do not see become -inf.
 __device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back) {
   const SeenKeys seen = SeenKeys::of(tiles, back);
-  // Of the rows of this warp the first sees keys to `all_to`, the last one from `all_from` on.
-  const int first_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16,
-            all_to = tiles.keys_of(first_row, back).last,
-            all_from = tiles.keys_of(first_row + 15, back).first;
 #pragma unroll
-  for (int columns = 0; columns < kTile; columns += 16) {
-    if (columns + 15 > all_to)
+  for (int i = 0; i < 32; ++i)
+    if (!seen.before_end(i)) s[i] = -INFINITY;
+  if (tiles.slot < kTile || tiles.reach < (back + 1) * kTile)
 #pragma unroll
-      for (int i = columns / 2; i < columns / 2 + 8; ++i)
-        if (!seen.before_end(i)) s[i] = -INFINITY;
-    if (columns < all_from)
-#pragma unroll
-      for (int i = columns / 2; i < columns / 2 + 8; ++i)
-        if (!seen.after_begin(i)) s[i] = -INFINITY;
-  }
+    for (int i = 0; i < 32; ++i)
+      if (!seen.after_begin(i)) s[i] = -INFINITY;
 }
 
 // The largest of each of this thread's rows.
@@ -91,9 +83,9 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores that are kept: own and far, near
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
-  Owned<Shape::Dqk, Shape::kInRegisters> q;
-  wait_for_phase(memory.slot_full(slot), slot.parity);
+  Owned<Shape::Dqk, false> q;
   q.load(memory.queries(slot));
+  wait_for_phase(memory.slot_full(slot), slot.parity);
   if constexpr (kBack == 2) wait_for_phase(memory.stage_full(far), far.parity);
   if constexpr (kBack > 0) wait_for_phase(memory.stage_full(near), near.parity);
   wait_for_phase(memory.stage_full(own), own.parity);
@@ -220,8 +212,7 @@ class BandConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    // y takes the place of the queries: each warp has its own in registers, or the group reads them.
-    if constexpr (!Shape::kAccumulate && !Shape::kInRegisters) sync_group();
+    if constexpr (!Shape::kAccumulate) sync_group();  // y takes the place of the queries
     put_rows<T, Shape::kAccumulate>(y, row, memory_.y(slot));
     show_to_products();  // and to the copy engine
     __syncwarp();

@@ -15,7 +15,6 @@ struct BandForwardShape {
   static constexpr bool kAccumulate = kAccumulate_, kStorer = false;
   // As many as their registers allow.
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
-  static constexpr bool kInRegisters = Dqk == 128 && !kAccumulate;  // queries: shared memory is busy
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
   // Slots for some tiles ahead, and stages in the rest of what shared memory there is. Small tiles would
