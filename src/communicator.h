@@ -21,6 +21,11 @@ class Communicator {
   // What carries the sums, for people: "NCCL 2.28.9", "copy engines", "TCP".
   virtual std::string carrier() const = 0;
 
+  // The next updates sum up `bytes` of gradients each, beside kernels that take `seconds` at least: a way
+  // that is slower and costs the kernels less is taken where it is fast enough for that. The same on every
+  // rank; results do not depend on it.
+  virtual void plan(std::int64_t /*bytes*/, double /*seconds*/) {}
+
   // What is called from here on runs beside what the device's queue gets, after everything that the queue
   // has been given so far (a second stream that waits for an event; on the CPU: at once).
   virtual void fork() = 0;

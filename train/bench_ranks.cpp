@@ -57,6 +57,7 @@ class Timed : public Communicator {
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
   std::string carrier() const override { return communicator_.carrier(); }
+  void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
     communicator_.fork();
     beside_ = device_.is_cuda();

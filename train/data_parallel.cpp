@@ -61,6 +61,10 @@ GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& co
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
 }
 
+void GradientSum::plan(double seconds) {
+  communicator_.plan((copy_ ? copy_.view() : store_.gradients().view()).bytes(), seconds);
+}
+
 void GradientSum::begin() {
   buckets_.begin();
   collectives_ = bytes_ = 0;

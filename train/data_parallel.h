@@ -29,6 +29,7 @@ class GradientSum {
   // f32 nothing is copied. In f64 (tests) sums are f64.
   GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
 
+  void plan(double seconds);                // that a backward pass takes at least
   void begin();                             // of the backward pass of the last micro-batch
   void complete(Ctx&, std::int32_t first);  // called by Ctx::mark
   void finish(Ctx&);                        // after it: what remains; the queue then waits for all

@@ -16,6 +16,15 @@ constexpr std::int64_t kResultFloats = 4;  // StepResults as floats, padded to 1
 static_assert(sizeof(StepResults) == 3 * sizeof(float));
 constexpr std::int64_t kHistoryRows = 1024;
 
+// FLOP/s that no step comes near (H200, bf16: 430e12).
+constexpr double kMostFlops = 7e14;
+
+// That the backward pass of a micro-batch takes at least: two thirds of its operations.
+double least_backward_seconds(const Config& config, const StepShape& shape) {
+  const auto tokens = static_cast<double>(shape.micro_batch * shape.context);
+  return 2.0 / 3 * flops_per_token(config.model, shape.context) * tokens / kMostFlops;
+}
+
 Tensor device_bytes(Device& device, std::size_t bytes) {
   Tensor t(*device.pool, {static_cast<std::int64_t>(bytes)}, DType::u8, "step");
   device.zero(t);
@@ -66,6 +75,7 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
   if (ranks > 1) {
     rank_ = communicator->rank();
     gradient_sum_ = std::make_unique<GradientSum>(device, store, *communicator, config.train);
+    gradient_sum_->plan(least_backward_seconds(config, step_shape(config, 0)));
   }
   device.zero(results_);
   ctx_.queue = &device.queue;
@@ -82,6 +92,7 @@ void TrainStep::set_shape(const StepShape& shape) {
   batch_.reset();
   device_.pool->trim();
   shape_ = shape;
+  if (gradient_sum_) gradient_sum_->plan(least_backward_seconds(config_, shape));
   const bool graph = config_.train.graph;
   graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
                                             GraphedStep(device_, graph), GraphedStep(device_, graph)});

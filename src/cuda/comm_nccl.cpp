@@ -67,6 +67,21 @@ void check_gpus(int index, ProcessGroup& group) {
   group.require_all(trouble);
 }
 
+// WEFT_PEER_SUMS: 0: none; links: straight from GPU to GPU; host: through its memory; else as is planned.
+std::unique_ptr<PeerSums> make_peer_sums(ProcessGroup& group) {
+  using Way = PeerSums::Way;
+  const char* text = std::getenv("WEFT_PEER_SUMS");
+  const std::string wanted = text ? text : "";
+  const Way way = wanted == "host" ? Way::host : wanted == "links" ? Way::straight : Way::as_planned;
+  WEFT_CHECK(way != Way::as_planned || wanted.empty() || wanted == "0",
+             "WEFT_PEER_SUMS must be 0, links or host, got '", wanted, "'");
+  auto memory = wanted == "0" ? nullptr : PeerMemory::make(group);
+  if (!memory) return nullptr;
+  auto host = way == Way::straight ? nullptr : HostMemory::make(group, PeerSums::host_bytes());
+  WEFT_CHECK(host || way != Way::host, "WEFT_PEER_SUMS=host: the GPUs share no memory of the host");
+  return std::make_unique<PeerSums>(std::move(memory), std::move(host), way);
+}
+
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(Device& device, ProcessGroup& group)
@@ -92,9 +107,7 @@ class NcclCommunicator : public Communicator {
     side_ = queue_;
     side_.stream = stream_;
     side_.profile = nullptr;
-    const char* wanted = std::getenv("WEFT_PEER_SUMS");
-    if (!wanted || std::strcmp(wanted, "0") != 0)
-      if (auto memory = PeerMemory::make(group)) peers_ = std::make_unique<PeerSums>(std::move(memory));
+    peers_ = make_peer_sums(group);
     watcher_ = std::thread([this] { watch(); });
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -118,9 +131,12 @@ class NcclCommunicator : public Communicator {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::string carrier() const override {
-    return str(peers_ ? "the GPUs' copy engines, small ones by " : "", "NCCL ", nccl_version());
+    return str(peers_ ? peers_->way() + ", small ones by " : "", "NCCL ", nccl_version());
   }
 
+  void plan(std::int64_t bytes, double seconds) override {
+    if (peers_) peers_->plan(bytes, seconds);
+  }
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(stream_, forked_));

@@ -11,6 +11,7 @@
 
 #include "kernels/pointwise.h"
 #include "src/communicator.h"
+#include "src/cuda/host_memory.h"
 #include "src/error_line.h"
 #include "src/graph.h"
 #include "tests/src/ranks.h"
@@ -205,6 +206,21 @@ TEST(CudaMultiCommRank, DISABLED_Graph) {
   EXPECT_TRUE(step.replaying());
 }
 
+// What a GPU has copied to its part of the host's memory, those of the other processes find there.
+TEST(CudaMultiCommRank, DISABLED_Host) {
+  Rank r;
+  constexpr std::int64_t kCount = 1 << 20;
+  const auto host = HostMemory::make(r.group, kCount * sizeof(float));
+  ASSERT_NE(host, nullptr);
+  const int me = r.comm->rank(), next = (me + 1) % r.comm->size();
+  const Tensor mine = r.upload(values_of<float>(me, kCount)), theirs(*r.device->pool, {kCount}, DType::f32);
+  r.device->download(host->of(me), mine);
+  r.group.barrier();
+  r.device->upload(theirs, host->of(next));
+  EXPECT_TRUE(r.download<float>(theirs) == values_of<float>(next, kCount));
+  r.group.barrier();
+}
+
 // The sums of a hundred calls, in this process the same each time; their bytes go to a file.
 TEST(CudaMultiCommRank, DISABLED_Repeat) {
   Rank r;
@@ -252,9 +268,10 @@ TEST(CudaMultiCommRank, DISABLED_Dies) {
 
 // ---- the tests
 
-// Does `work` with all sums left to NCCL, and with those of large tensors carried by the copy engines.
-void in_both_ways(const std::function<void()>& work) {
-  for (const char* peers : {"0", "1"}) {
+// Does `work` with all sums left to NCCL, and with those of large tensors carried by the copy engines,
+// straight and through the memory of the host.
+void in_all_ways(const std::function<void()>& work) {
+  for (const char* peers : {"0", "links", "host"}) {
     SCOPED_TRACE(str("WEFT_PEER_SUMS=", peers));
     set("WEFT_PEER_SUMS", peers);
     work();
@@ -264,7 +281,7 @@ void in_both_ways(const std::function<void()>& work) {
 
 void run_on_gpus(const std::string& name, int gpus) {
   if (const std::string why = lacking(gpus); !why.empty()) GTEST_SKIP() << why;
-  in_both_ways([&] {
+  in_all_ways([&] {
     Ranks ranks(gpus, become(name));
     expect_all_well(ranks, seconds(120));
   });
@@ -275,10 +292,16 @@ TEST(CudaMultiComm, FourGpusSumAsTheHostDoes) { run_on_gpus("Sums", 4); }
 TEST(CudaMultiComm, SumsAreABranchOfACudaGraph) { run_on_gpus("Graph", 2); }
 TEST(CudaMultiComm, FourGpusSumInACudaGraph) { run_on_gpus("Graph", 4); }
 
+TEST(CudaMultiComm, ProcessesShareMemoryOfTheHost) {
+  if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
+  Ranks ranks(2, become("Host"));
+  expect_all_well(ranks, seconds(120));
+}
+
 TEST(CudaMultiComm, EveryRunHasTheSameBits) {
   if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
   const int gpus = std::min(4, gpu_count() / 2 * 2);
-  in_both_ways([&] {
+  in_all_ways([&] {
     const TempDir folder;
     std::vector<std::string> runs;
     for (const char* run : {"first", "second"}) {

@@ -8,7 +8,10 @@
 #include <thread>
 
 #include "tests/train/training.h"
+#include "train/bench_kernels.h"
+#include "train/data_parallel.h"
 #include "train/metrics.h"
+#include "train/trainer_step.h"
 
 namespace weft {
 namespace {
@@ -19,6 +22,7 @@ class Slow : public Communicator {
   int rank() const override { return 1; }
   int size() const override { return 2; }
   std::string carrier() const override { return "nothing"; }
+  void plan(std::int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
   void fork() override { calls += "fork "; }
   void join() override { note("join ", 2); }
   void all_reduce_sum(const TensorView&) override { note("sum ", 3); }
@@ -55,6 +59,31 @@ TEST(BenchRanks, TimedCountsHowLongTheQueueStandsStill) {
   EXPECT_EQ(slow.calls, "fork sum sum sum join scatter gather ");
   EXPECT_GE(nanoseconds, 17'000'000);
   EXPECT_LE(std::chrono::nanoseconds(nanoseconds + 20'000'000), std::chrono::steady_clock::now() - began);
+}
+
+TEST(BenchRanks, GradientsArePlannedFor) {
+  const TempDir dir;
+  const auto device = make_device("cpu");
+  for (const char* type : {"f32", "bf16"}) {
+    Config config = small_config(dir.path(), {str("train.reduce_dtype=", type)});
+    config.ranks = 2;
+    ParameterStore store;
+    const auto model = make_model(config, store, *device);
+    store.allocate(*device, DType::f32, config.seed, true, false);
+    Slow slow;
+    std::int64_t nanoseconds = 0;
+    const auto timed = make_timed(*device, slow, &nanoseconds), lockstep = make_lockstep(*device, slow);
+    GradientSum(*device, store, *timed, config.train).plan(0.25);
+    GradientSum(*device, store, *lockstep, config.train).plan(0.5);
+    EXPECT_EQ(slow.calls, str("plan ", store.gradients().size() * size_of(bench_dtype(type)), " 0.25 "));
+    slow.calls.clear();
+    const TrainStep step(*device, *model, store, config, &slow);
+    const double flops = flops_per_token(config.model, config.model.context) *
+                         static_cast<double>(config.train.batch / 2 * config.model.context);
+    const std::string seconds = slow.calls.substr(slow.calls.rfind(' ', slow.calls.size() - 2));
+    EXPECT_GT(std::stod(seconds), flops / 2e15) << "a GPU of today does not do so many in a second";
+    EXPECT_LT(std::stod(seconds), flops / 4e14);
+  }
 }
 
 TEST(BenchRanks, LockstepSumsANumberAStepAndGathersOnlyFew) {

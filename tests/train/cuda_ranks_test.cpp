@@ -57,10 +57,16 @@ TEST_F(CudaMultiRanks, TrainTheSameModelAsOneGpu) {
   run("one", 1, fifty);
   run("two", 2, fifty);
   run("again", 2, fifty);
+  setenv("WEFT_PEER_SUMS", "host", 1);  // another way for the same sums
+  run("by_host", 2, fifty);
+  unsetenv("WEFT_PEER_SUMS");
   for (const char* key : {"loss", "valid_bits", "valid_bits_ema"})
     expect_near_series("two", "one", key, 1e-6);
-  EXPECT_EQ(timeless_metrics(dir / "two/metrics.jsonl"), timeless_metrics(dir / "again/metrics.jsonl"));
-  EXPECT_TRUE(read_file(dir / "two/latest.h5") == read_file(dir / "again/latest.h5"));
+  for (const char* other : {"again", "by_host"}) {
+    EXPECT_EQ(timeless_metrics(dir / "two/metrics.jsonl"),
+              timeless_metrics(dir / str(other, "/metrics.jsonl")));
+    EXPECT_TRUE(read_file(dir / "two/latest.h5") == read_file(latest(other))) << other;
+  }
 }
 
 TEST_F(CudaMultiRanks, TorchrunStartsThem) {
@@ -83,8 +89,16 @@ TEST_F(CudaMultiRanks, EvaluateAndSampleAreTheSameBits) {
   EXPECT_EQ(output("sample", texts, 2), output("sample", texts, 1));
 }
 
-TEST_F(CudaMultiRanks, ARankThatIsKilledEndsAll) {
-  Launched launched(dir, "train", endless(), 2);
+// While sums go straight from GPU to GPU, and while they go through the host's memory.
+class CudaMultiRanksByWay : public CudaMultiRanks, public testing::WithParamInterface<const char*> {
+ protected:
+  static std::string way() { return str("WEFT_PEER_SUMS=", GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiRanksByWay, testing::Values("links", "host"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(CudaMultiRanksByWay, ARankThatIsKilledEndsAll) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {way()}});
   expect_progress();
   launched.signal_rank(1, SIGKILL);
   EXPECT_EQ(launched.wait(), 1);
@@ -92,8 +106,8 @@ TEST_F(CudaMultiRanks, ARankThatIsKilledEndsAll) {
   EXPECT_GE(load_model(dir / "run/latest.h5", "cuda")->state.step, 50);
 }
 
-TEST_F(CudaMultiRanks, ARankThatStopsEndsThoseThatWaitForItsGpu) {
-  Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
+TEST_P(CudaMultiRanksByWay, ARankThatStopsEndsThoseThatWaitForItsGpu) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {way(), "WEFT_HANG_SECONDS=6"}});
   expect_progress();
   launched.signal_rank(1, SIGSTOP);
   EXPECT_CONTAINS(error_line_of(launched), "rank 1");
@@ -111,8 +125,8 @@ TEST_F(CudaMultiRanks, ARankThatHangsInItsWorkEndsThoseThatWaitForItsGpu) {
   EXPECT_CONTAINS(line, ": no progress for 6 s");
 }
 
-TEST_F(CudaMultiRanks, SigtermSaves) {
-  Launched launched(dir, "train", endless(), 2);
+TEST_P(CudaMultiRanksByWay, SigtermSaves) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {way()}});
   expect_progress();
   launched.expect_ranks();
   launched.signal(SIGTERM);
