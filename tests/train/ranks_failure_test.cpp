@@ -42,8 +42,11 @@ class RanksFailureTest : public testing::Test {
              metric(dir / "run/metrics.jsonl", "step").back() >= 200;
     })) << launched.out()
         << launched.err();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    let_ranks_report();
   }
+  // What a rank that stops has done is known from its last report: ranks send one five times a second, and
+  // take their first steps in less than that.
+  static void let_ranks_report() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
   // Ends with exit code 1 and one line, which is returned; checkpoints can be loaded.
   std::string error_line(Launched& launched) const {
     const std::string text = error_line_of(launched);
@@ -117,6 +120,7 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   const auto stopped = start("stopped"), hung = start("hung");
   for (const char* out : {"stopped", "hung"})
     ASSERT_TRUE(eventually([&] { return fs::exists(dir / (str(out, "/step_00000100.h5"))); }));
+  let_ranks_report();
   hung->expect_ranks();
   HungThread thread(hung->rank(1));
   if (!thread) GTEST_SKIP() << "this process may not trace others";
