@@ -149,6 +149,10 @@ inline void expect_cpu_ranks(int count, const std::function<void(CpuRank&)>& wor
   expect_all_well(ranks, std::chrono::seconds(120));
 }
 
+// What a rank that stops has done is known from its last report: ranks send one five times a second, and take
+// their first steps in less than that.
+inline void let_ranks_report() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+
 inline void wait_for_file(const std::string& path) {
   for (int i = 0; i < 4000 && access(path.c_str(), F_OK) != 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -26,7 +26,7 @@ Ranks::Work stuck_at_step(int count, seconds limit, const std::string& ready,
     if (limit.count() > 0) group.watch(limit);
     group.report_step(1234);
     group.barrier();
-    std::this_thread::sleep_for(milliseconds(500));  // a few beats
+    let_ranks_report();
     write_file(ready + "." + std::to_string(world.rank), std::to_string(count));
     does(world.rank);
     for (;;) pause();
@@ -80,7 +80,7 @@ TEST(Watcher, AKilledRankEndsThoseThatWaitInACollective) {
     group.report_step(7);
     group.barrier();
     if (world.rank == 1) {
-      std::this_thread::sleep_for(milliseconds(500));
+      let_ranks_report();
       raise(SIGKILL);
     }
     group.barrier();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tests/src/ranks.h"
 #include "tests/train/ranks_testing.h"
 #include "train/loaded_model.h"
 
@@ -73,6 +74,7 @@ TEST_F(HostsTest, LossesAreThoseOfOneProcess) {
 TEST_F(HostsTest, ARankThatIsKilledOnTheOtherHostEndsAll) {
   Process hosts(dir, "/bin/bash", endless(), {.name = "hosts"});
   expect_steps(hosts, 120);  // it has saved
+  let_ranks_report();
   const pid_t victim = rank_process(hosts.pid(), 3);
   ASSERT_GT(victim, 0);
   kill(victim, SIGKILL);
@@ -87,6 +89,7 @@ TEST_F(HostsTest, AHostThatIsCutOffEndsBoth) {
   Process hosts(dir, "/bin/bash", endless(),
                 {.environment = {str("CUT=", dir / "cut"), "WEFT_HANG_SECONDS=6"}, .name = "hosts"});
   expect_steps(hosts, 120);  // it has saved
+  let_ranks_report();
   const auto began = std::chrono::steady_clock::now();
   write_file(dir / "cut", "");
   EXPECT_EQ(hosts.wait(), 1);

@@ -44,9 +44,6 @@ class RanksFailureTest : public testing::Test {
         << launched.err();
     let_ranks_report();
   }
-  // What a rank that stops has done is known from its last report: ranks send one five times a second, and
-  // take their first steps in less than that.
-  static void let_ranks_report() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
   // Ends with exit code 1 and one line, which is returned; checkpoints can be loaded.
   std::string error_line(Launched& launched) const {
     const std::string text = error_line_of(launched);
@@ -168,7 +165,7 @@ TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
   expect_checkpoints(launched);
   launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
   launched.signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));  // else they would come as one
   launched.signal(SIGINT);
   EXPECT_EQ(launched.wait(), 128 + SIGINT) << launched.err();
 }

@@ -34,7 +34,8 @@ std::vector<ProcessEntry> live_processes() {
     ProcessEntry p;
     if (std::from_chars(name.data(), name.data() + name.size(), p.pid).ec != std::errc()) continue;
     std::ifstream in(entry.path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::string text;
+    std::getline(in, text);  // unlike an iterator, does not throw where the process ends meanwhile
     const std::size_t after_name = text.rfind(") ");
     if (after_name == std::string::npos) continue;  // it ended meanwhile
     std::istringstream(text.substr(after_name + 2)) >> p.state >> p.parent >> p.group;
@@ -147,6 +148,13 @@ void Launched::signal_rank(int rank, int number) {
   expect_ranks();
   const pid_t pid = ranks_[static_cast<std::size_t>(rank)];
   if (pid > 0) kill(pid, number);
+}
+
+bool Launched::has_waiting(int number) const {
+  std::ifstream status(str("/proc/", launcher_.pid(), "/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+  return false;
 }
 
 int Launched::wait() {

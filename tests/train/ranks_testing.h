@@ -57,6 +57,7 @@ class Launched {
   Launched(const Launched&) = delete;
   Launched& operator=(const Launched&) = delete;
   void signal(int number) const { launcher_.signal(number); }
+  bool has_waiting(int number) const;      // a signal that it has not taken notice of yet
   void signal_rank(int rank, int number);  // waits until all ranks are there
   void expect_ranks();                     // waits until they are
   pid_t rank(int number) const { return ranks_[static_cast<std::size_t>(number)]; }  // after expect_ranks()
