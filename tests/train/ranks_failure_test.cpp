@@ -165,7 +165,7 @@ TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
   expect_checkpoints(launched);
   launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
   launched.signal(SIGTERM);
-  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));  // else they would come as one
+  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));  // else SIGINT comes first
   launched.signal(SIGINT);
   EXPECT_EQ(launched.wait(), 128 + SIGINT) << launched.err();
 }
