@@ -190,7 +190,7 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
 }
 
 // Rows first .. first + 15 of a tile of D columns from shared memory, by boxes of 16 rows; those that do not
-// exist are left out. wait_until_stored() ends the use of shared memory by what a thread stores.
+// exist are left out.
 template <int D>
 __device__ __forceinline__ void store_16_rows(const CUtensorMap& to, std::uint32_t from,
                                               const BandTiles& tiles, const BandRun& run, int tile,
@@ -205,13 +205,8 @@ __device__ __forceinline__ void store_16_rows(const CUtensorMap& to, std::uint32
         "r"(tile * kTile + (first & (tiles.slot - 1))),
         "r"(run.group * tiles.columns() + (first >> tiles.shift)), "r"(run.h), "r"(run.b)
         : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
-}
-__device__ __forceinline__ void wait_until_stored() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-#endif
+  commit_stores();
 }
 
 }  // namespace weft::attention::hopper

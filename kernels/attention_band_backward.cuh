@@ -11,11 +11,6 @@
 
 namespace weft::attention::hopper {
 
-// All threads of a warpgroup; barrier 0 belongs to the block.
-__device__ __forceinline__ void synchronize_consumer(int consumer) {
-  asm volatile("bar.sync %0, 128;" ::"r"(consumer + 1) : "memory");
-}
-
 // What a consumer warpgroup holds of a key tile, and how queries add to it.
 template <class T, class M, int kQueries>
 class KeyGradients {
@@ -185,10 +180,10 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     for (int panel = 0; panel < N / 32; ++panel) {
       const std::uint32_t out = memory_.out(own_, out_.at);
       if (speaks()) wait_for_stores<M::kOut - 1>();
-      synchronize_consumer(own_);
+      synchronize_group(own_ + 1);
       put_panel<T>(c, panel, factor, out);
       show_to_products();  // and to the copy engine
-      synchronize_consumer(own_);
+      synchronize_group(own_ + 1);
       if (speaks()) store_panel(to, out, panel, g_.tiles, at, g_.accumulate);
       out_.advance();
     }

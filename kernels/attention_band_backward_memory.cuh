@@ -146,7 +146,7 @@ struct SweepMemory {
 
   std::uint32_t base;
 
-  __device__ static SweepMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ static SweepMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t k(int slot) const { return base + slot * (kX + kY); }
   __device__ std::uint32_t v(int slot) const { return k(slot) + kX; }
   __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * (kX + kY); }
@@ -193,12 +193,6 @@ struct SweepMemory {
   }
 };
 
-// One arrival for each warp, after all its lanes are done.
-__device__ __forceinline__ void arrive_warp(std::uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
-}
-
 // A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what is there.
 __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
@@ -216,15 +210,8 @@ __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t
             &to),
         "r"(panel * 64), "r"(row), "r"(column), "r"(at.h), "r"(at.b), "r"(from)
         : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
-}
-// Waits until at most kPending of this thread's stores still read shared memory.
-template <int kPending>
-__device__ __forceinline__ void wait_for_stores() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-#endif
+  commit_stores();
 }
 
 }  // namespace weft::attention::hopper

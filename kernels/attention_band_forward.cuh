@@ -183,7 +183,7 @@ class BandConsumer {
       stage += before + count;
       slot += count;
     }
-    wait_until_stored();
+    wait_for_stores<0>();
   }
 
  private:
@@ -212,22 +212,19 @@ class BandConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    if constexpr (!Shape::kAccumulate) sync_group();  // y takes the place of the queries
+    if constexpr (!Shape::kAccumulate) synchronize_group();  // y takes the place of the queries
     put_rows<T, Shape::kAccumulate>(y, row, memory_.y(slot));
     show_to_products();  // and to the copy engine
     __syncwarp();
     if (speaks()) {
       store_16_rows<Shape::Dv>(maps_.y_rows, memory_.y(slot), tiles, run, tile,
                                static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
-      wait_until_stored();
+      wait_for_stores<0>();
       arrive(memory_.free(slot));
     }
     __syncwarp();
   }
   __device__ __forceinline__ static bool speaks() { return threadIdx.x % 32 == 0; }
-  __device__ __forceinline__ static void sync_group() {
-    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
-  }
 
   const Memory& memory_;
   const AttentionForward& f_;

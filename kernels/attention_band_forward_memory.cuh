@@ -60,7 +60,7 @@ struct BandMemory {
   static constexpr int kX = Shape::kQ, kStage = Shape::kStage;
   std::uint32_t base;
 
-  __device__ static BandMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ static BandMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t keys(Stage s) const { return x(s.at); }
   __device__ std::uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
@@ -144,7 +144,7 @@ __device__ __forceinline__ void store_band(const BandMemory<Shape>& memory, cons
       const auto at = BandMemory<Shape>::Slot::of(slot);
       wait_for_phase(memory.y_full(at), at.parity);
       store_16_rows<Shape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
-      wait_until_stored();
+      wait_for_stores<0>();
       arrive(memory.free(at));
     }
   }

@@ -11,11 +11,6 @@
 
 namespace weft::attention::hopper {
 
-// All threads of a warpgroup; barrier 0 belongs to the block.
-__device__ __forceinline__ void synchronize_group() {
-  asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
-}
-
 // Sends rounded sums to where they belong, through a panel of shared memory that nobody reads any more once
 // this thread's stores have ended.
 template <class T>

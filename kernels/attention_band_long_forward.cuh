@@ -17,12 +17,6 @@ __device__ __forceinline__ int this_thread() {
   return x;
 }
 
-// One arrival for each warp, after all its lanes are done.
-__device__ __forceinline__ void arrive_of_warp(std::uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
-}
-
 // A stage has the keys and values of a tile, a slot the queries of one, whose place y takes. kAccumulate: y
 // and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
@@ -49,9 +43,7 @@ struct LongForwardMemory {
   static constexpr int kX = Shape::kX, kStage = Shape::kStage, kWarps = kWarpgroup / 32;
   std::uint32_t base;
 
-  __device__ static LongForwardMemory of(const char* shared) {
-    return {(shared_address(shared) + 1023) & ~1023u};
-  }
+  __device__ static LongForwardMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t queries(int slot) const { return base + Shape::kQueries + slot * Shape::kSlot; }
@@ -160,7 +152,7 @@ __device__ __forceinline__ void store_long_band(const LongForwardMemory<Shape>& 
       wait_for_phase(memory.y_full(slot.at), slot.parity);
       if (!Shape::kAccumulate && tile < run.end) {
         store_16_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
-        wait_until_stored();
+        wait_for_stores<0>();
       }
       arrive(memory.slot_free(slot.at));
     }
@@ -199,7 +191,7 @@ class KeyStream {
   __device__ __forceinline__ int stage() const { return stage_.back(1); }
   __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
   __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
-  __device__ __forceinline__ void release(int stage) { arrive_of_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { arrive_warp(memory_.free(stage)); }
 
  private:
   const LongForwardMemory<Shape>& memory_;
@@ -231,7 +223,7 @@ class LongForwardConsumer {
         const auto slot = slot_of(round);
         wait_for_phase(memory_.slot_full(slot.at), slot.parity);
         stream_.next();
-        arrive_of_warp(memory_.y_full(slot.at));
+        arrive_warp(memory_.y_full(slot.at));
       }
     }
   }
@@ -278,15 +270,15 @@ class LongForwardConsumer {
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       int slot) const {
-    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
+    synchronize_group();
     put_rows<T, false>(y, row, memory_.queries(slot));
     show_to_products();  // and to the copy engine
-    arrive_of_warp(memory_.y_full(slot));
+    arrive_warp(memory_.y_full(slot));
   }
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       const int (&position)[2], const BandRun& run, int slot) const {
-    arrive_of_warp(memory_.y_full(slot));
+    arrive_warp(memory_.y_full(slot));
     const Rows rows = Rows::of(f_.y, run.b, run.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);

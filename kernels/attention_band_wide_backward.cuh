@@ -28,7 +28,7 @@ struct WideMemory {
 
   std::uint32_t base;
 
-  __device__ static WideMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ static WideMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t k(int slot) const { return base + slot * (kX + kY); }
   // The rows of dK and dV leave through the place of their values.
   __device__ std::uint32_t v(int slot) const { return k(slot) + kX; }
@@ -176,11 +176,11 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
   __device__ __forceinline__ void end(const SweepStep& step, int back) {
     const int slot = key_.back(back);
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
-    synchronize_consumer(own_);  // its values are not read any more
+    synchronize_group(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
       const TilePlace keys{at.tile - back, at.group, at.h, at.b};
       put(dv_, 1.0f, g_.dv, keys, memory_.v(slot));
-      synchronize_consumer(own_);
+      synchronize_group(own_ + 1);
       put(dk_, g_.scale, g_.dk, keys, memory_.v(slot));
     }
     if (speaks()) arrive(memory_.keys_free(slot));
@@ -192,7 +192,7 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
     show_to_products();  // and to the copy engine
-    synchronize_consumer(own_);
+    synchronize_group(own_ + 1);
     if (!speaks()) return;
     for (int panel = 0; panel < 2; ++panel)
       store_panel(to, out + panel * kPanel, panel, g_.tiles, at, g_.accumulate);
@@ -268,10 +268,10 @@ class WideQuerySums {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
       if (speaks()) wait_for_stores<0>();
-      synchronize_consumer(M::kOwners);
+      synchronize_group(M::kOwners + 1);
       put_panel<T>(dq, panel, g_.scale, memory_.out());
       show_to_products();  // and to the copy engine
-      synchronize_consumer(M::kOwners);
+      synchronize_group(M::kOwners + 1);
       if (speaks()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
     }
   }

@@ -82,7 +82,7 @@ struct WindowMemory {
 
   std::uint32_t base;
 
-  __device__ static WindowMemory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ static WindowMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t k(int slot) const { return base + slot * 2 * kPanel; }
   __device__ std::uint32_t v(int slot) const { return k(slot) + kPanel; }
   __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * 2 * kPanel; }

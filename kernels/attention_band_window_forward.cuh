@@ -88,7 +88,7 @@ class WindowConsumer {
     q.load(same_in_warp(static_cast<int>(memory_.queries(slot))));
     wait_for_phase(memory_.slot_full(slot), slot.parity);
     walk(sums, q, tile, stage);
-    arrive_of_warp(memory_.done(slot));
+    arrive_warp(memory_.done(slot));
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
@@ -98,10 +98,10 @@ class WindowConsumer {
       if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
     }
     // y takes the place of the queries, which the group reads.
-    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / kWarpgroup) : "memory");
+    synchronize_group();
     put_rows<T, false>(sums.y, row, memory_.y(slot));
     show_to_products();  // and to the copy engine
-    arrive_of_warp(memory_.y_full(slot));
+    arrive_warp(memory_.y_full(slot));
   }
 
   __device__ __forceinline__ void walk(ForwardSums<T, Shape::Dv>& sums, const Owned<Shape::Dqk, false>& q,

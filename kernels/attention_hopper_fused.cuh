@@ -65,7 +65,7 @@ class ScoresOut {
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
     show_to_products();
-    arrive_of_warp(memory_.scores_full(own_, at_.at));
+    arrive_warp(memory_.scores_full(own_, at_.at));
     at_.advance();
   }
 

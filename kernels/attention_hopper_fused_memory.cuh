@@ -92,9 +92,4 @@ struct FusedScratch {
   }
 };
 
-__device__ __forceinline__ void arrive_of_warp(std::uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
-}
-
 }  // namespace weft::attention::hopper

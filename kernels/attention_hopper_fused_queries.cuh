@@ -24,7 +24,7 @@ class QuerySums {
       if (same_in_warp(work.end)) break;
       const int pair = same_in_warp(work.b * static_cast<int>(g_.q.heads) + work.h);
       for (bool more = !same_in_warp(work.empty); more;) more = step(pair);
-      arrive_of_warp(memory_.slot_free(slot_.at));
+      arrive_warp(memory_.slot_free(slot_.at));
       slot_.advance();
     }
     for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
@@ -41,7 +41,7 @@ class QuerySums {
                  : "r"(memory_.info(stage_.at)));
     info[0] = same_in_warp(info[0]), info[1] = same_in_warp(info[1]);
     place.turn = same_in_warp(place.turn);
-    arrive_of_warp(memory_.free(stage_.at));
+    arrive_warp(memory_.free(stage_.at));
     stage_.advance();
     const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
     float dq[32];
@@ -116,7 +116,7 @@ class QuerySums {
     pin(dq);
   }
   __device__ __forceinline__ void release(int owner) {
-    arrive_of_warp(memory_.scores_free(owner, ds_[owner].at));
+    arrive_warp(memory_.scores_free(owner, ds_[owner].at));
     ds_[owner].advance();
   }
   // A buffer for sums, from when it is free to when it is full.
@@ -127,7 +127,7 @@ class QuerySums {
                    "r"(place.turn)
                    : "memory");
     show_to_products();  // and to the copy engine
-    arrive_of_warp(memory_.sums_full(out_.at));
+    arrive_warp(memory_.sums_full(out_.at));
     out_.advance();
   }
 
@@ -178,9 +178,9 @@ class TurnTaker {
       asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                    "r"(from), "n"(FusedMemory::kSums)
                    : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
+    commit_stores();
+    wait_for_stores<0>();
   }
   // Once the sums are there it is the next task's turn.
   __device__ __forceinline__ void finish(QueryPlace place) const {

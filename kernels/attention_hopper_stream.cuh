@@ -43,7 +43,7 @@ struct Memory {
 
   std::uint32_t base;
 
-  __device__ static Memory of(const char* shared) { return {(shared_address(shared) + 1023) & ~1023u}; }
+  __device__ static Memory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t own_x(int slot, int owner) const {
@@ -152,8 +152,7 @@ class Consumer {
   __device__ std::uint32_t own_y() const { return memory_.own_y(slot_.at, own_); }
   // The task and its own tiles are not read any more.
   __device__ __forceinline__ void release_task() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(memory_.slot_free(slot_.at));
+    arrive_warp(memory_.slot_free(slot_.at));
     slot_.advance();
   }
 
@@ -210,10 +209,7 @@ class Consumer {
   __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
   // Of the last step that was a tile, after one that was not.
   __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
-  __device__ __forceinline__ void release(int stage) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(memory_.free(stage));
-  }
+  __device__ __forceinline__ void release(int stage) { arrive_warp(memory_.free(stage)); }
   __device__ int own() const { return own_; }
 
  private:

@@ -16,6 +16,11 @@ namespace weft::attention::hopper {
 inline constexpr int kPanel = 64 * 128;  // bytes
 inline constexpr int kWarpgroup = 128;   // threads
 
+// Where the panels of a block begin, whose shared memory is 1024 bytes more than what is used of it.
+__device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
+  return (shared_address(shared) + 1023) & ~1023u;
+}
+
 // Tells the compiler that a number is the same in all lanes: descriptors are read from uniform registers.
 __device__ __forceinline__ int same_in_warp(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
@@ -283,6 +288,11 @@ __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
+// One arrival for each warp, after all its lanes are done.
+__device__ __forceinline__ void arrive_warp(std::uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(barrier);
+}
 // Arrives, and adds the bytes that the copy engine will count down.
 __device__ __forceinline__ void arrive_and_expect(std::uint32_t barrier, int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -323,6 +333,31 @@ __device__ __forceinline__ bool phase_has_ended(std::uint32_t barrier, int parit
 __device__ __forceinline__ void show_to_products() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// All threads of warpgroup `group` of the block; barrier 0 belongs to the block.
+__device__ __forceinline__ void synchronize_group(int group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
+}
+// The one that the calling thread is of.
+__device__ __forceinline__ void synchronize_group() {
+  synchronize_group(static_cast<int>(threadIdx.x / kWarpgroup));
+}
+
+// ---- stores of the copy engine, from shared memory ----
+
+// Ends a group of them.
+__device__ __forceinline__ void commit_stores() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Waits until at most kPending groups of this thread still read shared memory.
+template <int kPending>
+__device__ __forceinline__ void wait_for_stores() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 #endif
 }
 

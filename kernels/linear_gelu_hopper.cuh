@@ -82,7 +82,7 @@ __device__ __forceinline__ void move_results(const Memory& memory, const Argumen
       put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
     if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
     commit_stores();
-    wait_until_read();
+    wait_for_stores<0>();
     open(place.at);
   }
 }
@@ -126,8 +126,7 @@ class Consumer {
           wait_for_phase(memory_.open(self_, slot_.at), slot_.parity);
           kBackward ? finish_backward(c, half, bias, sum) : finish_forward(c, half, bias);
           show_to_products();  // and to the copy engine
-          __syncwarp();
-          if (threadIdx.x % 32 == 0) arrive(memory_.done(self_, slot_.at));
+          arrive_warp(memory_.done(self_, slot_.at));
           slot_.advance();
         }
       }
@@ -255,7 +254,7 @@ template <class T, bool kBackward, int kChunks>
 __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
-  const Memory memory = {(attention::shared_address(shared) + 1023) & ~1023u};
+  const Memory memory = {first_panel(shared)};
   const int rank = static_cast<int>(rank_in_cluster());
   const Walk walk = Walk::of(a, static_cast<int>(blockIdx.x) / kCluster);
   if (threadIdx.x == 0) {

@@ -126,23 +126,12 @@ __device__ __forceinline__ void fetch_for_both(std::uint32_t to, const CUtensorM
       : "memory");
 #endif
 }
-// A box from shared memory; commit_stores() ends a group of them, wait_until_read() waits until shared memory
-// is not needed by those of this thread any more.
+// A box from shared memory, of the group that commit_stores() ends.
 __device__ __forceinline__ void put(const CUtensorMap& to, std::uint32_t from, int column, int row) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
                "r"(from), "r"(column), "r"(row)
                : "memory");
-#endif
-}
-__device__ __forceinline__ void commit_stores() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_until_read() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
 // The reverse of load_matrices_transposed().

@@ -205,7 +205,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
-  const Memory memory = {(attention::shared_address(shared) + 1023) & ~1023u};
+  const Memory memory = {first_panel(shared)};
   const Work work = Work::of(a);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
