@@ -173,20 +173,48 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
                 lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// The box of `panel` from a row and a column on to shared memory; its bytes are counted at `barrier`.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row,
+                                         int column, int h, int b, std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(to),
+      "l"(&from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b), "r"(barrier)
+      : "memory");
+#endif
+}
+// The reverse, of the group that commit_stores() ends: rows and columns that do not exist are left out.
+__device__ __forceinline__ void store_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
+                                          int column, int h, int b) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &to),
+      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
+      : "memory");
+#endif
+}
+// The same, added to what is there.
+__device__ __forceinline__ void add_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
+                                        int column, int h, int b) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+      "[%1];" ::"l"(&to),
+      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
+      : "memory");
+#endif
+}
+
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
                                           const BandRun& run, int tile, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3, %4, %5, %6}], [%7];" ::"r"(to + panel * kPanel),
-        "l"(&from), "r"(panel * 64), "r"(tile * kTile), "r"(run.group * tiles.columns()), "r"(run.h),
-        "r"(run.b), "r"(barrier)
-        : "memory");
-#endif
+    copy_box(to + panel * kPanel, from, panel, tile * kTile, run.group * tiles.columns(), run.h, run.b,
+             barrier);
 }
 
 // Rows first .. first + 15 of a tile of D columns from shared memory, by boxes of 16 rows; those that do not
@@ -195,17 +223,10 @@ template <int D>
 __device__ __forceinline__ void store_16_rows(const CUtensorMap& to, std::uint32_t from,
                                               const BandTiles& tiles, const BandRun& run, int tile,
                                               int first) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    asm volatile(
-        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
-            &to),
-        "r"(from + panel * kPanel + first * 128), "r"(panel * 64),
-        "r"(tile * kTile + (first & (tiles.slot - 1))),
-        "r"(run.group * tiles.columns() + (first >> tiles.shift)), "r"(run.h), "r"(run.b)
-        : "memory");
-#endif
+    store_box(to, from + panel * kPanel + first * 128, panel, tile * kTile + (first & (tiles.slot - 1)),
+              run.group * tiles.columns() + (first >> tiles.shift), run.h, run.b);
   commit_stores();
 }
 

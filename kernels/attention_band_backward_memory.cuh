@@ -196,21 +196,11 @@ struct SweepMemory {
 // A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what is there.
 __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const int row = at.tile * kTile, column = at.group * tiles.columns();
   if (add)
-    asm volatile(
-        "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], "
-        "[%6];" ::"l"(&to),
-        "r"(panel * 64), "r"(row), "r"(column), "r"(at.h), "r"(at.b), "r"(from)
-        : "memory");
+    add_box(to, from, panel, row, column, at.h, at.b);
   else
-    asm volatile(
-        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
-            &to),
-        "r"(panel * 64), "r"(row), "r"(column), "r"(at.h), "r"(at.b), "r"(from)
-        : "memory");
-#endif
+    store_box(to, from, panel, row, column, at.h, at.b);
   commit_stores();
 }
 

@@ -76,16 +76,10 @@ template <int D>
 __device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
                                              const BandTiles& tiles, const TilePlace& at, int first,
                                              std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3, %4, %5, %6}], [%7];" ::"r"(to + panel * 16 * 128),
-        "l"(&from), "r"(panel * 64), "r"(at.tile * kTile + (first & (tiles.slot - 1))),
-        "r"(at.group * tiles.columns() + (first >> tiles.shift)), "r"(at.h), "r"(at.b), "r"(barrier)
-        : "memory");
-#endif
+    copy_box(to + panel * 16 * 128, from, panel, at.tile * kTile + (first & (tiles.slot - 1)),
+             at.group * tiles.columns() + (first >> tiles.shift), at.h, at.b, barrier);
 }
 
 // Warps 2 and 3: delta = dy . y of 32 rows each, half a row a lane.
