@@ -122,10 +122,45 @@ struct SweepStep {
   }
 };
 
+// What the shared memory of each backward kernel over bands has: slots with the keys and values of a tile,
+// stages with the queries and dy of one, and their barriers. M says how many there are, and where they lie.
+template <class M>
+struct BackwardRings {
+  static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
+  std::uint32_t base;
+
+  __device__ std::uint32_t k(int slot) const { return base + slot * (M::kX + M::kY); }
+  __device__ std::uint32_t v(int slot) const { return k(slot) + M::kX; }
+  __device__ std::uint32_t q(int stage) const { return base + M::kQueries + stage * (M::kX + M::kY); }
+  __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
+
+  __device__ std::uint32_t full(int stage) const { return base + M::kBarriers + stage * 8; }
+  __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
+  __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
+  __device__ std::uint32_t keys_full(int slot) const { return full(3 * M::kStages + slot); }
+  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeySlots + slot); }
+  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeySlots + slot); }
+  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYSlots + slot); }
+
+  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a slot of keys, free.
+  __device__ void init_rings(int stage_readers, int key_readers) const {
+    for (int i = 0; i < M::kStages; ++i) {
+      init_barrier(full(i), 1 + 32);
+      init_barrier(free(i), stage_readers);
+      init_barrier(delta_full(i), kDeltaWarps);
+    }
+    for (int i = 0; i < M::kKeySlots; ++i)
+      init_barrier(keys_full(i), 1), init_barrier(keys_free(i), key_readers);
+    for (int i = 0; i < M::kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+  }
+};
+
 // Shared memory of a block. Consumer w holds dK and dV of every kConsumers-th key tile. x: rows of Dqk
 // columns, y: of Dv, in panels of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
-struct SweepMemory {
+struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
+  using Rings = BackwardRings<SweepMemory>;
+  using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int Dqk = Dqk_, Dv = Dv_, kConsumers = kConsumers_;
   static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
   // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is known.
@@ -144,13 +179,7 @@ struct SweepMemory {
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
-  std::uint32_t base;
-
-  __device__ static SweepMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t k(int slot) const { return base + slot * (kX + kY); }
-  __device__ std::uint32_t v(int slot) const { return k(slot) + kX; }
-  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * (kX + kY); }
-  __device__ std::uint32_t dy(int stage) const { return q(stage) + kX; }
+  __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
   __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
   // dS^T of the key tile `back` steps ago and the queries at hand.
   __device__ std::uint32_t ds(int back) const { return base + kScores + back * kPanel; }
@@ -159,32 +188,16 @@ struct SweepMemory {
   }
   __device__ std::uint32_t lse(int stage) const { return base + kNumbers + stage * 2 * kTile * 4; }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-
   __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
 
-  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
-  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
-  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * kKeySlots + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(kYSlots + slot); }
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYSlots); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 
-  static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        init_barrier(full(i), 1 + 32);
-        init_barrier(free(i), kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0));
-        init_barrier(delta_full(i), kDeltaWarps);
-      }
-      // The consumer that holds the gradients of a key tile, and the one that sums dQ over it.
-      for (int i = 0; i < kKeySlots; ++i)
-        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 2 * kWarps);
-      for (int i = 0; i < kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+      // Keys: the consumer that holds the gradients of a tile, and the one that sums dQ over it.
+      Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       init_barrier(ds_full(), kConsumers * kWarps);
       init_barrier(ds_free(), kWarps);
       show_to_products();  // and to the copy engine

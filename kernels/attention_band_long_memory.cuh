@@ -2,9 +2,8 @@
 // Backward attention over whole columns that are longer than the sweep takes (attention_band_backward.cuh):
 // the order of its steps, and what its warpgroups share.
 //   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK
-//   and
-// dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from dS
-// in shared memory. Queries come again with the next two key tiles.
+// and dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from
+// dS in shared memory. Queries come again with the next two key tiles.
 #pragma once
 
 #include "kernels/attention_band_backward_producer.cuh"
@@ -63,52 +62,34 @@ class ColumnSteps {
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block; heads of 64. kWhole: columns of at most kTilesInRegisters tiles, of which dQ
-// stays in registers; else of at most kTilesOfColumn.
-template <bool kWhole_>
-struct ColumnMemory {
-  static constexpr bool kWhole = kWhole_, kWindow = false;
-  using Steps = ColumnSteps<!kWhole>;
-  static constexpr int Dqk = 64, Dv = 64, kOwners = 2, kKeySlots = 5, kStages = 4, kYSlots = kWhole ? 2 : 1,
-                       kBuffers = 2;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
-  static constexpr int kRowsKept = (kWhole ? 2 * kTilesInRegisters : kTilesOfColumn) * kTile;
-  static constexpr int kQueries = kKeySlots * 2 * kPanel, kYs = kQueries + kStages * 2 * kPanel,
-                       kScores = kYs + kYSlots * kPanel, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kNumbers = kOuts + (kOwners + 1) * kPanel, kBarriers = kNumbers + 2 * kRowsKept * 4,
+// Shared memory of a block that takes key tiles two at a time; heads of 64. kKeptRows: rows of which lse and
+// delta stay; kOutPanels: panels for rows and sums on their way to global memory.
+template <int kKeySlots_, int kYSlots_, int kBuffers_, int kOutPanels, int kKeptRows>
+struct PairMemory : BackwardRings<PairMemory<kKeySlots_, kYSlots_, kBuffers_, kOutPanels, kKeptRows>> {
+  using Rings = BackwardRings<PairMemory>;
+  using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
+  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kKeySlots = kKeySlots_, kStages = 4,
+                       kYSlots = kYSlots_, kBuffers = kBuffers_;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
+                       kScores = kYs + kYSlots * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
+                       kNumbers = kOuts + kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptRows * 4,
                        kEnd = kBarriers +
                               (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
-  std::uint32_t base;
-
-  __device__ static ColumnMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t k(int slot) const { return base + slot * 2 * kPanel; }
-  __device__ std::uint32_t v(int slot) const { return k(slot) + kPanel; }
-  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * 2 * kPanel; }
-  __device__ std::uint32_t dy(int stage) const { return q(stage) + kPanel; }
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kPanel; }
+  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
   // dS^T of an owner: rows are keys.
   __device__ std::uint32_t ds(int owner, int buffer) const {
     return base + kScores + (owner * kBuffers + buffer) * kPanel;
   }
-  // Rows on their way to global memory: of an owner, or (kOwners) of dQ.
-  __device__ std::uint32_t out(int group) const { return base + kOuts + group * kPanel; }
-  // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
-  // begin before, has other places where it would meet them.
-  __device__ std::uint32_t lse(const Steps& step) const {
-    return base + kNumbers + ((kWhole ? step.parity() * kTilesInRegisters : 0) + step.query()) * kTile * 4;
-  }
-  __device__ std::uint32_t delta(const Steps& step) const { return lse(step) + kRowsKept * 4; }
+  // Panels on their way, those of the owners first.
+  __device__ std::uint32_t out(int panel) const { return base + kOuts + panel * kPanel; }
+  // Of the queries of tile `place` of those that are kept.
+  __device__ std::uint32_t lse_at(int place) const { return base + kNumbers + place * kTile * 4; }
+  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + kKeptRows * 4; }
 
-  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
-  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
-  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * kKeySlots + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(kYSlots + slot); }
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYSlots + owner * kBuffers + buffer);
   }
@@ -117,20 +98,35 @@ struct ColumnMemory {
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        init_barrier(full(i), 1 + 32);
-        init_barrier(free(i), kOwners * kWarps + (makes_delta ? kDeltaWarps : 0));
-        init_barrier(delta_full(i), kDeltaWarps);
-      }
-      // The owner, and the warpgroup that sums dQ.
-      for (int i = 0; i < kKeySlots; ++i)
-        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 2 * kWarps);
-      for (int i = 0; i < kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+      // Keys: the owner, and the warpgroup that sums dQ.
+      Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       for (int i = 0; i < kOwners * kBuffers; ++i)
         init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
       show_to_products();  // and to the copy engine
     }
     __syncthreads();
+  }
+};
+
+// kWhole: columns of at most kTilesInRegisters tiles, of which dQ stays in registers; else of at most
+// kTilesOfColumn. The last of the panels on their way is that of dQ.
+template <bool kWhole>
+using ColumnPairs =
+    PairMemory<5, kWhole ? 2 : 1, 2, 2 + 1, (kWhole ? 2 * kTilesInRegisters : kTilesOfColumn) * kTile>;
+template <bool kWhole_>
+struct ColumnMemory : ColumnPairs<kWhole_> {
+  static constexpr bool kWhole = kWhole_;
+  using Steps = ColumnSteps<!kWhole>;
+
+  __device__ static ColumnMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
+  // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
+  // begin before, has other places where it would meet them.
+  __device__ std::uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
+  __device__ std::uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
+
+ private:
+  __device__ static int place(const Steps& step) {
+    return (kWhole ? step.parity() * kTilesInRegisters : 0) + step.query();
   }
 };
 

@@ -11,13 +11,12 @@
 
 namespace weft::attention::hopper {
 
-// Shared memory of a block; heads of 128.
-struct WideMemory {
+// Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
+struct WideMemory : BackwardRings<WideMemory> {
   static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
   static constexpr int kOwners = 2, kKeySlots = 3, kStages = 3;
   static constexpr int kYSlots = 0;  // warps that make delta fetch y, 16 rows at a time
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2,
-                       kYRows = 16, kYPanel = kYRows * 128;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
   static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
                        kScores = kYs + kDeltaWarps * 2 * kYPanel, kOut = kScores + kOwners * kPanel,
                        kNumbers = kOut + kPanel, kSteps = kNumbers + kStages * 2 * kTile * 4,
@@ -26,14 +25,7 @@ struct WideMemory {
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
-  std::uint32_t base;
-
-  __device__ static WideMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t k(int slot) const { return base + slot * (kX + kY); }
-  // The rows of dK and dV leave through the place of their values.
-  __device__ std::uint32_t v(int slot) const { return k(slot) + kX; }
-  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * (kX + kY); }
-  __device__ std::uint32_t dy(int stage) const { return q(stage) + kX; }
+  __device__ static WideMemory of(const char* shared) { return {{first_panel(shared)}}; }
   __device__ std::uint32_t y(int warp) const { return base + kYs + warp * 2 * kYPanel; }
   // dS^T of an owner.
   __device__ std::uint32_t ds(int owner) const { return base + kScores + owner * kPanel; }
@@ -42,26 +34,14 @@ struct WideMemory {
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
   __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
 
-  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
-  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
-  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int warp) const { return keys_full(2 * kKeySlots + warp); }
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        init_barrier(full(i), 1 + 32);
-        init_barrier(free(i), (kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0));
-        init_barrier(delta_full(i), kDeltaWarps);
-      }
-      // A thread of the owner, and the warpgroup that sums dQ.
-      for (int i = 0; i < kKeySlots; ++i)
-        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 1 + kWarps);
+      // Keys: a thread of the owner, and the warpgroup that sums dQ.
+      init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
       for (int i = 0; i < kDeltaWarps; ++i) init_barrier(y_full(i), 1);
       for (int i = 0; i < kOwners; ++i) init_barrier(ds_full(i), kWarps), init_barrier(ds_free(i), kWarps);
       show_to_products();  // and to the copy engine

@@ -61,77 +61,25 @@ class WindowSteps {
   int unit_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
 };
 
-// Shared memory of a block; heads of 64.
-struct WindowMemory {
-  static constexpr bool kWindow = true, kWhole = false;
+// lse and delta are kept of a power of two of query tiles, more than those of a pair and the steps that the
+// producer is ahead. Behind the panels of the owners two for each tile whose sums of dQ wait.
+inline constexpr int kTilesNumbered = 16;
+using WindowPairs = PairMemory<3, 1, 1, 2 + 2 * WindowSteps::kMostBack, kTilesNumbered * kTile>;
+struct WindowMemory : WindowPairs {
+  static constexpr bool kWhole = false;
+  static constexpr int kKept = WindowSteps::kMostBack;
   using Steps = WindowSteps;
-  static constexpr int kOwners = 2, kKeySlots = 3, kStages = 4, kYSlots = 1, kBuffers = 1,
-                       kKept = WindowSteps::kMostBack;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kWarps = kWarpgroup / 32, kDeltaWarps = 2;
-  // A power of two, more than the query tiles of a pair and the steps that the producer is ahead.
-  static constexpr int kNumbered = 16, kRowsKept = kNumbered * kTile;
-  static constexpr int kQueries = kKeySlots * 2 * kPanel, kYs = kQueries + kStages * 2 * kPanel,
-                       kScores = kYs + kYSlots * kPanel, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kSums = kOuts + kOwners * kPanel, kNumbers = kSums + kKept * 2 * kPanel,
-                       kBarriers = kNumbers + 2 * kRowsKept * 4,
-                       kEnd = kBarriers +
-                              (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
-  static_assert(kBytes <= 227 * 1024);
-  static_assert(kNumbered >= kKept + 2 + kStages);
+  static_assert(kTilesNumbered >= kKept + 2 + kStages);
 
-  std::uint32_t base;
-
-  __device__ static WindowMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t k(int slot) const { return base + slot * 2 * kPanel; }
-  __device__ std::uint32_t v(int slot) const { return k(slot) + kPanel; }
-  __device__ std::uint32_t q(int stage) const { return base + kQueries + stage * 2 * kPanel; }
-  __device__ std::uint32_t dy(int stage) const { return q(stage) + kPanel; }
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kPanel; }
-  // dS^T of an owner: rows are keys.
-  __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + kScores + (owner * kBuffers + buffer) * kPanel;
-  }
-  // Rows of an owner on their way to global memory.
-  __device__ std::uint32_t out(int owner) const { return base + kOuts + owner * kPanel; }
+  __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // Sums of dQ of a query tile until its last visit, then its rows on their way.
-  __device__ std::uint32_t sums(int query) const { return base + kSums + query % kKept * 2 * kPanel; }
+  __device__ std::uint32_t sums(int query) const { return out(kOwners + query % kKept * 2); }
   // Of the queries of a step. They stay until the last visit.
-  __device__ std::uint32_t lse(const Steps& step) const {
-    return base + kNumbers + (step.number() & (kNumbered - 1)) * kTile * 4;
-  }
-  __device__ std::uint32_t delta(const Steps& step) const { return lse(step) + kRowsKept * 4; }
+  __device__ std::uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
+  __device__ std::uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
 
-  __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
-  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
-  __device__ std::uint32_t delta_full(int stage) const { return full(2 * kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * kKeySlots + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(kYSlots + slot); }
-  __device__ std::uint32_t ds_full(int owner, int buffer) const {
-    return y_full(2 * kYSlots + owner * kBuffers + buffer);
-  }
-  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
-
-  // By all threads of the block, before anything else.
-  __device__ void init() const {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        init_barrier(full(i), 1 + 32);
-        init_barrier(free(i), kOwners * kWarps + kDeltaWarps);
-        init_barrier(delta_full(i), kDeltaWarps);
-      }
-      // The owner, and the warpgroup that sums dQ.
-      for (int i = 0; i < kKeySlots; ++i)
-        init_barrier(keys_full(i), 1), init_barrier(keys_free(i), 2 * kWarps);
-      for (int i = 0; i < kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
-      for (int i = 0; i < kOwners * kBuffers; ++i)
-        init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
-      show_to_products();  // and to the copy engine
-    }
-    __syncthreads();
-  }
+ private:
+  __device__ static int place(const Steps& step) { return step.number() & (kTilesNumbered - 1); }
 };
 
 // The warpgroup that sums dQ.
@@ -216,7 +164,7 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
   using Registers = ColumnRegisters<false>;
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
-  memory.init();
+  memory.init(true);
   const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
   if (group == 0) {
     give_registers<Registers::kProducer>();
