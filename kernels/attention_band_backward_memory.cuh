@@ -11,6 +11,11 @@
 
 namespace weft::attention::hopper {
 
+// A tile of a (batch, head).
+struct TilePlace {
+  int tile, group, h, b;
+};
+
 struct BandBackward {
   CUtensorMap q, k, v, y, dy, dq, dk, dv;
   BandTiles tiles;
@@ -36,6 +41,11 @@ struct BandBackward {
   // Of lse and delta: the first of a (batch, head).
   __device__ std::int64_t first_number(int b, int h) const {
     return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
+  }
+  // delta of a row of a tile of queries, where there is such a row and this block writes it.
+  __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
+    const int position = tiles.position(at.group, at.tile, row);
+    if (owned && position >= 0) delta[first_number(at.b, at.h) + position] = x;
   }
 };
 
@@ -72,11 +82,6 @@ class Sweep {
   const BandTiles& tiles_;
   int unit_, tile_ = 0, end_ = 0;
   BandRun run_{};
-};
-
-// A tile of a (batch, head).
-struct TilePlace {
-  int tile, group, h, b;
 };
 
 // What the producer tells of a step.

@@ -40,22 +40,28 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
   arrive(memory.full(stage.at));
 }
 
-// Warp 1: fetches lse, and delta where an earlier pass made it.
+// A warp: fetches lse of a tile of queries, and delta where an earlier pass made it, to memory.lse(at) and
+// memory.delta(at). first: g.first_number() of the run.
+template <class M, class At>
+__device__ __forceinline__ void fetch_numbers(const M& memory, const At& at, const BandBackward& g,
+                                              const BandRun& run, int tile, std::int64_t first) {
+#pragma unroll 1  // registers are scarce
+  for (int row = threadIdx.x % 32; row < kTile; row += 32) {
+    const int position = g.tiles.position(run.group, tile, row);
+    copy_4_async(memory.lse(at) + row * 4, g.lse + first + max(position, 0), position >= 0);
+    if (g.accumulate)
+      copy_4_async(memory.delta(at) + row * 4, g.delta + first + max(position, 0), position >= 0);
+  }
+}
+
+// Warp 1: the numbers of queries.
 template <class M>
 __device__ __forceinline__ void load_numbers(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  const auto fetch = [&](std::uint32_t to, const float* from, int position) {
-    copy_4_async(to, from + max(position, 0), position >= 0);
-  };
   for (Sweep sweep(g.tiles); sweep; sweep.next()) {
     const std::int64_t first = g.first_number(sweep.run().b, sweep.run().h);
     wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-#pragma unroll 1  // registers are scarce
-    for (int row = threadIdx.x % 32; row < kTile; row += 32) {
-      const int position = g.tiles.position(sweep.run().group, sweep.tile(), row);
-      fetch(memory.lse(stage.at) + row * 4, g.lse + first, position);
-      if (g.accumulate) fetch(memory.delta(stage.at) + row * 4, g.delta + first, position);
-    }
+    fetch_numbers(memory, stage.at, g, sweep.run(), sweep.tile(), first);
     arrive_after_copies(memory.full(stage.at));
     stage.advance();
   }
@@ -106,15 +112,14 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
     const TilePlace at = SweepStep::read_place(memory.step(stage.at));
     wait_for_phase(memory.y_full(y.at), y.parity);
     const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(memory.delta(stage.at) + row * 4), "f"(sum) : "memory");
+    store_float(memory.delta(stage.at) + row * 4, sum);
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       arrive(memory.delta_full(stage.at));
       arrive(memory.y_free(y.at));
       arrive(memory.free(stage.at));
     }
-    const int position = g.tiles.position(at.group, at.tile, row);
-    if (step.owns_queries && position >= 0) g.delta[g.first_number(at.b, at.h) + position] = sum;
+    g.put_delta(at, row, sum, step.owns_queries);
     stage.advance(), y.advance();
   }
 }

@@ -165,7 +165,7 @@ __device__ __forceinline__ void load_tiles_of_columns(const M& memory, const Ban
   }
 }
 
-// Warp 1: fetches lse, and delta where an earlier pass made it, when queries come for the first time.
+// Warp 1: the numbers of queries, when they come for the first time.
 template <class M>
 __device__ __forceinline__ void load_numbers_of_columns(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
@@ -176,14 +176,7 @@ __device__ __forceinline__ void load_numbers_of_columns(const M& memory, const B
       continue;
     }
     const BandRun run = step.run();
-    const std::int64_t first = g.first_number(run.b, run.h);
-#pragma unroll 1  // registers are scarce
-    for (int row = threadIdx.x % 32; row < kTile; row += 32) {
-      const int position = g.tiles.position(run.group, step.query(), row);
-      copy_4_async(memory.lse(step) + row * 4, g.lse + first + max(position, 0), position >= 0);
-      if (g.accumulate)
-        copy_4_async(memory.delta(step) + row * 4, g.delta + first + max(position, 0), position >= 0);
-    }
+    fetch_numbers(memory, step, g, run, step.query(), g.first_number(run.b, run.h));
     arrive_after_copies(memory.full(stage.at));
   }
 }
@@ -200,7 +193,7 @@ __device__ __forceinline__ void make_delta_of_columns(const M& memory, const Ban
     if (step.first_visit()) {
       wait_for_phase(memory.y_full(y.at), y.parity);
       sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(memory.delta(step) + row * 4), "f"(sum) : "memory");
+      store_float(memory.delta(step) + row * 4, sum);
       arrive_warp(memory.y_free(y.at));
       y.advance();
     }

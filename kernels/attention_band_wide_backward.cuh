@@ -85,11 +85,9 @@ __device__ __forceinline__ void make_wide_delta(const WideMemory& memory, const 
       sum += __shfl_xor_sync(0xffffffffu, sum, kRows);
       const bool owned = SweepStep::read(memory.step(stage.at)).owns_queries;
       if (panel == 0) {
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(memory.delta(stage.at) + (first + row) * 4), "f"(sum)
-                     : "memory");
+        store_float(memory.delta(stage.at) + (first + row) * 4, sum);
         const TilePlace at = SweepStep::read_place(memory.step(stage.at));
-        const int position = g.tiles.position(at.group, at.tile, first + row);
-        if (owned && position >= 0) g.delta[g.first_number(at.b, at.h) + position] = sum;
+        g.put_delta(at, first + row, sum, owned);
       }
       __syncwarp();
     }

@@ -36,6 +36,9 @@ __device__ __forceinline__ void wait_for_copies_but_last() {
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+__device__ __forceinline__ void store_float(std::uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
 __device__ __forceinline__ float2 two_floats(std::uint32_t address) {
   float2 r;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
