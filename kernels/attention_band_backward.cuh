@@ -52,12 +52,8 @@ class KeyGradients {
     begin_products();
     const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
                      q = descriptor(memory_.q(stage_.at) + first);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      wgmma<T, false>(dv_, p_operand[k], dy + k * kRowStep, back > 0 || part + k > 0);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      wgmma<T, false>(dk_, ds_operand[k], q + k * kRowStep, back > 0 || part + k > 0);
+    start_sums<T>(dv_, p_operand, dy, back > 0 || part > 0);
+    start_sums<T>(dk_, ds_operand, q, back > 0 || part > 0);
     commit_products();
     if (part + 1 < kParts) {
       wait_for_products<0>();
@@ -163,9 +159,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 #pragma unroll
     for (int back = kTiles - 1; back >= 0; --back) {
       const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back)));
-#pragma unroll
-      for (int step = 0; step < kTile / 16; ++step)
-        wgmma_of_rows<T>(dq, ds + step * kRowStep, k + step * kRowStep, back < kTiles - 1 || step > 0);
+      start_sums_of_rows<T>(dq, ds, k, back < kTiles - 1);
     }
     commit_products();
     wait_for_products<0>();

@@ -126,11 +126,9 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   if constexpr (kBack == 2) split(p[0], p_far, seen);
   pin(y);
   begin_products();
-  const Descriptor values = descriptor(memory.values(own));
-#pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<T, false>(y, p[0][k], values + k * kRowStep, k > 0);
-  if constexpr (kBack > 0) start_sums<T>(y, p[1], descriptor(memory.values(near)));
-  if constexpr (kBack == 2) start_sums<T>(y, p_far, descriptor(memory.values(far)));
+  start_sums<T>(y, p[0], descriptor(memory.values(own)), 0);
+  if constexpr (kBack > 0) start_sums<T>(y, p[1], descriptor(memory.values(near)), 1);
+  if constexpr (kBack == 2) start_sums<T>(y, p_far, descriptor(memory.values(far)), 1);
   commit_products();
   wait_for_products<0>();
   pin(y);

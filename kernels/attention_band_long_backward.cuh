@@ -111,10 +111,8 @@ class KeyOwner {
     pin(dv_), pin(dk_);
     begin_products();
     const Descriptor dy = descriptor(memory_.dy(stage)), q = descriptor(memory_.q(stage));
-#pragma unroll
-    for (int k = 0; k < 4; ++k) wgmma<T, false>(dv_, p_operand_[k], dy + k * kRowStep, add || k > 0);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) wgmma<T, false>(dk_, ds_operand_[k], q + k * kRowStep, add || k > 0);
+    start_sums<T>(dv_, p_operand_, dy, add);
+    start_sums<T>(dk_, ds_operand_, q, add);
     commit_products();
   }
   // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
@@ -218,9 +216,7 @@ class QuerySums {
     const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner, buffer(owner)))),
                      k = descriptor(same_in_warp(memory_.k(slot)));
     begin_products();
-#pragma unroll
-    for (int i = 0; i < kTile / 16; ++i)
-      wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, add || i > 0);
+    start_sums_of_rows<T>(dq, ds, k, add);
     commit_products();
   }
   __device__ __forceinline__ void release(int owner) {

@@ -227,9 +227,7 @@ class WideQuerySums {
     const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner))),
                      k = descriptor(same_in_warp(memory_.k(key_.back(back))));
     begin_products();
-#pragma unroll
-    for (int i = 0; i < kTile / 16; ++i)
-      wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, add_to || i > 0);
+    start_sums_of_rows<T>(dq, ds, k, add_to);
     commit_products();
   }
   __device__ __forceinline__ void release(int owner) {

@@ -68,13 +68,13 @@ struct ColumnSums {
   __device__ __forceinline__ void start_values(std::uint32_t y) {
     pin(dv);
     begin_products();
-    start_sums<T>(dv, p_operand, descriptor(y));
+    start_sums<T>(dv, p_operand, descriptor(y), 1);
     commit_products();
   }
   __device__ __forceinline__ void start_keys(std::uint32_t x) {
     pin(dk);
     begin_products();
-    start_sums<T>(dk, ds_operand, descriptor(x));
+    start_sums<T>(dk, ds_operand, descriptor(x), 1);
     commit_products();
   }
   // Once both are there: probabilities and dS.

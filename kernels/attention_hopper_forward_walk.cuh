@@ -24,7 +24,7 @@ struct ForwardSums {
     commit_products();
   }
   __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], Descriptor values) {
-    start_sums<T>(y, p, values);
+    start_sums<T>(y, p, values, 1);
     commit_products();
   }
 };

@@ -108,8 +108,7 @@ class QuerySums {
     for (int owner = kFirst; owner <= kLast; ++owner) {
       const Descriptor ds = descriptor(memory_.scores(owner, ds_[owner].at)),
                        k = descriptor(memory_.own_x(slot_.at, owner));
-#pragma unroll
-      for (int i = 0; i < kTile / 16; ++i) wgmma_of_rows<T>(dq, ds + i * kRowStep, k + i * kRowStep, 1);
+      start_sums_of_rows<T>(dq, ds, k, 1);
     }
     commit_products();
     wait_for_products<0>();

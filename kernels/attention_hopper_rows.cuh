@@ -108,7 +108,7 @@ struct RowSums {
   __device__ __forceinline__ void start_queries(std::uint32_t x) {
     pin(dq);
     begin_products();
-    start_sums<T>(dq, ds_operand, descriptor(x));
+    start_sums<T>(dq, ds_operand, descriptor(x), 1);
     commit_products();
   }
   // Once both are there: dS.

@@ -248,11 +248,18 @@ struct Owned {
     for (int i = 0; i < 32; ++i) s[i] = sums.c[0][i / 4][i % 4];
   }
 };
-// c += A B: 64 columns of A, 64 rows of B.
-template <class T, int N>
-__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[4][4], Descriptor b) {
+// c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.
+template <class T, int kSteps, int N>
+__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[kSteps][4], Descriptor b,
+                                           int add_to) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, 1);
+  for (int k = 0; k < kSteps; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, add_to || k > 0);
+}
+// c = A^T B, or c += A^T B where add_to is not 0: 64 rows of both.
+template <class T, int N>
+__device__ __forceinline__ void start_sums_of_rows(float (&c)[N], Descriptor a, Descriptor b, int add_to) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma_of_rows<T>(c, a + k * kRowStep, b + k * kRowStep, add_to || k > 0);
 }
 
 // 64 columns of sums as an A operand.

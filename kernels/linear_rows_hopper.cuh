@@ -177,9 +177,7 @@ __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a
     wait_for_phase(memory.full(place.at), place.parity);
     begin_products();
     const Descriptor x = rows_at(memory.x(place.at) + self * kPanel), y = rows_at(memory.y(place.at));
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      wgmma_of_rows<T>(c, x + i * kRowStep, y + i * kRowStep, stage > w.first || i > 0);
+    start_sums_of_rows<T>(c, x, y, stage > w.first);
     commit_products();
     wait_for_products<1>();
     if (stage > w.first) release(memory.empty(before));
