@@ -88,12 +88,11 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
     }
-    if (speaks()) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  private:
   using Base::memory_, Base::g_, Base::stage_, Base::dk_, Base::dv_;
-  __device__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
 
   // This consumer's key tile is of another run, or out of reach.
   __device__ __forceinline__ void pass() {
@@ -173,12 +172,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 #pragma unroll
     for (int panel = 0; panel < N / 32; ++panel) {
       const std::uint32_t out = memory_.out(own_, out_.at);
-      if (speaks()) wait_for_stores<M::kOut - 1>();
-      synchronize_group(own_ + 1);
-      put_panel<T>(c, panel, factor, out);
-      show_to_products();  // and to the copy engine
-      synchronize_group(own_ + 1);
-      if (speaks()) store_panel(to, out, panel, g_.tiles, at, g_.accumulate);
+      send_panel<T, M::kOut - 1>(own_ + 1, c, panel, factor, out, to, g_, at);
       out_.advance();
     }
   }

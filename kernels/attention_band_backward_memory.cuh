@@ -14,6 +14,9 @@ namespace weft::attention::hopper {
 // A tile of a (batch, head).
 struct TilePlace {
   int tile, group, h, b;
+  __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
+    return {tile, run.group, run.h, run.b};
+  }
 };
 
 struct BandBackward {
@@ -93,11 +96,8 @@ struct SweepStep {
 
   __device__ __forceinline__ static SweepStep of(const Sweep& sweep) {
     const BandRun& run = sweep.run();
-    SweepStep step{{sweep.tile(), run.group, run.h, run.b},
-                   sweep.met_before(),
-                   sweep.is_last(),
-                   sweep.owns_queries(),
-                   0};
+    SweepStep step{TilePlace::of(run, sweep.tile()), sweep.met_before(), sweep.is_last(),
+                   sweep.owns_queries(), 0};
     for (int back = 0; back <= step.met_before; ++back)
       step.owned_keys |= static_cast<int>(sweep.owns_keys(back)) << back;
     return step;

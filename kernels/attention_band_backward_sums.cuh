@@ -3,7 +3,7 @@
 // are queries) between products and after the last.
 #pragma once
 
-#include "kernels/attention_band.cuh"
+#include "kernels/attention_band_backward_memory.cuh"
 #include "kernels/attention_hopper_fragments.cuh"
 
 namespace weft::attention::hopper {
@@ -85,6 +85,20 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
     }
     store_matrices(lane_address<64>(out, threadIdx.x % kWarpgroup / 32, k), r);
   }
+}
+
+// The same, and on to global memory; by all threads of warpgroup `group`. `out`: a panel that nobody reads
+// any more once at most kPending stores of the thread that leads are under way.
+template <class T, int kPending = 0, int N>
+__device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
+                                           std::uint32_t out, const CUtensorMap& to, const BandBackward& g,
+                                           const TilePlace& at) {
+  if (leads_group()) wait_for_stores<kPending>();
+  synchronize_group(group);
+  put_panel<T>(c, panel, factor, out);
+  show_to_products();  // and to the copy engine
+  synchronize_group(group);
+  if (leads_group()) store_panel(to, out, panel, g.tiles, at, g.accumulate);
 }
 
 }  // namespace weft::attention::hopper

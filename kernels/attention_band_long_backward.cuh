@@ -11,21 +11,6 @@
 
 namespace weft::attention::hopper {
 
-// Sends rounded sums to where they belong, through a panel of shared memory that nobody reads any more once
-// this thread's stores have ended.
-template <class T>
-__device__ __forceinline__ void send_panel(const float (&c)[32], float factor, std::uint32_t out,
-                                           const CUtensorMap& to, const BandBackward& g, const BandRun& run,
-                                           int tile) {
-  const bool speaks = threadIdx.x % kWarpgroup == 0;
-  if (speaks) wait_for_stores<0>();
-  synchronize_group();
-  put_panel<T>(c, 0, factor, out);
-  show_to_products();  // and to the copy engine
-  synchronize_group();
-  if (speaks) store_panel(to, out, 0, g.tiles, {tile, run.group, run.h, run.b}, g.accumulate);
-}
-
 // A warpgroup that owns key tiles: dK and dV.
 template <class T, class M>
 class KeyOwner {
@@ -46,7 +31,7 @@ class KeyOwner {
       key_.advance();
       if (two) key_.advance();
     }
-    if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  private:
@@ -83,8 +68,9 @@ class KeyOwner {
     arrive_warp(memory_.keys_free(slot));
     const BandRun run = step.run();
     if (step.owns_key(run, mine)) {
-      send_panel<T>(dk_, g_.scale, memory_.out(own_), g_.dk, g_, run, step.key(mine));
-      send_panel<T>(dv_, 1.0f, memory_.out(own_), g_.dv, g_, run, step.key(mine));
+      const TilePlace at = TilePlace::of(run, step.key(mine));
+      send_panel<T>(this_group(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
+      send_panel<T>(this_group(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
     }
     const bool ends = step.ends_pair();
     stage_.advance();
@@ -171,7 +157,7 @@ class QuerySums {
       in_odd ? meet(step, odd, even) : meet(step, even, odd);
       in_odd = !in_odd;
     }
-    if (threadIdx.x % kWarpgroup == 0) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  protected:
@@ -201,7 +187,8 @@ class QuerySums {
       }
     }
     if (step.last_visit())
-      send_panel<T>(dq, g_.scale, memory_.out(M::kOwners), g_.dq, g_, step.run(), step.query());
+      send_panel<T>(this_group(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
+                    TilePlace::of(step.run(), step.query()));
     else if (!M::kWhole && !stays)
       keep(dq, step.query());
     if (!M::kWhole && stays)

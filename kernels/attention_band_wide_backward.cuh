@@ -123,12 +123,11 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
       }
       arrive_warp(memory_.free(stage_.at));
     }
-    if (speaks()) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  private:
   using Base::memory_, Base::g_, Base::stage_, Base::dk_, Base::dv_;
-  __device__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
 
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(int back) {
@@ -155,17 +154,17 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
       synchronize_group(own_ + 1);
       put(dk_, g_.scale, g_.dk, keys, memory_.v(slot));
     }
-    if (speaks()) arrive(memory_.keys_free(slot));
+    if (leads_group()) arrive(memory_.keys_free(slot));
   }
   // Rounds sums times `factor` and sends them to where they belong; `out` is free again for the thread that
-  // speaks.
+  // leads.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
     show_to_products();  // and to the copy engine
     synchronize_group(own_ + 1);
-    if (!speaks()) return;
+    if (!leads_group()) return;
     for (int panel = 0; panel < 2; ++panel)
       store_panel(to, out + panel * kPanel, panel, g_.tiles, at, g_.accumulate);
     wait_for_stores<0>();
@@ -191,12 +190,10 @@ class WideQuerySums {
       owner = step.met_before == 0 ? 0 : owner ^ 1;
       meet(step, owner);
     }
-    if (speaks()) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  private:
-  __device__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
-
   __device__ __forceinline__ void meet(const SweepStep& step, int owner) {
     float dq[64];
     pin(dq);
@@ -237,12 +234,12 @@ class WideQuerySums {
   __device__ __forceinline__ void put(const float (&dq)[64], const TilePlace& at) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
-      if (speaks()) wait_for_stores<0>();
+      if (leads_group()) wait_for_stores<0>();
       synchronize_group(M::kOwners + 1);
       put_panel<T>(dq, panel, g_.scale, memory_.out());
       show_to_products();  // and to the copy engine
       synchronize_group(M::kOwners + 1);
-      if (speaks()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
+      if (leads_group()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
     }
   }
 

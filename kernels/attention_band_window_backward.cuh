@@ -92,12 +92,10 @@ class WindowQuerySums : QuerySums<T, WindowMemory> {
 
   __device__ __forceinline__ void run() {
     for (WindowSteps step(this->g_.tiles); step; step.next()) meet(step);
-    if (speaks()) wait_for_stores<0>();
+    if (leads_group()) wait_for_stores<0>();
   }
 
  private:
-  __device__ __forceinline__ static bool speaks() { return threadIdx.x % kWarpgroup == 0; }
-
   __device__ __forceinline__ void meet(const WindowSteps& step) {
     float dq[32];
     const int first = owner_of(step.pair(), 0);
@@ -124,8 +122,8 @@ class WindowQuerySums : QuerySums<T, WindowMemory> {
     if (!step.last_visit())
       keep(dq, step.query(), begins);
     else if (step.owns_query())
-      send_panel<T>(dq, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq, this->g_, step.run(),
-                    step.query());
+      send_panel<T>(this_group(), dq, 0, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq,
+                    this->g_, TilePlace::of(step.run(), step.query()));
   }
 
   // Each thread has its own places.
@@ -144,7 +142,7 @@ class WindowQuerySums : QuerySums<T, WindowMemory> {
   // begins: the place may be that of a tile whose rows are still on their way.
   __device__ __forceinline__ void keep(const float (&dq)[32], int query, bool begins) const {
     if (begins) {
-      if (speaks()) wait_for_stores<0>();
+      if (leads_group()) wait_for_stores<0>();
       synchronize_group();
     }
     const std::uint32_t to = place(query);

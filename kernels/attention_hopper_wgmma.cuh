@@ -348,9 +348,11 @@ __device__ __forceinline__ void synchronize_group(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
 }
 // The one that the calling thread is of.
-__device__ __forceinline__ void synchronize_group() {
-  synchronize_group(static_cast<int>(threadIdx.x / kWarpgroup));
-}
+__device__ __forceinline__ int this_group() { return static_cast<int>(threadIdx.x / kWarpgroup); }
+__device__ __forceinline__ void synchronize_group() { synchronize_group(this_group()); }
+
+// One thread of each warpgroup.
+__device__ __forceinline__ bool leads_group() { return threadIdx.x % kWarpgroup == 0; }
 
 // ---- stores of the copy engine, from shared memory ----
 
