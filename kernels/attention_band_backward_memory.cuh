@@ -160,6 +160,11 @@ struct BackwardRings {
   }
 };
 
+// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that sums dQ.
+struct OwnerRegisters {
+  static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
+};
+
 // Shared memory of a block. Consumer w holds dK and dV of every kConsumers-th key tile. x: rows of Dqk
 // columns, y: of Dv, in panels of 64.
 template <int Dqk_, int Dv_, int kConsumers_>

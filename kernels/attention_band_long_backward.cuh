@@ -231,29 +231,23 @@ class QuerySums {
   unsigned counts_ = 0;  // of each owner's steps, modulo 4, a byte each
 };
 
-template <bool kWhole>
-struct ColumnRegisters {
-  static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
-};
-
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
     long_band_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using M = ColumnMemory<kWhole>;
-  using Registers = ColumnRegisters<kWhole>;
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
   memory.init(!g.accumulate);
-  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  const int group = same_in_warp(this_group());
   if (group == 0) {
-    give_registers<Registers::kProducer>();
+    give_registers<OwnerRegisters::kProducer>();
     produce_columns<T>(memory, g);
   } else if (group > M::kOwners) {
-    give_registers<Registers::kQueries>();
+    give_registers<OwnerRegisters::kQueries>();
     QuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
   } else {
-    take_registers<Registers::kOwner>();
+    take_registers<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();
   }
 #endif

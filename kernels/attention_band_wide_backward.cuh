@@ -156,8 +156,8 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
     }
     if (leads_group()) arrive(memory_.keys_free(slot));
   }
-  // Rounds sums times `factor` and sends them to where they belong; `out` is free again for the thread that
-  // leads.
+  // Rounds sums times `factor` and sends them to where they belong; the thread that leads returns when `out`
+  // is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll
@@ -254,22 +254,21 @@ template <class T>
 __global__ void __launch_bounds__(WideMemory::kThreads, 1)
     wide_band_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
   extern __shared__ __align__(128) char shared[];
   const WideMemory memory = WideMemory::of(shared);
   memory.init(!g.accumulate);
-  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  const int group = same_in_warp(this_group());
   if (group == 0) {
-    give_registers<kProducer>();
+    give_registers<OwnerRegisters::kProducer>();
     const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32));
     if (warp == 1) load_numbers(memory, g);
     if (warp > 1 && !g.accumulate) make_wide_delta<T>(memory, g);
     if (threadIdx.x == 0) load_tiles(memory, g);
   } else if (group > WideMemory::kOwners) {
-    give_registers<kQueries>();
+    give_registers<OwnerRegisters::kQueries>();
     WideQuerySums<T>(memory, g).run();
   } else {
-    take_registers<kOwner>();
+    take_registers<OwnerRegisters::kOwner>();
     WideKeyOwner<T>(memory, g).run();
   }
 #endif

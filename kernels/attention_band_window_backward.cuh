@@ -159,19 +159,18 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
     window_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using M = WindowMemory;
-  using Registers = ColumnRegisters<false>;
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
   memory.init(true);
-  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  const int group = same_in_warp(this_group());
   if (group == 0) {
-    give_registers<Registers::kProducer>();
+    give_registers<OwnerRegisters::kProducer>();
     produce_columns<T>(memory, g);
   } else if (group > M::kOwners) {
-    give_registers<Registers::kQueries>();
+    give_registers<OwnerRegisters::kQueries>();
     WindowQuerySums<T>(memory, g).run();
   } else {
-    take_registers<Registers::kOwner>();
+    take_registers<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();
   }
 #endif
