@@ -149,8 +149,8 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
 }
 
 // Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
-// engine does not take these strides.
-// `lines`: what the L2 cache fetches at a time; the next head's part of a row is often wanted, too.
+// engine does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
+// row is often wanted, too.
 inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
                      CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
   const auto encode = tensor_map_encoder();

@@ -168,19 +168,9 @@ class BandConsumer {
 
   // Its whole life.
   __device__ __forceinline__ void run() {
-    const BandTiles& tiles = maps_.tiles;
-    const int back = tiles.tiles_back();
-    int mine = same_in_warp(threadIdx.x / kWarpgroup - 1);  // number of the next query tile of this warpgroup
-    int stage = 0, slot = 0;                                // of the first tiles of the run
-    for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-      const BandRun run = tiles.unit(unit);
-      const int before = min(run.first, back), count = run.end - run.first;
-      for (; mine < slot + count; mine += Shape::kConsumers)
-        attend(run, run.first + mine - slot, Memory::Slot::of(mine),
-               Memory::Stage::of(stage + before + mine - slot));
-      stage += before + count;
-      slot += count;
-    }
+    take_query_tiles<Shape>(
+        maps_.tiles, threadIdx.x,
+        [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
     wait_for_stores<0>();
   }
 
@@ -252,13 +242,10 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
 
 template <class T>
 bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
-  const auto covers = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
-    return describe(map, x, maps.tiles, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-  };
-  if (!covers(maps.q, f.q, kTile) || !covers(maps.k, f.k, kTile) || !covers(maps.v, f.v, kTile) ||
-      !covers(maps.y, f.y, kTile) || !covers(maps.y_rows, f.y, 16))
-    return false;
+  const auto described = BandForwardMaps::of(f, pass);
+  if (!described) return false;
+  BandForwardMaps maps = *described;
+  if (!maps.describe(maps.y_rows, f.y, 16)) return false;
   // A tile that is fetched again but not written costs about half as much as others.
   maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {

@@ -3,7 +3,10 @@
 // memory of a block, and the threads that fill and empty it.
 #pragma once
 
+#include <optional>
+
 #include "kernels/attention_band.cuh"
+#include "kernels/attention_fragments.cuh"
 
 namespace weft::attention::hopper {
 
@@ -39,6 +42,26 @@ struct BandForwardMaps {
   CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
   float scale;  // of scores, to powers of two
+
+  // Boxes of `rows` rows.
+  bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
+    return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  }
+  // All but y_rows; none: the copy engine does not take these strides.
+  static std::optional<BandForwardMaps> of(const AttentionForward& f, const AttentionPass& pass) {
+    BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
+                         .scale = static_cast<float>(f.scale) * kLog2E};
+    const bool all = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
+                     maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile);
+    return all ? std::optional(maps) : std::nullopt;
+  }
+  // The same; throws where the copy engine does not take the strides.
+  static BandForwardMaps checked(const AttentionForward& f, const AttentionPass& pass) {
+    const auto maps = of(f, pass);
+    WEFT_CHECK(maps, "attention: the copy engine does not take a band of stride ", pass.band.stride,
+               " over these views");
+    return *maps;
+  }
 };
 
 // Place `at` of a ring of kSize, in a round of that parity. Tiles are numbered on and on; number n lies in
@@ -125,6 +148,25 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
       copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, run, tile, memory.stage_full(in));
       copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, run, tile, memory.stage_full(in));
     }
+  }
+}
+
+// A consumer warpgroup, by all its threads, `thread` their number in the block: calls attend(run, tile, slot,
+// stage) for every kConsumers-th query tile, with the slot of its queries and the stage of its own keys.
+template <class Shape, class Thread, class F>
+__device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, Thread thread, const F& attend) {
+  using Memory = BandMemory<Shape>;
+  const int back = tiles.tiles_back();
+  int mine = same_in_warp(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup
+  int stage = 0, slot = 0;                           // of the first tiles of the run
+  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
+    const BandRun run = tiles.unit(unit);
+    const int before = min(run.first, back), count = run.end - run.first;
+    for (; mine < slot + count; mine += Shape::kConsumers)
+      attend(run, run.first + mine - slot, Memory::Slot::of(mine),
+             Memory::Stage::of(stage + before + mine - slot));
+    stage += before + count;
+    slot += count;
   }
 }
 

@@ -315,14 +315,7 @@ __global__ void __launch_bounds__(LongForwardShape<Dqk, Dv, kAccumulate, kWindow
 
 template <class T>
 void launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
-  const auto described = [&](CUtensorMap& map, const HeadsView& x, int box_rows) {
-    return describe(map, x, maps.tiles, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-  };
-  const bool all = described(maps.q, f.q, kTile) && described(maps.k, f.k, kTile) &&
-                   described(maps.v, f.v, kTile) && described(maps.y, f.y, kTile);
-  WEFT_CHECK(all, "attention: the copy engine does not take a band of stride ", pass.band.stride,
-             " over these views");
+  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;

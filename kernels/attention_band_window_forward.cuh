@@ -65,19 +65,9 @@ class WindowConsumer {
 
   // Its whole life.
   __device__ __forceinline__ void run() {
-    const BandTiles& tiles = maps_.tiles;
-    const int back = tiles.tiles_back();
-    int mine = same_in_warp(this_thread() / kWarpgroup - 1);  // number of the next query tile
-    int stage = 0, slot = 0;                                  // of the first tiles of the run
-    for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-      const BandRun run = tiles.unit(unit);
-      const int before = min(run.first, back), count = run.end - run.first;
-      for (; mine < slot + count; mine += Shape::kConsumers)
-        attend(run, run.first + mine - slot, Memory::Slot::of(mine),
-               Memory::Stage::of(stage + before + mine - slot));
-      stage += before + count;
-      slot += count;
-    }
+    take_query_tiles<Shape>(
+        maps_.tiles, this_thread(),
+        [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
   }
 
  private:
@@ -213,14 +203,7 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 
 template <class T>
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
-  const auto described = [&](CUtensorMap& map, const HeadsView& x) {
-    return describe(map, x, maps.tiles, kTile, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-  };
-  const bool all =
-      described(maps.q, f.q) && described(maps.k, f.k) && described(maps.v, f.v) && described(maps.y, f.y);
-  WEFT_CHECK(all, "attention: the copy engine does not take a band of stride ", pass.band.stride,
-             " over these views");
+  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
   // A tile that is fetched again but not written costs about half as much as others.
   maps.tiles.cut(processors(), 0.25 * maps.tiles.tiles_back());
   start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads, WindowShape::kBytes, f,
