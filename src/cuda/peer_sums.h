@@ -18,11 +18,11 @@ namespace weft {
 // What a rank sums of a tensor, the others send to it with their copy engines; one kernel then adds it up,
 // all terms at a time, in the order of the ranks, in f32, rounded once. Multiprocessors of the GPU are taken
 // by that kernel alone. There are two ways, of the same bits: straight to the other GPU's memory, or through
-// the host's. The first is fast, but links between GPUs that have been idle for 50 ms sleep, and awake take
-// power that the multiprocessors then lack; the second is for sums that have time (plan()). All calls are
-// collective and run on the stream of `queue`, which may be captured; tensors are in cudaMalloc'ed memory
-// that stays where it is. Where one answers false nothing was done, on no rank: a tensor shares its
-// allocation with others.
+// the host's. The first is fast, but links between GPUs that have been idle for 50 ms sleep, and awake
+// they likely take power that the multiprocessors then lack; the second is for sums that have time (plan()).
+// All calls are collective and run on the stream of `queue`, which may be captured; tensors are in
+// cudaMalloc'ed memory that stays where it is. Where one answers false nothing was done, on no rank: a tensor
+// shares its allocation with others.
 class PeerSums {
  public:
   enum class Way { as_planned, straight, host };
