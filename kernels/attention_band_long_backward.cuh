@@ -143,10 +143,10 @@ class KeyOwner {
 // tiles meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8,
 // threads).
 template <class T, class M>
-class QuerySums {
+class PairQuerySums {
  public:
   using Steps = typename M::Steps;
-  __device__ QuerySums(const M& memory, const BandBackward& g, float4* kept)
+  __device__ PairQuerySums(const M& memory, const BandBackward& g, float4* kept)
       : memory_(memory), g_(g), kept_(kept + threadIdx.x % kWarpgroup) {}
 
   __device__ __forceinline__ void run() {
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
     produce_columns<T>(memory, g);
   } else if (group > M::kOwners) {
     give_registers<OwnerRegisters::kQueries>();
-    QuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
+    PairQuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
   } else {
     take_registers<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();

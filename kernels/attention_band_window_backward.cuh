@@ -84,10 +84,10 @@ struct WindowMemory : WindowPairs {
 
 // The warpgroup that sums dQ.
 template <class T>
-class WindowQuerySums : QuerySums<T, WindowMemory> {
+class WindowQuerySums : PairQuerySums<T, WindowMemory> {
  public:
   using M = WindowMemory;
-  using Base = QuerySums<T, M>;
+  using Base = PairQuerySums<T, M>;
   __device__ WindowQuerySums(const M& memory, const BandBackward& g) : Base(memory, g, nullptr) {}
 
   __device__ __forceinline__ void run() {
