@@ -12,14 +12,12 @@
 namespace weft {
 namespace {
 
-using attention_test::problem_of;
+using attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
 
 TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
-    AttentionPass pass;
-    pass.band = band;
-    return attention::covers_band(problem_of(n, qk, v), pass);
+    return attention::covers_band(problem_of(n, qk, v), pass_of(band));
   };
   for (const int64_t v : {8, 64, 128}) {
     EXPECT_TRUE(covers({1, 128, 0}, 1000, 64, v));
@@ -35,9 +33,7 @@ TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
 
 TEST(AttentionBandBackward, WideHeadsWithThreeTilesOfKeysHaveASweepOfTheirOwn) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
-    AttentionPass pass;
-    pass.band = band;
-    return attention::covers_wide_band(problem_of(n, qk, v), pass);
+    return attention::covers_wide_band(problem_of(n, qk, v), pass_of(band));
   };
   for (const int64_t v : {8, 64, 128}) {
     EXPECT_TRUE(covers({1, 128, 0}, 1000, 128, v));
@@ -54,8 +50,7 @@ TEST(AttentionBandBackward, WideHeadsWithThreeTilesOfKeysHaveASweepOfTheirOwn) {
 }
 
 TEST(AttentionBandBackward, TakesStridesThatTheCopyEngineTakes) {
-  AttentionPass pass;
-  pass.band = {1, 128, 0};
+  const AttentionPass pass = pass_of({1, 128, 0});
   AttentionBackward shared_keys = problem_of(300, 64, 64), backwards = problem_of(300, 64, 64),
                     one_head = problem_of(300, 64, 64);
   shared_keys.k.head_stride = 0;

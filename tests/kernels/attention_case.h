@@ -78,4 +78,11 @@ std::vector<NamedPattern> sample_patterns(Lengths n, int heads);
 // columns that follow each other, bf16.
 AttentionBackward problem_of(std::int64_t n, std::int64_t qk, std::int64_t v);
 
+// A first pass over a band.
+inline AttentionPass pass_of(const Band& band) {
+  AttentionPass pass;
+  pass.band = band;
+  return pass;
+}
+
 }  // namespace weft::attention_test

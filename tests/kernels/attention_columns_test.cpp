@@ -13,18 +13,12 @@
 namespace weft {
 namespace {
 
-using attention_test::problem_of;
+using attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
-
-AttentionPass pass_of(std::int32_t stride, std::int32_t reach) {
-  AttentionPass pass;
-  pass.band = {stride, reach, 0};
-  return pass;
-}
 
 TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   const auto covers = [](std::int32_t stride, std::int32_t reach, int64_t rows, int64_t qk, int64_t v) {
-    return attention::covers_columns(problem_of(rows * stride, qk, v), pass_of(stride, reach));
+    return attention::covers_columns(problem_of(rows * stride, qk, v), pass_of({stride, reach, 0}));
   };
   for (const int64_t rows : {129, 256, 300, 1024}) {
     EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
@@ -36,12 +30,12 @@ TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   }
   EXPECT_FALSE(covers(13, 2000, 128, 64, 64));
   EXPECT_FALSE(covers(13, 2000, 1025, 64, 64));
-  AttentionPass small = pass_of(13, 2000);
+  AttentionPass small = pass_of({13, 2000, 0});
   small.edge = kSmallTile;
   EXPECT_FALSE(attention::covers_columns(problem_of(13 * 200, 64, 64), small));
   AttentionBackward shared_keys = problem_of(13 * 200, 64, 64);
   shared_keys.k.head_stride = 0;
-  EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of(13, 2000)));
+  EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of({13, 2000, 0})));
 }
 
 TEST(AttentionColumns, CoversWindowsForward) {
@@ -49,7 +43,7 @@ TEST(AttentionColumns, CoversWindowsForward) {
     AttentionForward f;
     f.q = f.k = problem_of(13 * 600, 64, v).q;
     f.v = f.y = problem_of(13 * 600, 64, v).v;
-    AttentionPass pass = pass_of(stride, reach);
+    AttentionPass pass = pass_of({stride, reach, 0});
     pass.accumulate = accumulate;
     return attention::covers_columns(f, pass);
   };
@@ -65,13 +59,13 @@ TEST(AttentionColumns, CoversWindowsForward) {
 
 TEST(AttentionColumns, LongOnesNeedScratch) {
   AttentionBackward g = problem_of(13 * 256, 64, 64);
-  EXPECT_EQ(attention::columns_scratch(g, pass_of(13, 256)), 0);
-  EXPECT_TRUE(attention::takes_columns(g, pass_of(13, 256)));
+  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 256, 0})), 0);
+  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 256, 0})));
   g = problem_of(13 * 257, 64, 64);
-  EXPECT_EQ(attention::columns_scratch(g, pass_of(13, 257)), 6 * 13 * 5 * 64 * 64);
-  EXPECT_FALSE(attention::takes_columns(g, pass_of(13, 257)));
+  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 257, 0})), 6 * 13 * 5 * 64 * 64);
+  EXPECT_FALSE(attention::takes_columns(g, pass_of({13, 257, 0})));
   g.scratch.data = &g;
-  EXPECT_TRUE(attention::takes_columns(g, pass_of(13, 257)));
+  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 257, 0})));
 }
 
 #ifdef WEFT_CUDA
@@ -79,13 +73,9 @@ using namespace attention_test;
 
 template <class T>
 void expect_columns(const PatternSpec& spec, const Sizes& size) {
-  const int heads = static_cast<int>(size.heads);
-  const auto pattern = make_pattern(spec, heads);
-  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
-  Data<T> x(size);
-  const AttentionForward f = x.forward(host.maps);
-  EXPECT_TRUE(attention::covers_columns(f, host.maps.pass[host.maps.passes - 1])) << pattern->name();
-  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+  expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
+    return attention::covers_columns(x.forward(maps), maps.pass[maps.passes - 1]);
+  });
 }
 
 TEST(CudaAttentionColumns, Lengths) {

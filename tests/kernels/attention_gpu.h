@@ -146,4 +146,15 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
     }
 }
 
+// The same with tiles of kTile rows, for a case that the kernels under test take: covers(x, maps) says so.
+template <class T, class Covers>
+void expect_agreement(const PatternSpec& spec, const Sizes& size, const Covers& covers) {
+  const int heads = static_cast<int>(size.heads);
+  const auto pattern = make_pattern(spec, heads);
+  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
+  Data<T> x(size);
+  EXPECT_TRUE(covers(x, host.maps)) << pattern->name();
+  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+}
+
 }  // namespace weft::attention_test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention_forms.h"
+#include "tests/kernels/attention_case.h"
 
 #ifdef WEFT_CUDA
 #include "tests/kernels/attention_gpu.h"
@@ -12,18 +13,8 @@
 namespace weft {
 namespace {
 
+using attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
-
-// 2 sequences, 3 heads of qk and v columns that follow each other.
-AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
-  const auto heads = [&](int64_t size) {
-    return HeadsView{nullptr, DType::bf16, 2, n, 3, size, n * 3 * size, 3 * size, size};
-  };
-  AttentionBackward g{};
-  g.q = g.k = g.dq = g.dk = heads(qk);
-  g.v = g.dv = g.y = g.dy = heads(v);
-  return g;
-}
 
 // Both directions of a first pass agree.
 bool covers(const AttentionBackward& g, const AttentionPass& pass) {
@@ -33,25 +24,21 @@ bool covers(const AttentionBackward& g, const AttentionPass& pass) {
   EXPECT_EQ(forward, attention::covers_window(g, pass));
   return forward;
 }
-AttentionPass pass_of(std::int32_t stride, std::int32_t reach) {
-  AttentionPass pass;
-  pass.band = {stride, reach, 0};
-  return pass;
-}
 
 TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
   for (const std::int32_t stride : {1, 13}) {
     const AttentionBackward g = problem_of(int64_t{600} * stride, 64, 64);
-    EXPECT_FALSE(covers(g, pass_of(stride, 128)));  // the sweep over bands does that
-    EXPECT_TRUE(covers(g, pass_of(stride, 129)));
-    EXPECT_TRUE(covers(g, pass_of(stride, 257)));
-    EXPECT_FALSE(covers(g, pass_of(stride, 258)));
-    EXPECT_FALSE(covers(problem_of(int64_t{200} * stride, 64, 64), pass_of(stride, 200)));  // whole columns
-    EXPECT_TRUE(covers(problem_of(int64_t{201} * stride, 24, 40), pass_of(stride, 200)));
-    EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 72, 64), pass_of(stride, 200)));
-    EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 64, 128), pass_of(stride, 200)));
+    EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // the sweep over bands does that
+    EXPECT_TRUE(covers(g, pass_of({stride, 129, 0})));
+    EXPECT_TRUE(covers(g, pass_of({stride, 257, 0})));
+    EXPECT_FALSE(covers(g, pass_of({stride, 258, 0})));
+    EXPECT_FALSE(
+        covers(problem_of(int64_t{200} * stride, 64, 64), pass_of({stride, 200, 0})));  // whole columns
+    EXPECT_TRUE(covers(problem_of(int64_t{201} * stride, 24, 40), pass_of({stride, 200, 0})));
+    EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 72, 64), pass_of({stride, 200, 0})));
+    EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 64, 128), pass_of({stride, 200, 0})));
   }
-  AttentionPass rest = pass_of(1, 200), small = pass_of(1, 200);
+  AttentionPass rest = pass_of({1, 200, 0}), small = pass_of({1, 200, 0});
   rest.accumulate = true;
   small.edge = kSmallTile;
   EXPECT_FALSE(covers(problem_of(600, 64, 64), rest));
@@ -63,8 +50,8 @@ TEST(AttentionWindow, TakesStridesThatTheCopyEngineTakes) {
   AttentionBackward shared_keys = problem_of(600, 64, 64), backwards = problem_of(600, 64, 64);
   shared_keys.k.head_stride = 0;
   backwards.y.batch_stride *= -1;
-  EXPECT_FALSE(covers(shared_keys, pass_of(1, 200)));
-  EXPECT_FALSE(covers(backwards, pass_of(1, 200)));
+  EXPECT_FALSE(covers(shared_keys, pass_of({1, 200, 0})));
+  EXPECT_FALSE(covers(backwards, pass_of({1, 200, 0})));
 }
 
 #ifdef WEFT_CUDA
@@ -72,13 +59,10 @@ using namespace attention_test;
 
 template <class T>
 void expect_window(const PatternSpec& spec, const Sizes& size) {
-  const int heads = static_cast<int>(size.heads);
-  const auto pattern = make_pattern(spec, heads);
-  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
-  Data<T> x(size);
-  EXPECT_TRUE(attention::covers_window(x.forward(host.maps), host.maps.pass[0])) << pattern->name();
-  EXPECT_TRUE(attention::covers_window(x.backward(host.maps), host.maps.pass[0])) << pattern->name();
-  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+  expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
+    return attention::covers_window(x.forward(maps), maps.pass[0]) &&
+           attention::covers_window(x.backward(maps), maps.pass[0]);
+  });
 }
 
 TEST(CudaAttentionWindow, ReachesAndLengths) {
