@@ -77,6 +77,11 @@ std::string forms_text(const Parameters& x, int compute_capability) {
     text += str(p ? " + " : "", name_of(form_of_pass(x, p, compute_capability)));
   return text;
 }
+// Those of both directions: "hopper", or "hopper; backward general".
+inline std::string forms_text(const AttentionForward& f, const AttentionBackward& g, int compute_capability) {
+  const std::string there = forms_text(f, compute_capability), back = forms_text(g, compute_capability);
+  return there == back ? there : there + "; backward " + back;
+}
 
 // One pass each; the backward ones need `delta`, but for a first pass that is a band.
 void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);

@@ -178,10 +178,9 @@ std::string form_text(const Device& device, const Arrays& a, const AttentionMaps
       fail(str("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic"));
     return "cpu";
   }
-  const std::string there = attention::forms_text(forward(a, maps, 1, wanted), device.compute_capability);
-  if (!a.dout) return there;
-  const std::string back = attention::forms_text(backward(a, maps, 1, wanted), device.compute_capability);
-  return there == back ? there : there + "; backward " + back;
+  const AttentionForward f = forward(a, maps, 1, wanted);
+  return a.dout ? attention::forms_text(f, backward(a, maps, 1, wanted), device.compute_capability)
+                : attention::forms_text(f, device.compute_capability);
 }
 
 void write_results(const std::string& path, const Arrays& a) {

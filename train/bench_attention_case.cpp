@@ -33,15 +33,6 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 // a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
-// The kernels of each pass.
-std::string form_text(const Device& device, const AttentionForward& forward,
-                      const AttentionBackward& backward) {
-  if (!device.is_cuda()) return "cpu";
-  const std::string there = attention::forms_text(forward, device.compute_capability),
-                    back = attention::forms_text(backward, device.compute_capability);
-  return there == back ? there : there + "; backward " + back;
-}
-
 }  // namespace
 
 AttentionWorkload::AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
@@ -96,7 +87,7 @@ AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape
       backward_(load.backward(maps_.maps(), asked)),
       scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
   backward_.scratch = scratch_;
-  form = form_text(device, forward_, backward_);
+  form = device.is_cuda() ? attention::forms_text(forward_, backward_, device.compute_capability) : "cpu";
   forward_bytes = forward_.cost().bytes;
   both_bytes = forward_bytes + backward_.cost().bytes;
   PairCount count;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/view.h"
+#include "tests/kernels/attention_case.h"
 
 namespace weft {
 namespace {
@@ -28,6 +29,18 @@ TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
             AttentionForm::simple);
   EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kSmallTile, 8, 256, true, 89),
             AttentionForm::general);
+}
+
+TEST(AttentionForms, TheTextNamesPassesAndDirections) {
+  AttentionBackward g = attention_test::problem_of(300, 64, 64);
+  AttentionForward f;
+  f.q = g.q, f.k = g.k, f.v = g.v, f.y = g.y;
+  f.maps.passes = g.maps.passes = 1;
+  EXPECT_EQ(attention::forms_text(f, g, 80), "general");
+  f.form = AttentionForm::simple;
+  EXPECT_EQ(attention::forms_text(f, g, 80), "simple; backward general");
+  g.maps.passes = 2;
+  EXPECT_EQ(attention::forms_text(f, g, 80), "simple; backward general + general");
 }
 
 TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
