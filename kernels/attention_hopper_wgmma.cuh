@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The instructions of sm_90a that attention and linear_gelu use: products of a warpgroup (PTX ISA,
-// "Asynchronous Warpgroup Level Matrix Instructions"), mbarriers, and the split of registers between
-// warpgroups.
+// Products of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"), for
+// attention and linear_gelu.
 //   Sums (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t, 8j + 2t +
 //   1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16 columns.
 // Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at
@@ -9,12 +8,12 @@
 // image serves as A, as B^T (its rows are columns of the product) and as B (its rows are summed over).
 #pragma once
 
+#include "kernels/attention_hopper_barriers.cuh"
 #include "kernels/attention_mma.cuh"
 
 namespace weft::attention::hopper {
 
 inline constexpr int kPanel = 64 * 128;  // bytes
-inline constexpr int kWarpgroup = 128;   // threads
 
 // Where the panels of a block begin, whose shared memory is 1024 bytes more than what is used of it.
 __device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
@@ -283,106 +282,6 @@ template <class T>
 __device__ __forceinline__ float high_half(std::uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
-}
-
-// ---- barriers in shared memory ----
-
-__device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void arrive(std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
-}
-// One arrival for each warp, after all its lanes are done.
-__device__ __forceinline__ void arrive_warp(std::uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
-}
-// Arrives, and adds the bytes that the copy engine will count down.
-__device__ __forceinline__ void arrive_and_expect(std::uint32_t barrier, int bytes) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-#endif
-}
-// Arrives once the copies that this thread has started so far have landed.
-__device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
-      "again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-#endif
-}
-// Whether a phase has ended, without waiting for it.
-__device__ __forceinline__ bool phase_has_ended(std::uint32_t barrier, int parity) {
-  int ended = 0;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.s32 %0, 1, 0, done;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-#endif
-  return ended;
-}
-// What ordinary instructions and cp.async wrote becomes visible to products.
-__device__ __forceinline__ void show_to_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-// All threads of warpgroup `group` of the block; barrier 0 belongs to the block.
-__device__ __forceinline__ void synchronize_group(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
-}
-// The one that the calling thread is of.
-__device__ __forceinline__ int this_group() { return static_cast<int>(threadIdx.x / kWarpgroup); }
-__device__ __forceinline__ void synchronize_group() { synchronize_group(this_group()); }
-
-// One thread of each warpgroup.
-__device__ __forceinline__ bool leads_group() { return threadIdx.x % kWarpgroup == 0; }
-
-// ---- stores of the copy engine, from shared memory ----
-
-// Ends a group of them.
-__device__ __forceinline__ void commit_stores() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-#endif
-}
-// Waits until at most kPending groups of this thread still read shared memory.
-template <int kPending>
-__device__ __forceinline__ void wait_for_stores() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
-// ---- registers ----
-
-template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
-}
-template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
 }
 
 }  // namespace weft::attention::hopper
