@@ -9,8 +9,17 @@
 namespace weft {
 namespace {
 
-void add_device(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+void add_device(CLI::App& app, std::string& device, const char* text = "auto, cpu, cuda or cuda:N") {
+  app.add_option("--device", device, text)->capture_default_str();
+}
+
+// --config, which comes back, and --set.
+CLI::Option* add_config(CLI::App& app, std::string& config, std::vector<std::string>& overrides) {
+  CLI::Option* file =
+      app.add_option("--config", config, "config file; a name that is no path is looked for in configs/");
+  app.add_option("--set", overrides, "a.b=c: sets one key of the config; may be repeated")
+      ->allow_extra_args(false);
+  return file;
 }
 
 void add_gpus(CLI::App& app, int& gpus) {
@@ -49,10 +58,7 @@ void add_image_options(CLI::App& app, SampleArguments& a) {
 }  // namespace
 
 void add_train_options(CLI::App& app, TrainArguments& a) {
-  app.add_option("--config", a.config, "config file; a name that is no path is looked for in configs/")
-      ->required();
-  app.add_option("--set", a.overrides, "a.b=c: sets one key of the config; may be repeated")
-      ->allow_extra_args(false);
+  add_config(app, a.config, a.overrides)->required();
   app.add_option_function<std::vector<std::string>>(
          "--resume",
          [&a](const std::vector<std::string>& path) { a.options.resume = path.empty() ? "" : path[0]; },
@@ -174,9 +180,7 @@ void add_selftest_options(CLI::App& app, SelftestOptions& options) {
 }
 
 void add_inspect_options(CLI::App& app, InspectOptions& options) {
-  app.add_option("--config", options.config, "a path, or a name in configs/");
-  app.add_option("--set", options.overrides, "a.b=c: replaces a value of the config")
-      ->allow_extra_args(false);
+  add_config(app, options.config, options.overrides);
   app.add_option("--attention", options.attention,
                  "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
   app.add_option("--heads", options.heads, "with --attention: number of heads")->capture_default_str();
@@ -194,8 +198,7 @@ void add_inspect_options(CLI::App& app, InspectOptions& options) {
       ->allow_extra_args(false);
   app.add_option("--png", options.png, "FILE: receptive field and connectivity matrix as an image");
   app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N: whose kernels are named")
-      ->capture_default_str();
+  add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");
   app.footer(
       "Examples:\n"
       "  inspect --config enwik8.yaml\n"
@@ -230,7 +233,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   BenchKernelsOptions& k = arguments.kernels;
   CLI::App* kernels = app.add_subcommand("kernels", "every kernel at the sizes of a training step");
   kernels->add_option("--filter", k.filter, "only rows whose kernel (sizes) contains this");
-  kernels->add_option("--device", k.device, "cpu, cuda, cuda:N or auto");
+  add_device(*kernels, k.device);
   kernels->add_option("--dtype", k.dtype, "f32, f16 or bf16 (default bf16)");
   kernels->add_flag("--json", k.json, "one JSON object a row");
   kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
@@ -248,7 +251,7 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
                         "all,local,strided,fixed,merged_strided (default: those of the shape)");
   attention->add_option("--form", a.form, "automatic, simple, general or hopper: which CUDA kernels")
       ->capture_default_str();
-  attention->add_option("--device", a.device, "cpu, cuda, cuda:N or auto");
+  add_device(*attention, a.device);
   attention->add_option("--dtype", a.dtype, "f32, f16 or bf16, or several: bf16,f16 (default bf16)");
   attention
       ->add_option(
@@ -263,18 +266,16 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   attention->callback([&arguments] { arguments.command = "attention"; });
   BenchDecodeOptions& d = arguments.decode;
   CLI::App* decode = app.add_subcommand("decode", "sampling from a config's model with random weights");
-  decode->add_option("--config", d.config, "config file, or the name of one in configs/")->required();
-  decode->add_option("--set", d.overrides, "override a key: a.b=c")->allow_extra_args(false);
-  decode->add_option("--device", d.device, "cpu, cuda, cuda:N or auto");
+  add_config(*decode, d.config, d.overrides)->required();
+  add_device(*decode, d.device);
   decode->add_option("--batch", d.batch, "texts at a time")->capture_default_str();
   decode->add_option("--positions", d.positions, "tokens of a text (default: the context)");
   decode->add_flag("--json", d.json, "one JSON object");
   decode->callback([&arguments] { arguments.command = "decode"; });
   BenchStepOptions& s = arguments.step;
   CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
-  step->add_option("--config", s.config, "config file, or the name of one in configs/")->required();
-  step->add_option("--set", s.overrides, "override a key: a.b=c")->allow_extra_args(false);
-  step->add_option("--device", s.device, "cpu, cuda, cuda:N or auto");
+  add_config(*step, s.config, s.overrides)->required();
+  add_device(*step, s.device);
   add_gpus(*step, arguments.gpus);
   step->add_option("--steps", s.steps, "steps that are timed (default 20)");
   step->add_flag("--json", s.json, "one JSON object");
