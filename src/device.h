@@ -17,7 +17,8 @@ class Device {
 
   virtual void upload(const TensorView& dst, const void* src) = 0;  // dst.bytes() bytes from the host; blocks
   virtual void download(void* dst, const TensorView& src) = 0;      // waits for the queue
-  // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns.
+  // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns. In the work
+  // of a GraphedStep, each run() copies what is at `src` then, which must stay where it is.
   virtual void upload_async(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sequences in device memory that stays where it is, filled batch after batch: a captured graph reads each.
+// Sequences in device memory that stays where it is, filled batch after batch: a captured graph fills and
+// reads it.
 #pragma once
 
 #include "data/batch_source.h"
@@ -12,10 +13,15 @@ class DeviceBatch {
  public:
   DeviceBatch(Device& device, const char* name) : device_(device), name_(name) {}
 
-  // Tensors are made for the first batch (count sequences of `context` tokens); later ones must have the same
-  // parts and sizes until reset(). The host's memory may change as soon as this returns.
-  void upload(const HostBatch&, std::int64_t count, std::int64_t context);
+  // Makes tensors for batches like this one: count sequences of `context` tokens.
+  void make(const HostBatch&, std::int64_t count, std::int64_t context);
+  // Throws Error unless the batch has the parts and sizes of the one that tensors were made for.
+  void check(const HostBatch&) const;
+  // Of a batch that check() lets pass. The host's memory may change as soon as this returns; in the work of a
+  // GraphedStep, as Device::upload_async says.
+  void upload(const HostBatch&);
   void reset() { sequences_ = Sequences(Tensor()); }
+  bool made() const { return static_cast<bool>(sequences_.tokens); }
   const Sequences& sequences() const { return sequences_; }
 
  private:

@@ -55,7 +55,8 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
   Scored scored;
   HostBatch host = read_windows(data, options, windows, count);
   DeviceBatch batch(device, "evaluation");
-  batch.upload(host, count, length);
+  batch.make(host, count, length);
+  batch.upload(host);
   scored.nats = to_host(device, model.token_losses(ctx, batch.sequences()).value);
   scored.tokens = std::move(host.tokens);
   for (std::int64_t b = 0; b < count; ++b) {

@@ -46,7 +46,8 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
                              str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
                              false);
   for (std::int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
-    upload(source, step, micro, scalars);
+    prepare(source, step, micro, scalars);
+    upload();
     found = non_finite_loss();
     if (!found.empty()) break;
     store_.begin_step();

@@ -106,13 +106,21 @@ void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t 
   host_micro_ = micro;
 }
 
-void TrainStep::upload(const BatchSource& source, std::int64_t step, std::int64_t micro,
-                       StepScalars scalars) {
-  scalars.draw = static_cast<std::uint64_t>(step);
-  scalars.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
-  device_.upload_async(scalars_.view().data, &scalars, sizeof scalars);
+// What upload() copies, where the graphs that have captured it look for it: vectors of a size that does not
+// change stay where they are.
+void TrainStep::prepare(const BatchSource& source, std::int64_t step, std::int64_t micro,
+                        const StepScalars& scalars) {
+  host_scalars_ = scalars;
+  host_scalars_.draw = static_cast<std::uint64_t>(step);
+  host_scalars_.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
   read(source, step, micro);
-  batch_.upload(host_batch_, shape_.micro_batch, shape_.context);
+  if (!batch_.made()) batch_.make(host_batch_, shape_.micro_batch, shape_.context);
+  batch_.check(host_batch_);
+}
+
+void TrainStep::upload() {
+  device_.upload_async(scalars_.view().data, &host_scalars_, sizeof host_scalars_);
+  batch_.upload(host_batch_);
 }
 
 // sum_up: gradients are complete with this pass, and summed up over the ranks.
@@ -173,17 +181,18 @@ void TrainStep::update() {
 void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScalars& scalars) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
-    upload(source, step, micro, scalars);
+    prepare(source, step, micro, scalars);
     const bool last = micro + 1 == shape_.accumulation;
     GraphedStep& graph = micro == 0 ? graphs_->first : last ? graphs_->last : graphs_->later;
     graph.run([&] {
+      upload();
       if (micro == 0) store_.begin_step();
       forward_backward(last && gradient_sum_);
       if (last) apply_gradients();
     });
     keep_results();
   }
-  read(source, step + 1, 0);
+  if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
 }  // namespace weft

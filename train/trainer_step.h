@@ -42,7 +42,7 @@ class TrainStep {
   TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
 
   // Launches update `step` on the sequences that `source` has for it; while the device works, those of the
-  // next step are read.
+  // next step are read, where it has the same shape.
   void run(const BatchSource& source, std::int64_t step, const StepScalars&);
   // Clips and updates once more with the gradients of the last step, which run() has made: for its time
   // alone.
@@ -64,7 +64,8 @@ class TrainStep {
   };
   void set_shape(const StepShape&);
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
-  void upload(const BatchSource&, std::int64_t step, std::int64_t micro, StepScalars);
+  void prepare(const BatchSource&, std::int64_t step, std::int64_t micro, const StepScalars&);
+  void upload();
   void forward_backward(bool sum_up);
   void apply_gradients();
   void keep_results();
@@ -84,7 +85,8 @@ class TrainStep {
   Tensor scalars_, results_;  // StepScalars, StepResults
   Tensor history_;            // (rows, 4): StepResults of micro-batches that results() has not read
   DeviceBatch batch_;
-  HostBatch host_batch_;                           // of the micro-batch that comes next
+  StepScalars host_scalars_;  // of the micro-batch that comes next, as the following
+  HostBatch host_batch_;
   std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   std::int64_t rows_ = 0;                   // of history_ in use

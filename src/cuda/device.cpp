@@ -5,13 +5,12 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <fstream>
 
 #include "kernels/linear_choices.h"
 #include "src/cuda/check.h"
-#include "src/heartbeat.h"
+#include "src/cuda/graph.h"
+#include "src/cuda/staging.h"
 
 namespace weft {
 
@@ -66,55 +65,6 @@ std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
   return std::make_shared<MemoryPool>(name, allocate, [](void* p) { static_cast<void>(cudaFree(p)); });
 }
 
-// Pinned buffers taken in turn. A buffer is used again when the copy that read it last is done.
-class StagingRing {
- public:
-  StagingRing() = default;
-  StagingRing(const StagingRing&) = delete;
-  StagingRing& operator=(const StagingRing&) = delete;
-  ~StagingRing() {
-    for (Buffer& b : buffers_) {
-      static_cast<void>(cudaFreeHost(b.data));
-      if (b.done) static_cast<void>(cudaEventDestroy(b.done));
-    }
-  }
-  void copy(void* dst, const void* src, std::size_t bytes, cudaStream_t stream) {
-    Buffer& b = buffers_[next_];
-    next_ = (next_ + 1) % buffers_.size();
-    if (!b.done) WEFT_CUDA_CALL(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
-    WEFT_CUDA_CALL(cudaEventSynchronize(b.done));  // returns at once for an event never recorded
-    if (b.bytes < bytes) {
-      WEFT_CUDA_CALL(cudaFreeHost(b.data));
-      b.data = nullptr;
-      b.bytes = 0;
-      const std::size_t size = std::max<std::size_t>(bytes, 4096);
-      WEFT_CUDA_CALL(cudaMallocHost(&b.data, size));
-      b.bytes = size;
-    }
-    std::memcpy(b.data, src, bytes);
-    WEFT_CUDA_CALL(cudaMemcpyAsync(dst, b.data, bytes, cudaMemcpyHostToDevice, stream));
-    WEFT_CUDA_CALL(cudaEventRecord(b.done, stream));
-  }
-  // Waits for one copy after the other, so that the work between them is seen to go on.
-  void follow() {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      const Buffer& b = buffers_[(next_ + i) % buffers_.size()];
-      if (!b.done) continue;
-      WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
-      note_progress();
-    }
-  }
-
- private:
-  struct Buffer {
-    void* data = nullptr;
-    std::size_t bytes = 0;
-    cudaEvent_t done = nullptr;
-  };
-  std::array<Buffer, 16> buffers_;
-  std::size_t next_ = 0;
-};
-
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int index) : index_(index) {
@@ -158,7 +108,10 @@ class CudaDevice : public Device {
     synchronize();
   }
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
-    if (bytes > 0) staging_.copy(dst, src, bytes, stream_);
+    if (bytes == 0) return;
+    if (CudaGraph* const graph = CudaGraph::in_capture()) return graph->add_upload(staging_, dst, src, bytes);
+    WEFT_CUDA_CALL(cudaMemcpyAsync(dst, staging_.stage(src, bytes), bytes, cudaMemcpyHostToDevice, stream_));
+    staging_.mark(stream_);
   }
   void zero(const TensorView& dst) override {
     if (dst.bytes() > 0)

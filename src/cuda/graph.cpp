@@ -3,35 +3,84 @@
 #include "src/cuda/graph.h"
 
 #include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 
 namespace weft {
+namespace {
+
+thread_local CudaGraph* recording = nullptr;
+
+// The copy that was recorded last on a stream: what comes next there depends on it alone, whatever it depends
+// on itself.
+cudaGraphNode_t last_copy(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  std::size_t count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData* edges = nullptr;
+  WEFT_CUDA_CALL(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count));
+#else
+  WEFT_CUDA_CALL(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, nullptr, &nodes, &count));
+#endif
+  WEFT_CHECK(status == cudaStreamCaptureStatusActive && count == 1,
+             "an upload was recorded, and the stream has ", count, " last nodes");
+  const cudaGraphNode_t node = nodes[0];
+  cudaGraphNodeType type{};
+  WEFT_CUDA_CALL(cudaGraphNodeGetType(node, &type));
+  WEFT_CHECK(type == cudaGraphNodeTypeMemcpy, "an upload was recorded as a node of type ", int{type});
+  return node;
+}
+
+}  // namespace
 
 CudaGraph::~CudaGraph() {
   if (graph_) static_cast<void>(cudaGraphExecDestroy(graph_));
+  if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
 }
 
 void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& work) {
-  cudaGraph_t recorded = nullptr;
   WEFT_CUDA_CALL(cudaStreamBeginCapture(queue.stream, cudaStreamCaptureModeThreadLocal));
+  queue_ = &queue;
+  recording = this;
   std::string trouble;
   try {
     work();
   } catch (const Error& error) { trouble = error.what(); }
+  recording = nullptr;
+  queue_ = nullptr;
   const cudaError_t ended =
-      cudaStreamEndCapture(queue.stream, &recorded);  // also after a failure: the stream must go on
+      cudaStreamEndCapture(queue.stream, &recorded_);  // also after a failure: the stream must go on
   if (trouble.empty() && ended != cudaSuccess) trouble = cudaGetErrorString(ended);
   if (trouble.empty()) {
-    const cudaError_t made = cudaGraphInstantiate(&graph_, recorded, 0);
+    const cudaError_t made = cudaGraphInstantiate(&graph_, recorded_, 0);
     if (made != cudaSuccess) trouble = cudaGetErrorString(made);
   }
-  if (recorded) static_cast<void>(cudaGraphDestroy(recorded));
   if (!trouble.empty()) {
     static_cast<void>(cudaGetLastError());
+    if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
+    recorded_ = nullptr;
+    uploads_.clear();
     fail(str("the step could not be captured as a CUDA graph: ", trouble,
              "; train.graph: false runs without one"));
   }
 }
 
-void CudaGraph::launch(const CudaQueue& queue) { WEFT_CUDA_CALL(cudaGraphLaunch(graph_, queue.stream)); }
+void CudaGraph::launch(const CudaQueue& queue) {
+  for (const Upload& u : uploads_)
+    WEFT_CUDA_CALL(cudaGraphExecMemcpyNodeSetParams1D(graph_, u.node, u.dst, u.ring->stage(u.src, u.bytes),
+                                                      u.bytes, cudaMemcpyHostToDevice));
+  WEFT_CUDA_CALL(cudaGraphLaunch(graph_, queue.stream));
+  for (const Upload& u : uploads_) u.ring->mark(queue.stream);
+}
+
+CudaGraph* CudaGraph::in_capture() { return recording; }
+
+void CudaGraph::add_upload(StagingRing& ring, void* dst, const void* src, std::size_t bytes) {
+  const void* const pinned =
+      ring.any(bytes);  // nothing is copied yet, and no memory can be made while recording
+  WEFT_CHECK(pinned, "an upload of ", bytes, " bytes is recorded that has not been run before");
+  WEFT_CUDA_CALL(cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, queue_->stream));
+  uploads_.push_back({&ring, last_copy(queue_->stream), dst, src, bytes});
+}
 
 }  // namespace weft

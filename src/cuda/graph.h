@@ -2,13 +2,19 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "kernels/queue.h"
 
+struct CUgraph_st;      // cudaGraph_t
 struct CUgraphExec_st;  // cudaGraphExec_t
+struct CUgraphNode_st;  // cudaGraphNode_t
 
 namespace weft {
+
+class StagingRing;
 
 class CudaGraph {
  public:
@@ -21,8 +27,23 @@ class CudaGraph {
   void capture(const CudaQueue&, const std::function<void()>& work);
   void launch(const CudaQueue&);
 
+  // The graph that this thread is recording; null when there is none.
+  static CudaGraph* in_capture();
+  // Records a copy of `bytes` > 0 bytes to the device: each launch copies what is at `src` at that time.
+  void add_upload(StagingRing&, void* dst, const void* src, std::size_t bytes);
+
  private:
+  struct Upload {
+    StagingRing* ring;
+    CUgraphNode_st* node;
+    void* dst;
+    const void* src;
+    std::size_t bytes;
+  };
+  const CudaQueue* queue_ = nullptr;  // while recording
+  CUgraph_st* recorded_ = nullptr;    // what uploads are named by
   CUgraphExec_st* graph_ = nullptr;
+  std::vector<Upload> uploads_;
 };
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/pointwise.h"
 #include "src/graph.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
@@ -149,6 +150,55 @@ TEST(CudaEngine, CaptureFailureIsSaidAndTheStreamGoesOn) {
   }
   EXPECT_FALSE(step.replaying());
   EXPECT_EQ(engine.host(engine.tensor({2}, {1, 2}, DType::f32)), (std::vector<double>{1, 2}));
+}
+
+// Launched many times before the first has run: each copies what its launch found, and the ring that the
+// copies go through comes round.
+TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
+  Engine engine("cuda");
+  Device& device = *engine.device;
+  constexpr std::int64_t kSize = 5000, kRuns = 40;
+  const Tensor x(*device.pool, {kSize}, DType::f32), y(*device.pool, {1}, DType::f32),
+      history(*device.pool, {kRuns, kSize + 1}, DType::f32), row(*device.pool, {kSize + 1}, DType::f32);
+  std::vector<float> values(kSize);
+  float scalar = 0;
+  GraphedStep step(device, true);
+  for (std::int64_t run = 0; run < kRuns; ++run) {
+    for (std::int64_t i = 0; i < kSize; ++i)
+      values[static_cast<std::size_t>(i)] = static_cast<float>(run * kSize + i);
+    scalar = static_cast<float>(-run);
+    step.run([&] {
+      device.upload_async(x.view().data, values.data(), values.size() * sizeof(float));
+      device.upload_async(y.view().data, &scalar, sizeof scalar);
+      launch(device.queue, Add{{row.slice(0, {kSize}), false}, x});
+      launch(device.queue, Add{{row.slice(kSize, {1}), false}, y});
+    });
+    launch(device.queue, Add{{history.slice(run * (kSize + 1), {kSize + 1}), false}, row});
+    std::fill(values.begin(), values.end(), -1.0f);
+    scalar = -1;
+  }
+  EXPECT_TRUE(step.replaying());
+  const std::vector<double> got = to_host(device, history);
+  for (std::int64_t run = 0; run < kRuns; ++run) {
+    const double* const r = &got[static_cast<std::size_t>(run * (kSize + 1))];
+    for (std::int64_t i = 0; i < kSize; ++i) ASSERT_EQ(r[i], static_cast<double>(run * kSize + i)) << run;
+    EXPECT_EQ(r[kSize], static_cast<double>(-run));
+  }
+}
+
+TEST(CudaEngine, AnUploadThatHasNotBeenRunIsNotRecorded) {
+  Engine engine("cuda");
+  const Tensor x(*engine.device->pool, {100000}, DType::f32);
+  const std::vector<float> values(100000);
+  GraphedStep step(*engine.device, true);
+  int calls = 0;
+  const auto work = [&] {
+    if (++calls == 3)
+      engine.device->upload_async(x.view().data, values.data(), values.size() * sizeof(float));
+  };
+  step.run(work);
+  step.run(work);
+  EXPECT_THROW(step.run(work), Error);
 }
 
 TEST(CudaEngine, AGraphThatWouldGrowThePoolIsRefused) {

@@ -62,7 +62,9 @@ class ImageRunTest : public testing::Test {
     augmenter.apply(choice, tokens, places);
     augmenter.rows(choice, rows);
     DeviceBatch batch(*loaded->device, "test");
-    batch.upload({tokens, {}, places, rows}, 1, 48);
+    const HostBatch host{tokens, {}, places, rows};
+    batch.make(host, 1, 48);
+    batch.upload(host);
     Ctx ctx = loaded->inference();
     return to_host(*loaded->device, loaded->model->token_losses(ctx, batch.sequences()).value).at(0);
   }

@@ -64,6 +64,24 @@ TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
   EXPECT_GT(bytes("none", 8) - bytes("none", 4), 4 * 10 * input);
 }
 
+TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
+  const auto device = make_device("cpu");
+  DeviceBatch batch(*device, "test");
+  EXPECT_FALSE(batch.made());
+  batch.make({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {7, 8}, .positions = {}, .conditions = {}}, 2, 3);
+  EXPECT_TRUE(batch.made());
+  batch.upload({.tokens = {6, 5, 4, 3, 2, 1}, .offsets = {9, 0}, .positions = {}, .conditions = {}});
+  EXPECT_EQ(to_host(*device, batch.sequences().tokens), (std::vector<double>{6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(to_host(*device, batch.sequences().offsets), (std::vector<double>{9, 0}));
+  EXPECT_CONTAINS(
+      error_of([&] {
+        batch.check({.tokens = {1, 2, 3, 4}, .offsets = {7, 8}, .positions = {}, .conditions = {}});
+      }),
+      "a batch with 4 numbers where the first one had (2, 3)");
+  EXPECT_THROW(batch.upload({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {}, .positions = {}, .conditions = {}}),
+               Error);
+}
+
 #ifdef WEFT_CUDA
 // Holds a stream up until it is opened, ten seconds at most.
 class Gate {
