@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Everything that changes from step to step and that a kernel needs. It lives in device memory and is written
-// by one copy before each step, so that a captured CUDA graph reads fresh values: none of it is ever a kernel
-// argument.
+// by one copy at the start of each step, so that a captured CUDA graph reads fresh values: none of it is ever
+// a kernel argument.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,17 @@ struct StepScalars {
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t
   float ema_decay = 0;         // this step's decay (0: copy)
-  float loss_gradient = 1;     // d(objective)/d(mean loss): loss scale / (micro-batches x processes)
-  float gradient_scale = 1;    // 1 / loss scale: what gradients are multiplied with before clipping
+  // In f16 these two are what the LossScale of the device makes of them (loss_scale.h), whatever is copied.
+  float loss_gradient = 1;   // d(objective)/d(mean loss): loss scale / (micro-batches x processes)
+  float gradient_scale = 1;  // 1 / loss scale: what gradients are multiplied with before clipping
 };
 
-// Written by kernels in device memory, read by the host at log lines (every step in f16).
+// Written by kernels in device memory; of each step the host gets a copy.
 struct StepResults {
   float loss = 0;           // mean nats per token of the last forward pass
   float gradient_norm = 0;  // of the whole model, after gradient_scale, before clipping
   float update_scale = 0;   // gradient_scale * min(1, clip / norm); 0 when the norm is not finite
+  float loss_scale = 0;     // in f16: behind this step; 0: it came too early and changed nothing
 };
 
 }  // namespace weft

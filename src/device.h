@@ -11,6 +11,16 @@
 
 namespace weft {
 
+// A place in the work of a device's queue.
+class QueueMark {
+ public:
+  virtual ~QueueMark() = default;
+  virtual void record() = 0;  // behind all that is enqueued
+  // Until the queue has come to where the mark was recorded last; at once if it never was. Throws Error when
+  // work before it has failed.
+  virtual void wait() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -22,6 +32,7 @@ class Device {
   virtual void upload_async(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;
+  virtual std::unique_ptr<QueueMark> make_mark() = 0;
   virtual std::string description()
       const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
@@ -35,6 +46,9 @@ class Device {
   int compute_capability = 0;  // of a GPU: 80, 90 ...
   Queue queue;
   std::shared_ptr<MemoryPool> pool;
+  // Memory of the host that kernels write to as well: what they wrote ahead of a mark is there when that was
+  // waited for.
+  std::shared_ptr<MemoryPool> host_pool;
 
  private:
   double matrix_rate_[6] = {}, copy_rate_ = 0;

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "kernels/adamw.h"
+#include "kernels/loss_scale.h"
 #include "kernels/reduce.h"
 
 namespace weft {
@@ -77,6 +78,11 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
     clip.gradients = store.gradients();
     ctx.launch(clip);
   }
+  if (ctx.loss_scale)
+    ctx.launch(UpdateLossScale{.state = ctx.loss_scale,
+                               .results = ctx.results,
+                               .step = ctx.step,
+                               .window = train.loss_scale_window});
   const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
   const std::vector<OwnPart> parts = store.own_parts();
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -106,19 +112,14 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
 bool LossScaler::update(float gradient_norm) {
   const bool finite = std::isfinite(gradient_norm);
   if (!enabled) return finite;
-  if (!finite) {
-    scale /= 2;
-    good_steps = 0;
-    WEFT_CHECK(scale >= 1,
-               "the gradient is not finite at any loss scale down to 1: training has diverged; "
-               "lower train.learning_rate, or use precision bf16");
-    return false;
-  }
-  if (++good_steps >= window) {
-    scale *= 2;
-    good_steps = 0;
-  }
-  return true;
+  LossScale state{.scale = scale, .good_steps = good_steps};
+  state.count(finite, window);
+  scale = state.scale;
+  good_steps = state.good_steps;
+  WEFT_CHECK(finite || scale >= 1,
+             "the gradient is not finite at any loss scale down to 1: training has diverged; "
+             "lower train.learning_rate, or use precision bf16");
+  return finite;
 }
 
 }  // namespace weft

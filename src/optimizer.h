@@ -14,13 +14,14 @@ double learning_rate(const TrainConfig&, std::int64_t step);
 // Context length in force at `step`.
 std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int64_t step);
 
-// Launches clip and update; reads ctx.step, writes ctx.results. Capturable. Of a store with shards():
+// Launches clip and update, and in between, with ctx.loss_scale, what decides of the loss scale; reads
+// ctx.step, writes ctx.results. Capturable. Of a store with shards():
 // collective over `communicator`; gradients are complete in this process's parts, and every rank gets all
 // weights as kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
 
-// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2): halve and retry when a
-// gradient is not finite, double after `window` good steps.
+// Dynamic loss scaling (kernels/loss_scale.h) as the host follows it: halve and retry when a gradient is not
+// finite, double after `window` good steps.
 struct LossScaler {
   double scale = 1;
   std::int64_t good_steps = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/loss_scale.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 #include "src/heartbeat.h"
@@ -52,6 +53,7 @@ struct Ctx {
   Tape* tape = nullptr;               // null: inference, or the discarded forward of a recomputed block
   const StepScalars* step = nullptr;  // in the queue's memory; needed by dropout and by the loss
   StepResults* results = nullptr;     // in the queue's memory
+  LossScale* loss_scale = nullptr;    // in the queue's memory; null: none (other types than f16)
   std::uint32_t site = 0;        // number of the next dropout call: copying it is saving the random state
   bool training = false;         // dropout acts
   bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size

@@ -4,17 +4,16 @@
 // it needs.
 #include <algorithm>
 
-#include "kernels/adamw.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "kernels/pointwise.h"
-#include "kernels/reduce.h"
 #include "train/kernel_case_attention.h"
 #include "train/kernel_case_blocks.h"
 #include "train/kernel_case_gelu.h"
 #include "train/kernel_case_norm.h"
 #include "train/kernel_case_sampling.h"
+#include "train/kernel_case_step.h"
 #include "train/kernel_cases.h"
 
 namespace weft {
@@ -184,73 +183,6 @@ Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
   };
 }
 
-Build mean_forward(std::int64_t n) {
-  return [=](CaseRun& r) {
-    r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
-  };
-}
-
-Build mean_backward(std::int64_t n, bool with_dy) {
-  return [=](CaseRun& r) {
-    MeanBackward k;
-    k.dx = r.wide_gradient("dx", {n});
-    if (with_dy) k.dy = r.wide_input({1});
-    k.step = r.step();
-    r.kernel(k);
-  };
-}
-
-Build clip_coefficient(std::int64_t n, double clip) {
-  return [=](CaseRun& r) {
-    r.kernel(ClipCoefficient{r.results(0, true), r.wide_input({n}), r.step(), clip});
-  };
-}
-
-// Of tensors of n, n + 1 ... elements.
-Build square_sum(std::int64_t n, std::int64_t tensors) {
-  return [=](CaseRun& r) {
-    SquareSum k{.y = r.output("y", {1}, DType::f64), .xs = {}};
-    for (std::int64_t i = 0; i < tensors; ++i) k.xs.push_back(r.wide_input({n + i}));
-    r.kernel(k);
-  };
-}
-
-// From sums of squares over n parts, those of numbers of about one.
-Build clip_of_parts(std::int64_t n, double clip) {
-  return [=](CaseRun& r) {
-    std::vector<double> squares;
-    for (std::int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
-    r.kernel(ClipCoefficient{r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
-  };
-}
-
-Build count_non_finite(std::int64_t n, bool clean) {
-  return [=](CaseRun& r) {
-    CountNonFinite k;
-    k.count = r.output("count", {1}, DType::i32);
-    std::vector<double> values(static_cast<std::size_t>(n), 1.5);
-    for (std::size_t i = 0; !clean && i < values.size(); i += 7) values[i] = i % 2 ? INFINITY : NAN;
-    k.x = r.input_of({n}, r.type(), values);
-    r.kernel(k);
-  };
-}
-
-Build adamw_update(std::int64_t n, std::int64_t decayed, bool ema, float update_scale) {
-  return [=](CaseRun& r) {
-    AdamWUpdate k;
-    k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
-    k.m = r.updated("m", {n}, r.wide_type(), 0.1, 0);
-    k.v = r.updated("v", {n}, r.wide_type(), 0.05, 0.3);
-    if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
-    k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
-    k.gradients = r.wide_input({n});
-    k.decayed = decayed;
-    k.step = r.step();
-    k.results = r.results(update_scale, false);
-    r.kernel(k);
-  };
-}
-
 class Table {
  public:
   template <class Kernel, class... Sizes>
@@ -312,22 +244,7 @@ void add_elementwise(Table& t) {
     for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
     t.add<Cast>(cast(n, true), n, " elements, to the wide type");
     t.add<Cast>(cast(n, false), n, " elements, from the wide type");
-    t.add<MeanForward>(mean_forward(n), n, " elements");
-    t.add<MeanBackward>(mean_backward(n, true), n, " elements");
-    t.add<MeanBackward>(mean_backward(n, false), n, " elements, of the objective");
-    t.add<ClipCoefficient>(clip_coefficient(n, 1), n, " elements, clip 1");
-    t.add<ClipCoefficient>(clip_coefficient(n, 0), n, " elements, no clip");
-    t.add<ClipCoefficient>(clip_coefficient(n, 1e6), n, " elements, within clip");
-    t.add<ClipCoefficient>(clip_of_parts(n, 1), n, " sums of squares");
-    for (const std::int64_t tensors : {1, 3, 64})
-      t.add<SquareSum>(square_sum(n, tensors), tensors, " tensors of ", n, " elements");
-    t.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
-    t.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
-    t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
-    t.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
-    t.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
   }
-  t.add<SquareSum>(square_sum(SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
   constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
                                        {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
   for (const auto& [n, c] : sizes) {
@@ -343,12 +260,6 @@ void add_elementwise(Table& t) {
   t.time<Add>(add(residual), residual, " elements");
   t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
   t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
-  t.time<MeanForward>(mean_forward(kTokens), kTokens, " elements");
-  t.time<MeanBackward>(mean_backward(kTokens, false), kTokens, " elements");
-  t.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
-  t.time<SquareSum>(square_sum(parameters / 16, 16), parameters, " elements in 16 tensors");
-  t.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
-  t.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
 }
 
 void add_embedding(Table& t) {
@@ -388,6 +299,7 @@ const std::vector<KernelCase>& kernel_cases() {
     add_linear(t);
     add_linear_gelu_cases(t.cases_);
     add_elementwise(t);
+    add_step_cases(t.cases_);
     add_embedding(t);
     add_sampling_cases(t.cases_);
     add_block_cases(t.cases_);

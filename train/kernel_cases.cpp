@@ -161,13 +161,22 @@ const StepScalars* CaseRun::step() {
 }
 
 StepResults* CaseRun::results(float update_scale, bool is_output) {
-  const std::vector<double> values = {0, 0, static_cast<double>(update_scale)};
-  static_assert(sizeof(StepResults) == 3 * sizeof(float));
+  const std::vector<double> values = {0, 0, static_cast<double>(update_scale), 0};
+  static_assert(sizeof(StepResults) == 4 * sizeof(float));
   const bool misaligned = std::exchange(options_.misaligned, false);
-  const TensorView v = add(is_output ? "results" : "", {3}, DType::f32,
+  const TensorView v = add(is_output ? "results" : "", {4}, DType::f32,
                            [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
   options_.misaligned = misaligned;
   return static_cast<StepResults*>(v.data);
+}
+
+void* CaseRun::bytes_at(const char* name, const void* value, std::size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(value);
+  const bool misaligned = std::exchange(options_.misaligned, false);
+  const TensorView v = add(name, {static_cast<std::int64_t>(size)}, DType::u8,
+                           [&](std::int64_t i) { return static_cast<double>(bytes[i]); });
+  options_.misaligned = misaligned;
+  return v.data;
 }
 
 std::vector<CaseOutput> CaseRun::outputs() {

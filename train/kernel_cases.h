@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -70,6 +71,12 @@ class CaseRun {
   TensorView updated(const char* name, const Shape&, DType, double deviation,
                      double mean);                                            // read and written
   TensorView replaced(const char* name, const Shape&, double deviation = 1);  // an input whose place it takes
+  // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
+  template <class T>
+  T* memory(const char* name, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return static_cast<T*>(bytes_at(name, &value, sizeof value));
+  }
   const StepScalars* step();
   StepResults* results(float update_scale, bool is_output);
   Device& device() { return device_; }
@@ -94,6 +101,7 @@ class CaseRun {
   TensorView add(const std::string& name, const Shape&, DType,
                  const std::function<double(std::int64_t)>& value);
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
+  void* bytes_at(const char* name, const void* value, std::size_t size);
   double random(std::int64_t i) const;
 
   Device& device_;

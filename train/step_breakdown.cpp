@@ -111,9 +111,8 @@ StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& st
                                 const BatchSource& source, Communicator* communicator) {
   Config eager = config;
   eager.train.graph = false;
-  const double loss_scale = config.precision == "f16" ? config.train.loss_scale : 1;
   TrainStep step(device, model, store, eager, communicator);
-  const auto run = [&](std::int64_t i) { step.run(source, i, step_scalars(eager, i, i, loss_scale)); };
+  const auto run = [&](std::int64_t i) { step.run(source, i, step_scalars(eager, i, i, 1)); };
   run(0);
   const auto flush = l2_flush(device);
   std::vector<std::vector<LaunchRecord>> launches;

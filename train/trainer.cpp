@@ -15,9 +15,6 @@
 namespace weft {
 namespace {
 
-// At this loss scale a gradient that is not finite is no overflow that a smaller scale would mend.
-constexpr float kSmallestLossScale = 1;
-
 // For the ranks of `group`, with the data that is there.
 Config prepared(Config config, const ProcessGroup* group) {
   config.ranks = group ? group->size() : 1;
@@ -57,7 +54,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume),
-      dtype_(dtype_on(*device_, config_)),
+      dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
@@ -80,6 +77,14 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   scaler_.scale = state_.loss_scale;
   scaler_.good_steps = state_.good_steps;
   train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
+  if (scaler_.enabled)
+    train_step_->set_loss_scale(
+        {.scale = scaler_.scale, .good_steps = scaler_.good_steps, .next = state_.step});
+  ahead_ =
+      std::make_unique<RunAhead>(StepRunner{.launch = [this](std::int64_t step) { launch(step); },
+                                            .next_result = [this] { return train_step_->next_result(); },
+                                            .diverged = [this](std::int64_t step) { fail_non_finite(step); }},
+                                 scaler_, state_.step, group_);
   start_.lap("weights");
 }
 
@@ -118,8 +123,7 @@ void Trainer::run() {
   while (state_.step < config_.train.steps) {
     why = reason_to_stop(signal.received());
     if (!why.empty()) break;
-    step();
-    after_step();
+    if (step()) after_step();
   }
   finish(why);
   if (group_) group_->disarm();
@@ -131,31 +135,22 @@ std::string Trainer::reason_to_stop(const char* signal) {
   return stop_.agree(state_.step, signal ? signal : late ? "--max-minutes" : "");
 }
 
-void Trainer::step() {
-  const auto launch_step = [&] {
-    train_step_->run(source_, state_.step, step_scalars(config_, state_.step, state_.updates, scaler_.scale));
-  };
-  launch_step();
-  while (scaler_.enabled) {
-    last_ = results().back();
-    const bool overflow = !std::isfinite(last_.gradient_norm);
-    if (!std::isfinite(last_.loss) || (overflow && scaler_.scale <= kSmallestLossScale))
-      fail_non_finite(state_.step);
-    if (scaler_.update(last_.gradient_norm)) break;
-    launch_step();
-  }
-  ++state_.step;
-  ++state_.updates;
-  state_.loss_scale = scaler_.scale;
-  state_.good_steps = scaler_.good_steps;
-  if (group_) group_->report_step(state_.step);
+void Trainer::launch(std::int64_t step) {
+  train_step_->run(source_, step, step_scalars(config_, step, state_.updates + step - state_.step, 1));
 }
 
-std::vector<StepResults> Trainer::results() {
-  std::vector<StepResults> steps = train_step_->results();
-  if (!steps.empty()) loss_of_rank_ = steps.back().loss;
-  if (group_) average_losses(*group_, steps);
-  return steps;
+// False: an update before this one has to run again, and no step is done that was not done before.
+bool Trainer::step() {
+  const std::int64_t context = config_.model.context, step = state_.step;
+  const bool longer =
+      step > 0 && context_at(config_.train, context, step) != context_at(config_.train, context, step - 1);
+  if (longer) ahead_->settle();  // what is captured goes with the old context
+  const bool further = ahead_->launch();
+  state_.updates += ahead_->next() - state_.step;
+  state_.step = ahead_->next();
+  furthest_ = std::max(furthest_, state_.step);
+  if (group_) group_->report_step(furthest_);  // a rank that has gone back is not behind the others
+  return further;
 }
 
 void Trainer::after_step() {
@@ -180,16 +175,20 @@ void Trainer::after_step() {
   clock_.start();
 }
 
-// Reads what the steps since the last call reported; waits for the device.
+// Waits until all steps up to this one have been applied, and reads what they reported since the last call.
 void Trainer::collect() {
-  if (scaler_.enabled) return;  // step() did
-  const std::vector<StepResults> steps = results();
+  ahead_->settle();
+  std::vector<StepResults> steps = ahead_->results();
+  if (!steps.empty()) loss_of_rank_ = steps.back().loss;
+  if (group_) average_losses(*group_, steps);
   const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {
     last_ = steps[i];
     if (!std::isfinite(last_.loss) || !std::isfinite(last_.gradient_norm))
       fail_non_finite(first + static_cast<std::int64_t>(i));
   }
+  state_.loss_scale = scaler_.scale;
+  state_.good_steps = scaler_.good_steps;
 }
 
 void Trainer::log_step(bool evaluation) {

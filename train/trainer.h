@@ -18,6 +18,7 @@
 #include "train/data_parallel.h"
 #include "train/metrics.h"
 #include "train/progress.h"
+#include "train/run_ahead.h"
 #include "train/run_folder.h"
 #include "train/trainer_step.h"
 
@@ -27,10 +28,11 @@ struct TrainOptions {
   std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";      // train/micro_batch.h; "": train.accumulation as it is
-  std::int64_t max_steps = 0;  // stop and save when this step is done; 0: train.steps
-  double max_minutes = 0;      // stop and save after this long; 0: no limit
-  bool rank_log = false;       // log lines of every rank, too
+  std::string batch = "";           // train/micro_batch.h; "": train.accumulation as it is
+  std::int64_t max_steps = 0;       // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;           // stop and save after this long; 0: no limit
+  bool rank_log = false;            // log lines of every rank, too
+  std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
 };
 
 class Trainer {
@@ -45,10 +47,10 @@ class Trainer {
 
  private:
   void prepare();
-  void step();
+  void launch(std::int64_t step);
+  bool step();
   void after_step();
   void collect();
-  std::vector<StepResults> results();
   void log_step(bool evaluation);
   void evaluate_into(StepMetrics&);
   void save(bool numbered);
@@ -77,10 +79,11 @@ class Trainer {
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;
+  std::unique_ptr<RunAhead> ahead_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
   StopAgreement stop_;
-  TrainState state_;
-  LossScaler scaler_;
+  TrainState state_;   // of the updates launched; once settled, of those applied
+  LossScaler scaler_;  // of those known to have been applied
   std::string memory_text_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
@@ -88,6 +91,7 @@ class Trainer {
   double logged_s_ = 0;           // clock_ at the line before
   std::int64_t logged_step_ = 0;  // step of the line before
   std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::int64_t furthest_ = 0;  // that state_.step has been
 };
 
 }  // namespace weft

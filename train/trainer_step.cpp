@@ -12,9 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kResultFloats = 4;  // StepResults as floats, padded to 16 bytes
-static_assert(sizeof(StepResults) == 3 * sizeof(float));
-constexpr std::int64_t kHistoryRows = 1024;
+constexpr std::int64_t kResultFloats = sizeof(StepResults) / sizeof(float);
 
 // FLOP/s that no step comes near (H200, bf16: 430e12).
 constexpr double kMostFlops = 7e14;
@@ -68,8 +66,8 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
       results_(*device.pool, {kResultFloats}, DType::f32, "step"),
-      history_(*device.pool, {kHistoryRows, kResultFloats}, DType::f32, "step"),
-      batch_(device, "step") {
+      batch_(device, "step"),
+      history_(*device.host_pool, {kTurn, config.train.accumulation, kResultFloats}, DType::f32, "step") {
   const int ranks = communicator ? communicator->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
   if (ranks > 1) {
@@ -83,6 +81,16 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
   ctx_.step = static_cast<const StepScalars*>(scalars_.view().data);
   ctx_.results = static_cast<StepResults*>(results_.view().data);
   ctx_.training = true;
+  for (std::int64_t i = 0; i < kTurn; ++i) marks_.push_back(device.make_mark());
+  if (store.compute_dtype() != DType::f16) return;
+  loss_scale_ = device_bytes(device, sizeof(LossScale));
+  ctx_.loss_scale = static_cast<LossScale*>(loss_scale_.view().data);
+  set_loss_scale({.scale = config.train.loss_scale});
+}
+
+void TrainStep::set_loss_scale(const LossScale& state) {
+  WEFT_CHECK(loss_scale_, "a loss scale in ", name_of(store_.compute_dtype()), ", which has none");
+  device_.upload_async(loss_scale_.view().data, &state, sizeof state);
 }
 
 void TrainStep::set_shape(const StepShape& shape) {
@@ -123,6 +131,12 @@ void TrainStep::upload() {
   batch_.upload(host_batch_);
 }
 
+void TrainStep::apply_loss_scale() {
+  ctx_.launch(ApplyLossScale{.step = static_cast<StepScalars*>(scalars_.view().data),
+                             .state = ctx_.loss_scale,
+                             .parts = shape_.accumulation * shape_.ranks});
+}
+
 // sum_up: gradients are complete with this pass, and summed up over the ranks.
 void TrainStep::forward_backward(bool sum_up) {
   Tape tape;
@@ -139,33 +153,39 @@ void TrainStep::forward_backward(bool sum_up) {
   if (sum_up) gradient_sum_->finish(ctx);
 }
 
-void TrainStep::keep_results() {
-  if (rows_ == kHistoryRows) read_history();
-  ctx_.launch(Add{{history_.slice(rows_++ * kResultFloats, {kResultFloats}), false}, results_});
+void TrainStep::keep_results(std::int64_t micro) {
+  const std::int64_t row = launches_ % kTurn * shape_.accumulation + micro;
+  ctx_.launch(Add{{history_.slice(row * kResultFloats, {kResultFloats}), false}, results_});
 }
 
-void TrainStep::read_history() {
-  std::vector<float> rows(static_cast<std::size_t>(history_.size()));
-  device_.download(rows.data(), history_);
-  for (std::int64_t i = 0; i < rows_; ++i) {
-    const float* row = &rows[static_cast<std::size_t>(i * kResultFloats)];
-    micro_results_.push_back({.loss = row[0], .gradient_norm = row[1], .update_scale = row[2]});
-  }
-  rows_ = 0;
+void TrainStep::read_oldest() {
+  const std::int64_t place = read_ % kTurn, count = config_.train.accumulation;
+  marks_[static_cast<std::size_t>(place)]->wait();
+  const float* row = history_.view().as<float>() + place * count * kResultFloats;
+  double loss = 0;
+  for (std::int64_t micro = 0; micro < count; ++micro) loss += row[micro * kResultFloats];
+  row += (count - 1) * kResultFloats;  // the norm is known after the last one
+  unasked_.push_back({.loss = static_cast<float>(loss / static_cast<double>(count)),
+                      .gradient_norm = row[1],
+                      .update_scale = row[2],
+                      .loss_scale = row[3]});
+  ++read_;
+}
+
+StepResults TrainStep::next_result() {
+  WEFT_CHECK(read_ < launches_ || !unasked_.empty(),
+             "the results of an update were asked for that nobody launched");
+  if (unasked_.empty()) read_oldest();
+  const StepResults oldest = unasked_.front();
+  unasked_.pop_front();
+  return oldest;
 }
 
 std::vector<StepResults> TrainStep::results() {
-  read_history();
-  const auto count = static_cast<std::size_t>(config_.train.accumulation);
-  std::vector<StepResults> steps;
-  for (std::size_t first = 0; first + count <= micro_results_.size(); first += count) {
-    double loss = 0;
-    for (std::size_t i = first; i < first + count; ++i) loss += micro_results_[i].loss;
-    steps.push_back(micro_results_[first + count - 1]);  // the norm is known after the last one
-    steps.back().loss = static_cast<float>(loss / static_cast<double>(count));
-  }
-  micro_results_.clear();
-  return steps;
+  while (read_ < launches_) read_oldest();
+  const std::vector<StepResults> all(unasked_.begin(), unasked_.end());
+  unasked_.clear();
+  return all;
 }
 
 void TrainStep::apply_gradients() {
@@ -180,18 +200,21 @@ void TrainStep::update() {
 
 void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScalars& scalars) {
   set_shape(step_shape(config_, step));
+  if (launches_ - read_ == kTurn) read_oldest();
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     prepare(source, step, micro, scalars);
     const bool last = micro + 1 == shape_.accumulation;
     GraphedStep& graph = micro == 0 ? graphs_->first : last ? graphs_->last : graphs_->later;
     graph.run([&] {
       upload();
+      if (ctx_.loss_scale) apply_loss_scale();
       if (micro == 0) store_.begin_step();
       forward_backward(last && gradient_sum_);
       if (last) apply_gradients();
     });
-    keep_results();
+    keep_results(micro);
   }
+  marks_[static_cast<std::size_t>(launches_++ % kTurn)]->record();
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // One update on the device: micro-batches forward and backward, clip and AdamW behind the last one, a CUDA
-// graph for each where possible. Nothing here waits for the device: what each micro-batch reports is kept
-// there until results() reads it.
+// graph for each where possible. Launching waits for nothing: what each micro-batch reports, kernels write to
+// memory of the host.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ struct StepShape {
 // same.
 StepShape step_shape(const Config&, std::int64_t step);
 
-// The scalars of update `step` (0-based), with `updates` applied before it.
+// The scalars of update `step` (0-based), with `updates` applied before it. `loss_scale`: of an update
+// without a LossScale (find_non_finite(); 1 in other types than f16).
 StepScalars step_scalars(const Config&, std::int64_t step, std::int64_t updates, double loss_scale);
 
 class TrainStep {
@@ -47,8 +49,13 @@ class TrainStep {
   // Clips and updates once more with the gradients of the last step, which run() has made: for its time
   // alone.
   void update();
-  // One per update launched since the last call: loss averaged over its micro-batches on this process. Waits
-  // for the device.
+  // f16: what decides of the loss scale, and of which updates are applied, from the next launch on. Until
+  // then it is train.loss_scale, and each is.
+  void set_loss_scale(const LossScale&);
+  // Of the oldest update launched whose results have not been asked for: loss averaged over its micro-batches
+  // on this process. Waits for it.
+  StepResults next_result();
+  // Of all of them, in order.
   std::vector<StepResults> results();
   // How gradients are summed up over the ranks; null for one process.
   const GradientSum* gradient_sum() const { return gradient_sum_.get(); }
@@ -66,10 +73,11 @@ class TrainStep {
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
   void prepare(const BatchSource&, std::int64_t step, std::int64_t micro, const StepScalars&);
   void upload();
+  void apply_loss_scale();
   void forward_backward(bool sum_up);
   void apply_gradients();
-  void keep_results();
-  void read_history();
+  void keep_results(std::int64_t micro);
+  void read_oldest();
   std::string first_non_finite(const Tensor& block, const char* what, bool backwards);
   std::string non_finite_loss();
 
@@ -82,15 +90,18 @@ class TrainStep {
   std::int64_t rank_ = 0;
   Ctx ctx_;
   StepShape shape_;
-  Tensor scalars_, results_;  // StepScalars, StepResults
-  Tensor history_;            // (rows, 4): StepResults of micro-batches that results() has not read
+  Tensor scalars_, results_, loss_scale_;  // StepScalars, StepResults, LossScale
   DeviceBatch batch_;
   StepScalars host_scalars_;  // of the micro-batch that comes next, as the following
   HostBatch host_batch_;
   std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
-  std::int64_t rows_ = 0;                   // of history_ in use
-  std::vector<StepResults> micro_results_;  // read from history_, micro-batch after micro-batch
+  // Launch n of an update has places n % kTurn: StepResults of its micro-batches, and the mark behind them.
+  static constexpr std::int64_t kTurn = 32;
+  Tensor history_;  // (kTurn, micro-batches, floats of StepResults), in memory of the host
+  std::vector<std::unique_ptr<QueueMark>> marks_;
+  std::int64_t launches_ = 0, read_ = 0;  // of updates; those whose places were read
+  std::deque<StepResults> unasked_;       // read, oldest first
 };
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
+#include "src/heartbeat.h"
 
 namespace weft {
 
@@ -65,6 +66,36 @@ std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
   return std::make_shared<MemoryPool>(name, allocate, [](void* p) { static_cast<void>(cudaFree(p)); });
 }
 
+// Pinned: kernels write to it through its address on the host.
+std::shared_ptr<MemoryPool> make_pinned_pool() {
+  const auto allocate = [](std::size_t bytes) -> void* {
+    void* p = nullptr;
+    WEFT_CUDA_CALL(cudaMallocHost(&p, bytes));
+    return p;
+  };
+  return std::make_shared<MemoryPool>("the host, pinned", allocate,
+                                      [](void* p) { static_cast<void>(cudaFreeHost(p)); });
+}
+
+class CudaMark : public QueueMark {
+ public:
+  explicit CudaMark(cudaStream_t stream) : stream_(stream) {
+    WEFT_CUDA_CALL(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+  ~CudaMark() override { static_cast<void>(cudaEventDestroy(event_)); }
+  void record() override { WEFT_CUDA_CALL(cudaEventRecord(event_, stream_)); }
+  void wait() override {
+    WEFT_CUDA_CALL(cudaEventSynchronize(event_));
+    note_progress();
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int index) : index_(index) {
@@ -78,6 +109,7 @@ class CudaDevice : public Device {
     name = str("cuda:", index);
     compute_capability = 10 * properties_.major + properties_.minor;
     pool = make_cuda_pool(name, index);
+    host_pool = make_pinned_pool();
     workspace_ = pool->take(kWorkspaceBytes, "workspace");
     WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     const cublasStatus_t status = cublasLtCreate(&cublaslt_);
@@ -121,6 +153,8 @@ class CudaDevice : public Device {
     staging_.follow();
     WEFT_CUDA_CALL(cudaStreamSynchronize(stream_));
   }
+
+  std::unique_ptr<QueueMark> make_mark() override { return std::make_unique<CudaMark>(stream_); }
 
   std::string description() const override {
     int driver = 0;

@@ -6,6 +6,8 @@
 
 #include <numeric>
 
+#include "kernels/pointwise.h"
+
 namespace weft {
 namespace {
 
@@ -67,6 +69,33 @@ void check_copies(Device& device) {
 
 TEST(Device, Copies) { check_copies(*make_device("cpu")); }
 
+// What kernels write to the host's memory is there behind a mark, whatever is enqueued after it.
+void check_marks(Device& device) {
+  constexpr std::int64_t count = 40;
+  const Tensor values(*device.pool, {count}, DType::f32), seen(*device.host_pool, {count}, DType::f32),
+      large(*device.pool, {1 << 22}, DType::f32), copy(*device.pool, {1 << 22}, DType::f32);
+  std::vector<float> host(count);
+  std::iota(host.begin(), host.end(), 1.0f);
+  device.upload(values, host.data());
+  device.zero(large);
+  std::vector<std::unique_ptr<QueueMark>> marks;
+  for (std::int64_t i = 0; i < count; ++i) {
+    launch(device.queue, Add{{seen.slice(i, {1}), false}, values.slice(i, {1})});
+    marks.push_back(device.make_mark());
+    marks.back()->wait();  // never recorded
+    marks.back()->record();
+    launch(device.queue, Add{{copy, false}, large});
+  }
+  const volatile float* numbers = seen.view().as<float>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    marks[static_cast<std::size_t>(i)]->wait();
+    EXPECT_EQ(numbers[i], static_cast<float>(i + 1));
+  }
+  device.synchronize();
+}
+
+TEST(Device, Marks) { check_marks(*make_device("cpu")); }
+
 TEST(Device, ToHostConvertsEveryType) {
   const auto device = make_device("cpu");
   const auto check = [&](DType dtype, const void* data, const std::vector<double>& want) {
@@ -120,6 +149,8 @@ TEST(CudaDevice, CopiesAndDescribesItself) {
   EXPECT_GT(device->memory_free(), std::size_t{1} << 28);
   EXPECT_GT(device->matrix_rate(DType::bf16), 1e12);
 }
+
+TEST(CudaDevice, Marks) { check_marks(*make_device("cuda")); }
 
 TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
   const auto device = make_device("cuda");

@@ -71,6 +71,26 @@ TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
   EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
 }
 
+TEST_F(CudaMultiTraining, StepsAheadOfALossScaleThatOverflowsLeaveNoTrace) {
+  for (const char* sharded : {"false", "true"}) {
+    const std::vector<std::string> common{"precision=f16",
+                                          "train.loss_scale=16777216",
+                                          "train.loss_scale_window=4",
+                                          "train.bucket_mb=1",
+                                          "model.context=48",
+                                          "model.position_axes=[6, 8]",
+                                          str("train.shard_optimizer=", sharded)};
+    for (const char* every : {"1", "100"}) {
+      auto overrides = common;
+      overrides.push_back(str("train.log_every=", every));
+      run(str(sharded, every), 2, overrides);
+    }
+    expect_same_latest(str(sharded, "100"), str(sharded, "1"));
+    const std::vector<double> scale = of(str(sharded, "1"), "loss_scale");
+    EXPECT_NE(*std::min_element(scale.begin(), scale.end()), *std::max_element(scale.begin(), scale.end()));
+  }
+}
+
 }  // namespace
 }  // namespace weft
 #endif

@@ -3,6 +3,7 @@
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/train/training.h"
@@ -56,6 +57,37 @@ TEST_F(CudaTrainer, LossScaleHalvesUntilTheGradientFits) {
   }
   EXPECT_LT(scale.front(), 16777216);  // 2^24 / 64 tokens does not fit into f16
   EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
+}
+
+// 2^24 over the 192 tokens of a step does not fit into f16, half of it does: with a window of four steps
+// updates 0, 4, 8 ... overflow, the last ones before an evaluation (5), a checkpoint (9), a longer context
+// (13) and the end.
+TEST_F(CudaTrainer, StepsAheadOfALossScaleThatOverflowsLeaveNoTrace) {
+  for (const char* accumulation : {"1", "2"}) {
+    const std::vector<std::string> common{"precision=f16",
+                                          "train.loss_scale=16777216",
+                                          "train.loss_scale_window=4",
+                                          "train.steps=17",
+                                          "train.eval_every=5",
+                                          "train.save_every=9",
+                                          "model.context=48",
+                                          "model.position_axes=[6, 8]",
+                                          "train.context_schedule=[[0, 16], [12, 24], [13, 48]]",
+                                          str("train.accumulation=", accumulation)};
+    for (const char* every : {"1", "100"}) {
+      std::vector<std::string> overrides = common;
+      overrides.push_back(str("train.log_every=", every));
+      run(str(accumulation, "of", every), overrides);
+    }
+    const std::string waits = str(accumulation, "of1"), ahead = str(accumulation, "of100");
+    expect_same_tensors(ahead, waits);
+    weft::expect_same_tensors(dir / (ahead + "/step_00000009.h5"), dir / (waits + "/step_00000009.h5"));
+    EXPECT_EQ(of(ahead, "valid_bits"), of(waits, "valid_bits"));
+    const std::vector<double> scale = of(waits, "loss_scale");
+    ASSERT_EQ(scale.size(), 17u);
+    EXPECT_GE(std::count(scale.begin(), scale.end(), 16777216.0), 3) << "behind every fourth step";
+    EXPECT_EQ(of(ahead, "loss_scale").back(), scale.back());
+  }
 }
 
 TEST_F(CudaTrainer, ACapturedStepIsTheEagerStep) {

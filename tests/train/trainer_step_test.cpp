@@ -12,6 +12,7 @@
 
 #include "tests/train/training.h"
 #include "train/loaded_model.h"
+#include "train/run_ahead.h"
 
 #ifdef WEFT_CUDA
 #include "src/cuda/check.h"
@@ -64,6 +65,30 @@ TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
   EXPECT_GT(bytes("none", 8) - bytes("none", 4), 4 * 10 * input);
 }
 
+// More than there are places for, and in any portions.
+TEST(TrainStep, HasTheResultsOfEveryUpdate) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const Config config = small_config(dir.path(), {"train.accumulation=2", "model.context=16",
+                                                  "model.position_axes=[4, 4]", "train.steps=70"});
+  Steps at_once(config, "cpu"), one_by_one(config, "cpu"), late(config, "cpu");
+  at_once.run(70);
+  const std::vector<StepResults> all = at_once.step->results();
+  ASSERT_EQ(all.size(), 70u);
+  EXPECT_NE(all[0].loss, all[69].loss);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    one_by_one.run(1);
+    if (i % 5 == 0) late.run(5);
+    for (Steps* steps : {&one_by_one, &late}) {
+      const StepResults r = steps->step->next_result();
+      EXPECT_EQ(r.loss, all[i].loss) << i;
+      EXPECT_EQ(r.gradient_norm, all[i].gradient_norm) << i;
+    }
+  }
+  EXPECT_TRUE(late.step->results().empty());
+  EXPECT_THROW(late.step->next_result(), Error);
+}
+
 TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
   const auto device = make_device("cpu");
   DeviceBatch batch(*device, "test");
@@ -111,17 +136,46 @@ class Gate {
 TEST(CudaTrainStep, RunsAheadOfTheDevice) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
-  for (const char* accumulation : {"1", "2"}) {
-    Steps steps(small_config(dir.path(), {"precision=bf16", str("train.accumulation=", accumulation)}),
-                "cuda");
-    steps.run(4);  // from the third on, graphs
-    steps.device->synchronize();
-    Gate gate;
-    gate.close(std::get<CudaQueue>(steps.device->queue).stream);
-    steps.run(3);
-    EXPECT_TRUE(gate.open()) << "a step waited for the device";
-    EXPECT_EQ(steps.step->results().size(), 7u);
-  }
+  for (const char* precision : {"bf16", "f16"})
+    for (const char* accumulation : {"1", "2"}) {
+      Steps steps(
+          small_config(dir.path(), {str("precision=", precision), str("train.accumulation=", accumulation)}),
+          "cuda");
+      steps.run(4);  // from the third on, graphs
+      steps.device->synchronize();
+      Gate gate;
+      gate.close(std::get<CudaQueue>(steps.device->queue).stream);
+      steps.run(3);
+      EXPECT_TRUE(gate.open()) << "a step waited for the device";
+      EXPECT_EQ(steps.step->results().size(), 7u);
+    }
+}
+
+TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=f16"}), "cuda");
+  LossScaler scaler{.scale = 65536, .good_steps = 0, .window = 3, .enabled = true};
+  steps.step->set_loss_scale({.scale = scaler.scale, .good_steps = 0, .next = 0});
+  RunAhead ahead(
+      {.launch =
+           [&](std::int64_t i) { steps.step->run(steps.source, i, step_scalars(steps.config, i, i, 1)); },
+       .next_result = [&] { return steps.step->next_result(); },
+       .diverged = [](std::int64_t i) { fail(str("diverged at ", i)); }},
+      scaler, 0, nullptr);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(ahead.launch());
+  ahead.settle();
+  steps.device->synchronize();
+  EXPECT_EQ(scaler.scale, 131072);
+  Gate gate;
+  gate.close(std::get<CudaQueue>(steps.device->queue).stream);
+  EXPECT_TRUE(ahead.launch());
+  EXPECT_TRUE(ahead.launch());
+  EXPECT_TRUE(gate.open()) << "a step waited for the device";
+  EXPECT_TRUE(ahead.launch());
+  ahead.settle();
+  EXPECT_EQ(ahead.results().size(), 7u);
+  EXPECT_EQ(scaler.scale, 262144);
 }
 
 TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
