@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Hdf5File over the C API of HDF5 1.10. Files are written through HDF5's memory driver and then by one plain
+// Hdf5File over the C API of HDF5 1.10. Files are written through HDF5's memory driver and then by plain
 // write(): HDF5 leaves broken state behind when a write of its own fails, so that a full disk could crash the
 // program later.
 #include "src/hdf5.h"
@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "kernels/view.h"
+#include "src/disk_writer.h"
 #include "src/heartbeat.h"
 
 namespace weft {
@@ -92,6 +93,35 @@ Id creation_list(hid_t cls) {
   return list;
 }
 
+// Rows that are read at a time, of `row_bytes` in memory each: whole chunks, where the file of another tool
+// has any, so that none is unpacked twice.
+hsize_t rows_at_a_time(hid_t set, std::size_t row_bytes) {
+  const hsize_t rows = std::max<std::size_t>(1, kProgressBytes / std::max<std::size_t>(row_bytes, 1));
+  const Id creation(H5Dget_create_plist(set), H5Pclose);
+  hsize_t chunk[H5S_MAX_RANK];
+  if (H5Pget_layout(creation) != H5D_CHUNKED || H5Pget_chunk(creation, H5S_MAX_RANK, chunk) < 1) return rows;
+  const hsize_t whole = std::max<hsize_t>(chunk[0], 1);
+  return (rows + whole - 1) / whole * whole;
+}
+
+// A dataset of these `dims`, rows along the first of them at a time. False: it cannot be read.
+bool read_pieces(hid_t set, hid_t type, std::vector<hsize_t> dims, char* data) {
+  if (dims.empty()) return H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+  std::size_t row_bytes = H5Tget_size(type);
+  for (std::size_t axis = 1; axis < dims.size(); ++axis) row_bytes *= dims[axis];
+  const hsize_t rows = dims[0], step = rows_at_a_time(set, row_bytes);
+  const Id there(H5Dget_space(set), H5Sclose);
+  for (std::vector<hsize_t> start(dims.size()); start[0] < rows; start[0] += step) {
+    dims[0] = std::min(step, rows - start[0]);
+    const Id here(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
+    if (H5Sselect_hyperslab(there, H5S_SELECT_SET, start.data(), nullptr, dims.data(), nullptr) < 0 ||
+        H5Dread(set, type, here, there, H5P_DEFAULT, data + start[0] * row_bytes) < 0)
+      return false;
+    note_progress();
+  }
+  return true;
+}
+
 std::string parent_folder(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -149,14 +179,10 @@ struct Hdf5File::Handle {
     return true;
   }
   void write_out(const char* bytes, std::size_t size) {
-    while (size > 0) {
-      const ssize_t n = ::write(fd, bytes, std::min<std::size_t>(size, std::size_t{1} << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) write_failed(errno);
-      bytes += n;
-      size -= static_cast<std::size_t>(n);
-    }
-    if (::fsync(fd) != 0) write_failed(errno);
+    DiskWriter writer(fd);
+    int error = writer.write(bytes, size);
+    if (error == 0) error = writer.finish();
+    if (error != 0) write_failed(error);
     if (::close(std::exchange(fd, -1)) != 0) write_failed(errno);
   }
 };
@@ -203,10 +229,8 @@ Hdf5File Hdf5File::create(const std::string& path) {
   const std::string temporary = path + ".tmp";
   h.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (h.fd < 0) {
-    const int error = errno;
-    const bool no_folder = error == ENOENT;
-    fail(str(path, ": cannot be written: ",
-             no_folder ? "there is no folder " + parent_folder(path) : std::strerror(error)));
+    if (errno == ENOENT) fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
+    fail(str(path, ": cannot be written: ", system_error()));
   }
   h.temporary = temporary;
   const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -229,6 +253,7 @@ void Hdf5File::commit() {
   h.file = Id();
   if (::rename(h.temporary.c_str(), h.path.c_str()) != 0) h.write_failed(errno);
   h.temporary.clear();
+  note_progress();
   // The new name is on disk only when the folder is; folders that cannot be synced (some network disks) are
   // let pass.
   if (const int folder = ::open(parent_folder(h.path).c_str(), O_RDONLY | O_DIRECTORY); folder >= 0) {
@@ -320,9 +345,8 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
     fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
-  if (H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+  if (!read_pieces(set, row.memory, {shape.begin(), shape.end()}, static_cast<char*>(data)))
     handle_->library_failed(dataset + " cannot be read (a damaged file?)");
-  note_progress();
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {

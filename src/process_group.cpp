@@ -151,8 +151,4 @@ void ProcessGroup::watch(std::chrono::seconds limit) {
   if (state_->watcher) state_->watcher->set_limit(limit);
 }
 
-void ProcessGroup::disarm() {
-  if (state_->watcher) state_->watcher->set_limit(std::chrono::milliseconds(0));
-}
-
 }  // namespace weft

@@ -47,15 +47,14 @@ class ProcessGroup {
 
   // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
   void report_step(std::int64_t step);
-  // From here to disarm() this rank must show progress at least every `limit`: kernels started through a Ctx,
-  // copies to a GPU that are waited for, datasets of HDF5 files, steps reported, collectives entered and
-  // left. One that does not, and does not wait for another one that does, is taken for hung. A rank that is
-  // hung, or dead at any time, ends every other process, exit code 1, with one line that names it and its
-  // last step: at once when its process ends, 20 seconds after its host or process stopped, `limit` after its
-  // last sign of progress, even while this process waits for a GPU. Checkpoints are safe: they are renamed
-  // when whole.
+  // From here on, or until another limit is given, this rank must show progress at least every `limit`:
+  // kernels started through a Ctx, graphs, copies to a GPU that are waited for, pieces of files read and
+  // written (src/heartbeat.h), steps reported, collectives entered and left. One that does not, and does not
+  // wait for another one that does, is taken for hung. A rank that is hung, or dead at any time, ends every
+  // other process, exit code 1, with one line that names it and its last step: at once when its process ends,
+  // 20 seconds after its host or process stopped, `limit` after its last sign of progress, even while this
+  // process waits for a GPU or for a disk. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
-  void disarm();
 
  private:
   struct State;

@@ -45,7 +45,7 @@ class Watcher {
 
   // Steps, limits, collectives and note_progress() (src/heartbeat.h) are signs of progress.
   void report_step(std::int64_t step);
-  void set_limit(std::chrono::milliseconds);  // 0: not watched
+  void set_limit(std::chrono::milliseconds);  // 0, as at first: not watched
   void enter_collective();
   void leave_collective();
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "kernels/pointwise.h"
+#include "src/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -18,15 +20,41 @@ constexpr std::int64_t kStepsBetweenAgreements = 64;
 constexpr std::size_t kLanes = 4;  // independent chains, for speed
 
 // Of 64-bit words, a multiply and a rotation each.
-std::uint64_t hash_of(const std::vector<std::uint64_t>& words) {
-  std::uint64_t lane[kLanes] = {1, 2, 3, 4};
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::uint64_t& h = lane[i % kLanes];
-    h = std::rotl((h ^ words[i]) * 0x9e3779b97f4a7c15u, 29);
+class WordHash {
+ public:
+  void add(const std::vector<std::uint64_t>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) turn(lane_[i % kLanes], words[i]);
+    count_ += words.size();
   }
-  std::uint64_t all = words.size();
-  for (const std::uint64_t h : lane) all = std::rotl((all ^ h) * 0x9e3779b97f4a7c15u, 29);
-  return all;
+  std::uint64_t value() const {
+    std::uint64_t all = count_;
+    for (const std::uint64_t h : lane_) turn(all, h);
+    return all;
+  }
+
+ private:
+  static void turn(std::uint64_t& h, std::uint64_t word) {
+    h = std::rotl((h ^ word) * 0x9e3779b97f4a7c15u, 29);
+  }
+  std::uint64_t lane_[kLanes] = {1, 2, 3, 4}, count_ = 0;
+};
+
+// The bytes of a tensor, a piece at a time, each a sign of progress.
+std::uint64_t hash_of(Device& device, const TensorView& tensor) {
+  const auto piece = static_cast<std::int64_t>(kProgressBytes);
+  TensorView bytes = tensor;
+  bytes.dtype = DType::u8, bytes.rank = 1;
+  std::fill(std::begin(bytes.shape), std::end(bytes.shape), 1);
+  WordHash hash;
+  for (std::int64_t first = 0; first < tensor.bytes(); first += piece) {
+    bytes.data = static_cast<char*>(tensor.data) + first;
+    bytes.shape[0] = std::min(piece, tensor.bytes() - first);
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(bytes.bytes() + 7) / 8);
+    device.download(words.data(), bytes);
+    hash.add(words);
+    note_progress();
+  }
+  return hash.value();
 }
 
 // Numbers as a message, all ranks being the same program on the same kind of machine.
@@ -171,11 +199,7 @@ void check_equal_weights(ProcessGroup& group, Device& device, const ParameterSto
                          std::int64_t step) {
   if (group.size() == 1) return;
   std::string mine;
-  for (const TensorView& weights : store.replicated()) {
-    std::vector<std::uint64_t> words(static_cast<std::size_t>(weights.bytes() + 7) / 8);
-    device.download(words.data(), weights);
-    mine += str(hash_of(words), " ");
-  }
+  for (const TensorView& weights : store.replicated()) mine += str(hash_of(device, weights), " ");
   group.require_all(mine == group.broadcast(mine)
                         ? ""
                         : str("after step ", step,

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,8 @@ namespace weft {
 namespace {
 
 // How long the others have to leave by themselves, and to say why, when one process has failed; and when one
-// has said it.
-constexpr std::chrono::seconds kGrace(5), kGraceAfterLine(1);
+// has said it; and how long one that was killed may take to end.
+constexpr std::chrono::seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 
 class File {  // an open file descriptor
  public:
@@ -279,19 +280,26 @@ class Launcher {
 
   // A rank that somebody killed is the reason, whatever the others said about it.
   std::string verdict() const {
-    if (!killed_.empty()) return killed_ + (first_.empty() ? "" : str("; ", first_));
-    return first_.empty() ? silent_ : first_;
+    if (!killed_.empty()) return killed_ + (first_.empty() ? "" : str("; ", first_)) + left_;
+    return (first_.empty() ? silent_ : first_) + left_;
   }
 
+  // One that waits for a disk or a device within the system ends when that answers, and nobody can make it.
   void end_all() {
     ending_ = true;
     for (const Process& p : processes_)
       if (p.running) kill(p.pid, SIGKILL);
+    const Clock::time_point latest = Clock::now() + kGraceAfterKill;
     for (Process& p : processes_) {
       if (!p.running) continue;
       read_errors(p);
-      waitpid(p.pid, nullptr, 0);
+      bool late = false;
+      while (waitpid(p.pid, nullptr, WNOHANG) == 0 && !(late = Clock::now() >= latest))
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
       p.running = false;
+      if (late)
+        left_ += str("; rank ", p.rank, " (pid ", p.pid,
+                     ") was killed and will end when the disk or device that it waits for answers");
     }
   }
 
@@ -302,7 +310,7 @@ class Launcher {
   bool failed_ = false, ending_ = false, ended_by_stop_ = false;
   int stop_ = 0;  // the signal that was passed on
   Clock::time_point deadline_;
-  std::string killed_, first_, silent_;
+  std::string killed_, first_, silent_, left_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/files.h"
+#include "src/heartbeat.h"
 
 namespace fs = std::filesystem;
 
@@ -117,14 +118,17 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
   save_latest(device, store, state, config_yaml);
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
+  // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
   const std::string temporary = path(std::string(name) + ".tmp");
   std::error_code error;
   fs::remove(temporary, error);
-  // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
   fs::create_hard_link(path("latest.h5"), temporary, error);
-  if (error) fs::copy_file(path("latest.h5"), temporary, fs::copy_options::overwrite_existing, error);
-  if (!error) fs::rename(temporary, path(name), error);
-  if (error) fail(str("cannot write ", path(name), ": ", error.message()));
+  if (error) {  // a file system that has none
+    copy_whole_file(path("latest.h5"), path(name));
+  } else if (fs::rename(temporary, path(name), error); error) {
+    fail(str("cannot write ", path(name), ": ", error.message()));
+  }
+  note_progress();
   if (keep > 0) prune(state.step, keep);
 }
 
@@ -144,6 +148,7 @@ void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
   for (std::int64_t i = 0; i < surplus; ++i) {
     std::error_code ignored;
     fs::remove(numbered[static_cast<std::size_t>(i)].second, ignored);
+    note_progress();
   }
 }
 

@@ -15,6 +15,14 @@
 namespace weft {
 namespace {
 
+// Null: a process alone. Devices are open then, and hang_limit() holds.
+std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
+  if (!group) return nullptr;
+  auto communicator = make_communicator(device, *group);
+  group->watch(hang_limit());
+  return communicator;
+}
+
 // For the ranks of `group`, with the data that is there.
 Config prepared(Config config, const ProcessGroup* group) {
   config.ranks = group ? group->size() : 1;
@@ -49,7 +57,7 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
     : group_(group.size() > 1 ? &group : nullptr),
       device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
-      communicator_(group_ ? make_communicator(*device_, *group_) : nullptr),
+      communicator_(connected(*device_, group_)),
       config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
       options_(options),
       progress_(progress),
@@ -117,7 +125,6 @@ void Trainer::run() {
   const StopSignal signal;
   prepare();
   std::string why;
-  if (group_) group_->watch(hang_limit());
   if (group_ && state_.step > 0) group_->report_step(state_.step);
   clock_.start();
   while (state_.step < config_.train.steps) {
@@ -126,7 +133,6 @@ void Trainer::run() {
     if (step()) after_step();
   }
   finish(why);
-  if (group_) group_->disarm();
 }
 
 std::string Trainer::reason_to_stop(const char* signal) {
@@ -238,18 +244,12 @@ void Trainer::evaluate_into(StepMetrics& m) {
   write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
 }
 
-// `write` on rank 0, when all have the same weights; the others wait. How long a disk takes nobody knows.
+// `write` on rank 0, when all have the same weights; the others wait.
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
   if (!group_) return write();
   check_equal_weights(*group_, *device_, store_, state_.step);
-  if (writes()) {
-    group_->disarm();
-    write();
-    group_->watch(hang_limit());
-  } else {
-    join_save_checkpoint(store_);
-  }
+  writes() ? write() : join_save_checkpoint(store_);
   group_->barrier();
 }
 

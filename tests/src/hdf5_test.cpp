@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <random>
 
+#include "src/heartbeat.h"
 #include "tests/temp_dir.h"
 
 // HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the library.
@@ -79,6 +82,34 @@ TEST(Hdf5, EveryTypeAndEmptyArrays) {
     EXPECT_EQ(g.type_of(std::string("/") + name_of(t)), t);
   EXPECT_EQ(g.shape_of("/none"), std::vector<std::int64_t>{0});
   g.read("/none", StoredType::u16, {0}, nullptr);
+}
+
+// Rows of odd lengths, more than a piece of them; one row alone that is longer; no rows, and empty ones.
+TEST(Hdf5, LongArraysComeInPiecesThatShowProgress) {
+  TempDir dir;
+  const std::vector<std::vector<std::int64_t>> shapes{{700001, 7}, {1, 9000000}, {0, 3}, {3, 0}, {9000001}};
+  std::vector<float> numbers(9000001), found(numbers.size());
+  std::iota(numbers.begin(), numbers.end(), 0.5f);
+  const auto signs = [](const std::function<void()>& work) {
+    const std::uint64_t before = signs_of_progress;
+    work();
+    return signs_of_progress - before;
+  };
+  const auto name = [](std::size_t i) { return "/" + std::to_string(i); };
+  Hdf5File f = Hdf5File::create(dir / "a.h5");
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    f.write(name(i), StoredType::f32, shapes[i], numbers.data());
+  EXPECT_GE(signs([&] { f.commit(); }), 6u) << "92 MB";
+  const Hdf5File g = Hdf5File::open(dir / "a.h5");
+  const std::vector<std::uint64_t> pieces{2, 1, 0, 1, 3};
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    std::int64_t size = 1;
+    for (const std::int64_t extent : shapes[i]) size *= extent;
+    found.assign(numbers.size(), -1);
+    EXPECT_EQ(signs([&] { g.read(name(i), StoredType::f32, shapes[i], found.data()); }), pieces[i]) << i;
+    EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
+    EXPECT_EQ(std::count(found.begin() + size, found.end(), -1), found.end() - found.begin() - size) << i;
+  }
 }
 
 TEST(Hdf5, EqualDataMakesEqualBytes) {
@@ -213,11 +244,40 @@ TEST(Hdf5, DamagedFilesNeverCrash) {
   }
 }
 
-TEST(Hdf5, H5pyReadsIt) {
+// A Python with h5py; "" where there is none.
+std::string python_with_h5py() {
   const char* chosen = std::getenv("WEFT_PYTHON");
   const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << "no h5py in " << python << "; name a Python that has it in WEFT_PYTHON";
+  return std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) == 0 ? python : "";
+}
+
+constexpr const char* kNoH5py = "no h5py; name a Python that has it in WEFT_PYTHON";
+
+// Chunks of which some are longer than a piece, some do not divide the rows.
+TEST(Hdf5, CompressedChunksOfH5pyAreRead) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << kNoH5py;
+  TempDir dir;
+  write_file(dir / "write.py",
+             "import h5py, numpy, sys\n"
+             "f = h5py.File(sys.argv[1], 'w')\n"
+             "a = numpy.arange(6000000, dtype='i4').reshape(6000, 1000)\n"
+             "for name, chunk in ('small', (700, 1000)), ('long', (5000, 1000)), ('narrow', (1000, 10)):\n"
+             "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
+  ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + (dir / "a.h5")).c_str()), 0);
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<std::int64_t> want(6000000), found(want.size());
+  std::iota(want.begin(), want.end(), 0);
+  for (const char* name : {"/small", "/long", "/narrow"}) {
+    std::fill(found.begin(), found.end(), -1);
+    f.read(name, StoredType::i64, {6000, 1000}, found.data());
+    EXPECT_TRUE(found == want) << name;
+  }
+}
+
+TEST(Hdf5, H5pyReadsIt) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "a.h5");
   write_file(dir / "read.py",

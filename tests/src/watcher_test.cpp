@@ -129,14 +129,14 @@ TEST(Watcher, ARankWithoutStepsIsHung) {
 TEST(Watcher, StepsAndWaitingAreLife) {
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
-    group.watch(seconds(1));
-    for (int step = 0; world.rank == 1 && step < 50; ++step) {
+    group.watch(seconds(4));
+    for (int step = 0; world.rank == 1 && step < 120; ++step) {
       group.report_step(step);
       std::this_thread::sleep_for(milliseconds(50));
     }
     group.barrier();
-    group.disarm();
-    std::this_thread::sleep_for(milliseconds(1800));
+    group.watch(seconds(30));  // in place of the four
+    std::this_thread::sleep_for(milliseconds(6000));
     group.barrier();
   });
   ASSERT_TRUE(ranks.end());
@@ -149,12 +149,12 @@ TEST(Watcher, StepsAndWaitingAreLife) {
 // Kernels that a rank starts within a step, for longer than the limit.
 TEST(Watcher, KernelsAreLife) {
   expect_cpu_ranks(2, [](CpuRank& r) {
-    r.group.watch(seconds(1));
+    r.group.watch(seconds(4));
     Ctx ctx;
     ctx.queue = &r.device->queue;
     const Tensor x(*r.device->pool, {4}, DType::f32);
     r.device->zero(x);
-    for (int i = 0; r.rank() == 1 && i < 50; ++i) {
+    for (int i = 0; r.rank() == 1 && i < 120; ++i) {
       ctx.launch(Add{{x, false}, x});
       std::this_thread::sleep_for(milliseconds(50));
     }
@@ -254,7 +254,7 @@ TEST(Watcher, WhoHasStopped) {
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
   ranks[2]->waiting = true;
   EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  ranks[2]->limit = seconds(0);  // it writes a checkpoint, say
+  ranks[2]->limit = seconds(0);  // nobody watches it yet
   EXPECT_FALSE(find_stopped(ranks));
   // All of a collective that nobody leaves.
   for (auto& rank : ranks) *rank = {.stillness = seconds(31), .limit = seconds(30), .waiting = true};

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "src/checkpoint.h"
+#include "src/heartbeat.h"
 #include "tests/src/ranks.h"
 #include "tests/train/ranks_testing.h"
 #include "train/loaded_model.h"
@@ -106,7 +107,9 @@ TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
   EXPECT_CONTAINS(error_line(launched), "rank 3 (");
 }
 
-// One whose host or process stands still, and one that hangs in a step, both where the log has no lines.
+// One whose host or process stands still, and one that hangs in a step, both where the log has no lines; and
+// rank 0, whose disk takes nothing more of a checkpoint, so that it cannot even be killed: who started it
+// does not hear of its end.
 TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   const auto start = [&](const std::string& out) {
     std::vector<std::string> words = endless();
@@ -114,13 +117,17 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
     words.insert(words.end(), {"--set", "train.log_every=1000000", "--set", "train.keep=1000"});
     return std::make_unique<Launched>(dir, "train", words, 2, ProcessOptions{.name = out});
   };
-  const auto stopped = start("stopped"), hung = start("hung");
-  for (const char* out : {"stopped", "hung"})
+  const auto stopped = start("stopped"), hung = start("hung"), writing = start("writing");
+  for (const char* out : {"stopped", "hung", "writing"})
     ASSERT_TRUE(eventually([&] { return fs::exists(dir / (str(out, "/step_00000100.h5"))); }));
   let_ranks_report();
   hung->expect_ranks();
+  writing->expect_ranks();
+  HungThread writer(writing->rank(0));
+  if (!writer) GTEST_SKIP() << "this process may not trace others";
+  ASSERT_TRUE(writer.runs_to_disk_call("/latest.h5.tmp"));
   HungThread thread(hung->rank(1));
-  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  const std::int64_t whole = load_model(dir / "writing/latest.h5", "cpu")->state.step;
   stopped->signal_rank(1, SIGSTOP);
   const auto began = std::chrono::steady_clock::now();
   const auto expect_line = [&](Launched& launched, const std::string& rank, const std::string& why) {
@@ -131,10 +138,46 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
     EXPECT_CONTAINS(line, why);
   };
   expect_line(*stopped, "error: rank 1 (", "no sign of life for 20 s");
+  expect_line(*writing, "error: rank 0 (",
+              str(") stopped after step ", whole + 100, ": no progress for 45 s"));
+  EXPECT_CONTAINS(writing->err(), "rank 0 (pid ");
+  EXPECT_CONTAINS(writing->err(),
+                  " was killed and will end when the disk or device that it waits for answers");
+  EXPECT_EQ(load_model(dir / "writing/latest.h5", "cpu")->state.step, whole);
   thread.wait_for_end();
+  writer.wait_for_end();
   expect_line(*hung, "rank 1 (", "no progress for 45 s");
-  for (const char* out : {"stopped", "hung"})
+  for (const char* out : {"stopped", "hung", "writing"})
     EXPECT_GE(load_model(dir / (str(out, "/step_00000100.h5")), "cpu")->state.step, 100);
+}
+
+// A disk that takes longer for a checkpoint than the limit, and half of it for a piece: what is written costs
+// it no time until it is to be kept.
+TEST_F(RanksFailureTest, ASlowDiskIsNoHang) {
+  constexpr std::chrono::seconds kLimit(8), kOfAPiece(4);
+  const std::vector<std::string> large = arguments({"--set", "model.width=384", "--set", "model.heads=4",
+                                                    "--set", "train.eval_every=0", "--max-steps", "1"});
+  Launched launched(dir, "train", large, 2, {.environment = {str("WEFT_HANG_SECONDS=", kLimit.count())}});
+  launched.expect_ranks();
+  HungThread rank_0(launched.rank(0));
+  if (!rank_0) GTEST_SKIP() << "this process may not trace others";
+  std::chrono::duration<double> of_all(0);
+  std::size_t unflushed = 0;
+  for (;;) {
+    const std::optional<DiskCall> call = rank_0.runs_to_disk_call("/latest.h5.tmp");
+    ASSERT_TRUE(call) << launched.out() << launched.err();
+    unflushed += call->bytes;
+    if (call->kind == DiskCall::write) continue;
+    const double pieces = static_cast<double>(unflushed) / static_cast<double>(kProgressBytes);
+    std::this_thread::sleep_for(kOfAPiece * pieces);
+    of_all += kOfAPiece * pieces;
+    unflushed = 0;
+    if (call->kind == DiskCall::last_flush) break;
+  }
+  rank_0.let_go();
+  EXPECT_EQ(launched.wait(), 0) << launched.out() << launched.err();
+  EXPECT_GT(of_all, kLimit);
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 1);
 }
 
 TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,13 +113,48 @@ pid_t rank_process(pid_t parent, int rank) {
 }
 
 HungThread::HungThread(pid_t pid) : pid_(pid) {
-  if (ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) != 0) {
+  if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACESYSGOOD) != 0) {
     pid_ = -1;
     return;
   }
   ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
   waitpid(pid, nullptr, __WALL);
 }
+
+// Of a thread at a stop that a system call makes.
+std::optional<DiskCall> HungThread::disk_call(const std::string& name) const {
+  __ptrace_syscall_info info{};
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return std::nullopt;
+  if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
+  DiskCall call{};
+  if (info.entry.nr == SYS_write) {
+    call = {DiskCall::write, static_cast<std::size_t>(info.entry.args[2])};
+  } else if (info.entry.nr == SYS_fdatasync) {
+    call.kind = DiskCall::flush;
+  } else if (info.entry.nr == SYS_fsync) {
+    call.kind = DiskCall::last_flush;
+  } else {
+    return std::nullopt;
+  }
+  std::error_code gone;
+  const std::string file = fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone);
+  return file.ends_with(name) ? std::optional(call) : std::nullopt;
+}
+
+std::optional<DiskCall> HungThread::runs_to_disk_call(const std::string& name) {
+  constexpr int kSystemCall = SIGTRAP | 0x80;  // PTRACE_O_TRACESYSGOOD
+  for (int signal = 0;;) {
+    ptrace(PTRACE_SYSCALL, pid_, nullptr, signal);
+    int status = 0;
+    if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return std::nullopt;
+    const bool of_call = WSTOPSIG(status) == kSystemCall, of_signal = status >> 16 == 0 && !of_call;
+    signal = of_signal ? WSTOPSIG(status) : 0;
+    if (!of_call) continue;
+    if (const auto call = disk_call(name)) return call;
+  }
+}
+
+void HungThread::let_go() { ptrace(PTRACE_DETACH, pid_, nullptr, nullptr); }
 
 void HungThread::wait_for_end() {
   for (int status = 0; waitpid(pid_, &status, __WALL) == pid_ && WIFSTOPPED(status);) {}

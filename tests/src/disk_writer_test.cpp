@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Files that go to the disk in pieces: what is in them, the signs of progress, and what goes wrong.
+#include "src/disk_writer.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "src/files.h"
+#include "tests/temp_dir.h"
+
+namespace weft {
+namespace {
+
+// Bytes of which no two pieces have the same ones.
+std::string long_text(std::size_t size) {
+  std::string text(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 2654435761u >> 17);
+  return text;
+}
+
+struct OpenFile {
+  int fd;
+  OpenFile(const std::string& path, int how) : fd(open(path.c_str(), how | O_CREAT, 0600)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { close(fd); }
+};
+
+TEST(DiskWriter, WritesAllInPiecesThatShowProgress) {
+  const TempDir dir;
+  const std::string text = long_text(5 * kProgressBytes + 12345);
+  for (const std::size_t at_once : {text.size(), kProgressBytes / 3}) {
+    const OpenFile file(dir / "file", O_WRONLY | O_TRUNC);
+    const std::uint64_t before = signs_of_progress;
+    DiskWriter writer(file.fd);
+    for (std::size_t first = 0; first < text.size(); first += at_once)
+      ASSERT_EQ(writer.write(text.data() + first, std::min(at_once, text.size() - first)), 0);
+    EXPECT_GE(signs_of_progress - before, 7u) << "six pieces written, and flushed at least once";
+    ASSERT_EQ(writer.finish(), 0);
+    EXPECT_TRUE(read_file(dir / "file") == text);
+  }
+}
+
+TEST(DiskWriter, SaysWhatWentWrong) {
+  const TempDir dir;
+  const OpenFile file(dir / "file", O_RDONLY);
+  DiskWriter writer(file.fd), none(-1);
+  EXPECT_EQ(writer.write("x", 1), EBADF);
+  EXPECT_EQ(none.finish(), EBADF);
+}
+
+TEST(Files, CopiesAppearWhole) {
+  const TempDir dir;
+  const std::string text = long_text(2 * kProgressBytes + 7);
+  write_file(dir / "from", text);
+  write_file(dir / "to", "what was there before");
+  const std::uint64_t before = signs_of_progress;
+  copy_whole_file(dir / "from", dir / "to");
+  EXPECT_GE(signs_of_progress - before, 4u);
+  EXPECT_TRUE(read_file(dir / "to") == text);
+  EXPECT_FALSE(std::filesystem::exists(dir / "to.tmp"));
+  write_file(dir / "to", "kept");
+  EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "none", dir / "to"); }),
+                  dir / "to', a copy of '" + (dir / "none") + "': No such file or directory");
+  EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "from", dir / "no/folder"); }), "No such file");
+  EXPECT_EQ(read_file(dir / "to"), "kept");
+  EXPECT_FALSE(std::filesystem::exists(dir / "to.tmp"));
+}
+
+}  // namespace
+}  // namespace weft
