@@ -8,6 +8,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 #include "src/hdf5.h"
+#include "src/heartbeat.h"
 #include "src/names.h"
 
 namespace weft {
@@ -68,7 +69,9 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
   std::visit(
       [&](auto& tokens) {
-        tokens.resize(static_cast<std::size_t>(size_));
+        const auto size = static_cast<std::size_t>(size_);
+        for (tokens.reserve(size); tokens.size() < size; note_progress())  // of many gigabytes, perhaps
+          tokens.resize(std::min(size, tokens.size() + kProgressBytes));
         file.read(name, type, shape, tokens.data());
         const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
         if (wrong != tokens.end())

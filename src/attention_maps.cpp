@@ -2,6 +2,8 @@
 // DeviceMaps: one upload.
 #include "src/attention_maps.h"
 
+#include "src/heartbeat.h"
+
 namespace weft {
 
 DeviceMaps::DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n,
@@ -12,6 +14,7 @@ DeviceMaps::DeviceMaps(Device& device, const AttentionPattern& pattern, int head
   std::vector<char> image(packed.bytes());
   maps_ = packed.write(image.data(), memory_.view().data);
   device.upload(memory_, image.data());
+  note_progress();
   for (int head = 0; head < heads; ++head) pairs_.push_back(packed.pairs(head));
 }
 

@@ -26,6 +26,11 @@ class Communicator {
   // rank; results do not depend on it.
   virtual void plan(std::int64_t /*bytes*/, double /*seconds*/) {}
 
+  // On the host: waits until every rank has come here, and is seen to wait (ProcessGroup::barrier). Called
+  // before collectives that ranks come to at times far apart: one that waits for them in its GPU would look
+  // hung.
+  virtual void meet() {}
+
   // What is called from here on runs beside what the device's queue gets, after everything that the queue
   // has been given so far (a second stream that waits for an event; on the CPU: at once).
   virtual void fork() = 0;

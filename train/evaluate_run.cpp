@@ -63,7 +63,8 @@ class Evaluation {
       : a_(arguments),
         group_(group),
         progress_(progress),
-        loaded_(load_model(a_.checkpoint, rank_device(group.world(), a_.device), weights_from(a_.weights))),
+        loaded_(load_model(
+            a_.checkpoint, [&] { return open_rank_device(group, a_.device); }, weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab),
         augmenter_(augmenter_for(loaded_->config, data_)) {

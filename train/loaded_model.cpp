@@ -28,9 +28,15 @@ Weights weights_from(const std::string& name) {
 
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
                                         Weights weights) {
+  return load_model(
+      checkpoint, [&] { return make_device(device); }, weights);
+}
+
+std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice& open,
+                                        Weights weights) {
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config = parse_config(checkpoint_config(checkpoint), checkpoint);
-  loaded->device = make_device(device);
+  loaded->device = open();
   loaded->model = make_model(loaded->config, loaded->store, *loaded->device);
   loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config), loaded->config.seed,
                          false, false);

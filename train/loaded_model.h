@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,8 +33,10 @@ struct LoadedModel {
   Ctx inference();                   // on this device, without a tape
 };
 
-// `device`: as for make_device.
+// `device`: as for make_device; or what opens one, once the checkpoint has turned out to be one.
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
                                         Weights = Weights::best);
+using OpenDevice = std::function<std::unique_ptr<Device>()>;
+std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
 }  // namespace weft

@@ -63,7 +63,7 @@ std::string text_or_error(const std::function<std::string()>& config, std::strin
 // Rank 0 says what all ranks have. It may have to be started yet, and whoever starts it may end all when the
 // first has left.
 [[noreturn]] void leave_it_to_rank_0() {
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
   throw SaidElsewhere();
 }
 
@@ -151,6 +151,12 @@ std::string rank_device(const World& world, const std::string& device) {
   // srun may show each process its own GPU and no other.
   const bool bound = world.source == "srun" && gpu_count() == 1;
   return str("cuda:", bound ? 0 : world.local_rank);
+}
+
+std::unique_ptr<Device> open_rank_device(ProcessGroup& group, const std::string& device) {
+  auto opened = make_device(rank_device(group.world(), device));
+  group.watch(hang_limit());
+  return opened;
 }
 
 std::ostream& rank_output(const ProcessGroup& group, std::ostream& of_rank_0) {

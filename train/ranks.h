@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <ostream>
 #include <string>
 
+#include "src/device.h"
 #include "src/process_group.h"
 #include "train/progress.h"
 
@@ -38,6 +40,8 @@ bool is_first_process();
 
 // The device of this rank: --device, and of several ranks on a host each its own GPU.
 std::string rank_device(const World&, const std::string& device);
+// Opens it. From then on hang_limit() holds.
+std::unique_ptr<Device> open_rank_device(ProcessGroup&, const std::string& device);
 
 // `of_rank_0` there, a stream that drops everything on the other ranks; lines for people likewise.
 std::ostream& rank_output(const ProcessGroup&, std::ostream& of_rank_0);
@@ -46,9 +50,9 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// For ProcessGroup::watch(). While steps are made: WEFT_HANG_SECONDS, or else 45 s. While devices are opened,
-// GPUs connected, checkpoints read, results written: 300 s, or that number where it is larger; the work of
-// with_ranks() begins with it.
+// For ProcessGroup::watch(). At work, files included: WEFT_HANG_SECONDS, or else 45 s. While devices are
+// opened, GPUs connected, and results written to wherever somebody wants them: 300 s, or that number where it
+// is larger; the work of with_ranks() begins with it.
 std::chrono::seconds hang_limit();
 std::chrono::seconds patient_hang_limit();
 

@@ -121,7 +121,8 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
 }  // namespace
 
 void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Progress& notes) {
-  const auto loaded = load_model(a.checkpoint, rank_device(group.world(), a.device), weights_from(a.weights));
+  const auto loaded = load_model(
+      a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
   a.options.group = &group;
   if (a.options.length == 0 && draws_images(loaded->config)) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.upright)

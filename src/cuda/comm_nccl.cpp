@@ -130,6 +130,7 @@ class NcclCommunicator : public Communicator {
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
+  void meet() override { group_.barrier(); }
   std::string carrier() const override {
     return str(peers_ ? peers_->way() + ", small ones by " : "", "NCCL ", nccl_version());
   }
