@@ -27,9 +27,12 @@ using std::chrono::seconds;
 
 constexpr milliseconds kBeat{200};
 constexpr milliseconds kShortestSilence{1000}, kLongestSilence{20000};
-constexpr milliseconds kOwnPause{3000};     // a watcher that did not run for so long was stopped itself
-constexpr milliseconds kEqualFailure{500};  // an error that all ranks have is said by rank 0 itself meanwhile
+constexpr milliseconds kOwnPause{3000};  // a watcher that did not run for so long was stopped itself
+constexpr milliseconds kEqualFailure{
+    2000};                               // an error that all ranks have is said by rank 0 itself meanwhile
+constexpr milliseconds kTogether{1000};  // those that stop within it are named in one line
 constexpr milliseconds kFarewell{1000};
+constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
 
 struct Beat {
   std::int64_t step, stillness_ms, limit_ms, collectives, waiting;
@@ -264,9 +267,8 @@ struct Watcher::State {
     }
     const std::optional<Stopped> found = find_stopped(states);
     if (!found) return static_cast<void>(stopped_at = {});
-    // Those that stand still at the same moment are named in one line.
     if (stopped_at == Clock::time_point{}) stopped_at = Clock::now();
-    if (since(stopped_at) > 2 * kBeat) stopped(*found, states);
+    if (since(stopped_at) > kTogether) stopped(*found, states);
   }
 
   // A process that was itself stopped for a while knows nothing of the others' silence.
@@ -318,7 +320,7 @@ struct Watcher::State {
     } else {
       say_to_all(rank == 0 ? Kind::end : Kind::failed, why);
     }
-    linger(kFarewell);
+    linger(rank == 0 || why.empty() ? kFarewell : kLongFarewell);
   }
 
   void run() {
