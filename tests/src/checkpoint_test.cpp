@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -229,15 +230,25 @@ TEST(Checkpoint, SurvivesBeingKilledWhileItIsWritten) {
   const auto start = std::chrono::steady_clock::now();
   for (int k = 0; k < 3; ++k) save_checkpoint(dir / "a.h5", *f.device, f.store, {.step = 0}, "");
   const auto one = (std::chrono::steady_clock::now() - start) / 3;  // the time of one
+  const auto inode = [&] {                                          // each checkpoint is a new file
+    struct stat info {};
+    return stat((dir / "a.h5").c_str(), &info) == 0 ? info.st_ino : 0;
+  };
   std::int64_t latest = 0;
   for (int round = 0; round < 20; ++round) {
+    const ino_t before = inode();
     const pid_t child = fork();
     if (child == 0) {
       for (std::int64_t step = latest + 1;; ++step)
         save_checkpoint(dir / "a.h5", *f.device, f.store, {.step = step}, "");
     }
-    // Later rounds leave time for the fork of a large process too, so that some checkpoint is completed.
-    std::this_thread::sleep_for(one / 2 + one * round / 5 + std::chrono::milliseconds(2 * round));
+    // Before the first one of the child is complete, or at some moment after it.
+    if (round % 2 == 0) {
+      std::this_thread::sleep_for(one / 2 + one * round / 10);
+    } else {
+      while (inode() == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(one * round / 10);
+    }
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     const TrainState state = load_checkpoint(dir / "a.h5", *f.device, f.store);

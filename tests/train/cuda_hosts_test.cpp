@@ -80,7 +80,7 @@ TEST_F(CudaMultiHosts, AHostThatDiesEndsTheOther) {
            of("run", "step").back() >= 100;
   })) << hosts[0]->out()
       << hosts[0]->err();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a few beats
+  let_ranks_report();
   const pid_t victim = hosts[1]->pid();
   hosts[1]->signal(SIGKILL);
   EXPECT_CONTAINS(error_line_of(*hosts[0]), str(", pid ", victim, ") stopped after step "));

@@ -28,7 +28,7 @@ class CudaMultiRanks : public GpuRuns {
       return fs::exists(dir / "run/metrics.jsonl") && !of("run", "step").empty() &&
              of("run", "step").back() >= 100;
     }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    let_ranks_report();
   }
   // A program of somebody else, by what people have installed; "" when it is not there.
   static std::string installed(const std::string& name) {

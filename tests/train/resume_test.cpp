@@ -114,8 +114,12 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
 // Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run that goes on
 // from it ends in the same bytes.
 TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
-  const std::vector<std::string> often{"train.save_every=1", "train.steps=30", "train.eval_every=10"};
+  constexpr int kSteps = 60;  // more than ten rounds take
+  const std::vector<std::string> often{"train.save_every=1", str("train.steps=", kSteps),
+                                       "train.eval_every=10"};
+  const auto whole = std::chrono::steady_clock::now();
   train_whole(often);
+  const auto of_step = (std::chrono::steady_clock::now() - whole) / kSteps;
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   std::vector<std::string> arguments{"--config", dir / "small.yaml", "--device", "cpu",
                                      "--out",    dir / "parts"};
@@ -132,7 +136,7 @@ TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
     while ((!fs::exists(dir / "parts/latest.h5") || fs::last_write_time(dir / "parts/latest.h5") == before) &&
            std::chrono::steady_clock::now() - start < std::chrono::seconds(20))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::microseconds(1700 * round));
+    std::this_thread::sleep_for(of_step * round / 10);
     process.signal(SIGKILL);
     if (process.wait() == 128 + SIGKILL) ++killed;
     ASSERT_GE(Hdf5File::open(dir / "parts/latest.h5").int_attribute("step").value_or(-1), 1);

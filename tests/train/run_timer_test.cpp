@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <sstream>
 
 #include "tests/temp_dir.h"
@@ -26,10 +27,11 @@ TEST(RunTimer, RestsAreNotCounted) {
   int calls = 0;
   const auto began = std::chrono::steady_clock::now();
   const TimedRuns runs = timer.time(3, [&] { ++calls; });
-  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(60));
+  const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - began;
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(runs.milliseconds.size(), 3u);
-  EXPECT_LT(runs.median_ms(), 10);
+  const double counted = std::accumulate(runs.milliseconds.begin(), runs.milliseconds.end(), 0.0);
+  EXPECT_GE(all.count(), counted + 60);
   EXPECT_EQ(RunTimer(*device).time(150, [&] { ++calls; }).milliseconds.size(), 150u);
   EXPECT_EQ(calls, 153);
 }
