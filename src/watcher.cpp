@@ -28,9 +28,9 @@ using std::chrono::seconds;
 constexpr milliseconds kBeat{200};
 constexpr milliseconds kShortestSilence{1000}, kLongestSilence{20000};
 constexpr milliseconds kOwnPause{3000};  // a watcher that did not run for so long was stopped itself
-constexpr milliseconds kEqualFailure{
-    2000};                               // an error that all ranks have is said by rank 0 itself meanwhile
-constexpr milliseconds kTogether{1000};  // those that stop within it are named in one line
+// An error that all ranks have is said by rank 0 itself meanwhile; ranks that stop within so long are named
+// in one line.
+constexpr milliseconds kEqualFailure{2000}, kTogether{1000};
 constexpr milliseconds kFarewell{1000};
 constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
 
