@@ -15,6 +15,7 @@
 
 #include "kernels/linear.h"
 #include "kernels/pointwise.h"
+#include "src/heartbeat.h"
 #ifdef WEFT_CUDA
 #include "src/cuda/device.h"
 #endif
@@ -138,7 +139,10 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
   for (int i = 0; i < kRepeats + kUncounted; ++i) {
     device.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) work();
+    for (int call = 0; call < calls; ++call) {
+      work();
+      note_progress();
+    }
     device.synchronize();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (i >= kUncounted) seconds.push_back(elapsed.count() / calls);

@@ -151,6 +151,27 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
     EXPECT_GE(load_model(dir / (str(out, "/step_00000100.h5")), "cpu")->state.step, 100);
 }
 
+// Rank 1 is held from the start, so that it is seen to come to the file.
+TEST_F(RanksFailureTest, ARankThatHangsWhileItReadsACheckpointEndsAll) {
+  train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
+  const std::vector<std::string> words = arguments({"--resume", "--set", "train.steps=50"});
+  const int port = free_port();
+  const auto options = [&](int rank, const std::string& name) {
+    ProcessOptions of_rank{.environment = rank_environment(rank, 2, port), .name = name};
+    of_rank.environment.emplace_back("WEFT_HANG_SECONDS=4");
+    return of_rank;
+  };
+  Process one(dir, "train", words, options(1, "one"));
+  HungThread reader(one.pid());
+  if (!reader) GTEST_SKIP() << "this process may not trace others";
+  Process zero(dir, "train", words, options(0, "zero"));
+  ASSERT_TRUE(reader.runs_to_disk_call("/latest.h5"));
+  EXPECT_CONTAINS(error_line_of(zero), ") stopped before its first step: no progress for 4 s");
+  EXPECT_CONTAINS(zero.err(), "error: rank 1 (");
+  reader.wait_for_end();
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 3);
+}
+
 // A disk that takes longer for a checkpoint than the limit, and half of it for a piece: what is written costs
 // it no time until it is to be kept.
 TEST_F(RanksFailureTest, ASlowDiskIsNoHang) {

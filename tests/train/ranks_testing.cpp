@@ -127,8 +127,11 @@ std::optional<DiskCall> HungThread::disk_call(const std::string& name) const {
   if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return std::nullopt;
   if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
   DiskCall call{};
-  if (info.entry.nr == SYS_write) {
-    call = {DiskCall::write, static_cast<std::size_t>(info.entry.args[2])};
+  const auto bytes = static_cast<std::size_t>(info.entry.args[2]);
+  if (info.entry.nr == SYS_read || info.entry.nr == SYS_pread64) {
+    call = {DiskCall::read, bytes};
+  } else if (info.entry.nr == SYS_write) {
+    call = {DiskCall::write, bytes};
   } else if (info.entry.nr == SYS_fdatasync) {
     call.kind = DiskCall::flush;
   } else if (info.entry.nr == SYS_fsync) {

@@ -41,8 +41,8 @@ pid_t rank_process(pid_t parent, int rank);
 
 // A call that gives a disk something to do.
 struct DiskCall {
-  enum Kind : std::uint8_t { write, flush, last_flush } kind;  // write(), fdatasync(), fsync()
-  std::size_t bytes = 0;                                       // of a write
+  enum Kind : std::uint8_t { read, write, flush, last_flush } kind;  // ..., fdatasync(), fsync()
+  std::size_t bytes = 0;                                             // to read or write
 };
 
 // Keeps the main thread of a descendant of this process where it is, while its other threads go on: what a
