@@ -47,14 +47,19 @@ std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int e
   return order;
 }
 
-// 0, 1, ... ordered by falling number of entries, start[t + 1] - start[t]; equal ones ascending, or
-// descending where `last_first`.
-std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& start, bool last_first = false) {
-  std::vector<std::int32_t> schedule(start.size() - 1);
+// Entries of each list: start[t] .. start[t + 1] - 1 are those of list t.
+std::vector<std::int32_t> lengths_of(const std::vector<std::int32_t>& start) {
+  std::vector<std::int32_t> lengths(start.size() - 1);
+  for (std::size_t t = 0; t < lengths.size(); ++t) lengths[t] = start[t + 1] - start[t];
+  return lengths;
+}
+
+// 0, 1, ... ordered by falling work; equal ones ascending, or descending where `last_first`.
+std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& work, bool last_first = false) {
+  std::vector<std::int32_t> schedule(work.size());
   std::iota(schedule.begin(), schedule.end(), 0);
   if (last_first) std::reverse(schedule.begin(), schedule.end());
-  const auto work = [&](std::int32_t t) { return start[t + 1] - start[t]; };
-  std::stable_sort(schedule.begin(), schedule.end(), [&](auto a, auto b) { return work(a) > work(b); });
+  std::stable_sort(schedule.begin(), schedule.end(), [&](auto a, auto b) { return work[a] > work[b]; });
   return schedule;
 }
 
@@ -82,14 +87,18 @@ std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& li
 
 // Kernels give tiles that follow each other in a schedule to warpgroups that share what they meet, `owners`
 // at most. Tiles with equally much work follow each other, or runs of `run` neighbours do, whichever makes
-// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. Of
-// runs with equally much the last come first: walks over columns begin with the last queries, too.
+// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. A run
+// has as much work as its longest list: the last run has fewer tiles, and often the longest lists of all,
+// which must not come late. Of runs with equally much the last come first: walks over columns begin with the
+// last queries, too.
 std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
-  std::vector<std::int32_t> run_start;
-  for (std::int32_t first = 0; first < lists.tiles(); first += run) run_start.push_back(lists.start[first]);
-  run_start.push_back(lists.start.back());
-  std::vector<std::int32_t> neighbours, alike = most_work_first(lists.start);
-  for (const std::int32_t r : most_work_first(run_start, true))
+  const std::vector<std::int32_t> lengths = lengths_of(lists.start);
+  std::vector<std::int32_t> longest;  // of each run
+  for (std::int32_t first = 0; first < lists.tiles(); first += run)
+    longest.push_back(*std::max_element(lengths.begin() + first,
+                                        lengths.begin() + std::min(first + run, lists.tiles())));
+  std::vector<std::int32_t> neighbours, alike = most_work_first(lengths);
+  for (const std::int32_t r : most_work_first(longest, true))
     for (std::int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
       neighbours.push_back(t - 1);
   return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
@@ -166,9 +175,9 @@ class Builder {
         columns{out_.col_start, out_.col_tile, out_.query_tiles()};
     // Tasks of the Hopper form: 3 or 4 tiles of queries, 2 of keys. Smaller tiles share nothing.
     const bool shared = edge_ == kTile;
-    out_.row_schedule = shared ? schedule_of(rows, 4, 12) : most_work_first(out_.row_start);
+    out_.row_schedule = shared ? schedule_of(rows, 4, 12) : most_work_first(lengths_of(out_.row_start));
     out_.col_schedule =
-        shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(out_.col_start);
+        shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(lengths_of(out_.col_start));
     take_turns();
     out_.pairs.executed = static_cast<std::int64_t>(out_.row_tile.size()) * edge_ * edge_;
     return std::move(out_);

@@ -96,6 +96,36 @@ TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   for (std::size_t rank = 0; rank < columns.size(); ++rank) EXPECT_EQ(columns[rank], rank);
 }
 
+// Of `blocks` blocks that take tasks of four tiles back and forth, as kernels do (attention_hopper_stream.cuh):
+// the work of the busiest, relative to the mean.
+double busiest(const TileTables& t, int heads, int blocks) {
+  std::vector<double> work(static_cast<std::size_t>(blocks), 0.0);
+  std::int64_t task = 0;
+  for (std::int32_t rank = 0; rank < t.query_tiles(); rank += 4) {
+    double tiles = 0;
+    for (std::int32_t i = rank; i < std::min(rank + 4, t.query_tiles()); ++i)
+      tiles += t.row_start[t.row_schedule[i] + 1] - t.row_start[t.row_schedule[i]];
+    for (int head = 0; head < heads; ++head, ++task) {
+      const std::int64_t round = task / blocks, at = task % blocks;
+      work[static_cast<std::size_t>(round % 2 ? blocks - 1 - at : at)] += tiles;
+    }
+  }
+  const double all = static_cast<double>(t.row_tile.size()) * heads;
+  return *std::max_element(work.begin(), work.end()) * blocks / all;
+}
+
+// Also where the tiles are no multiple of the runs in which they are dealt: the last run, which has the
+// longest lists, is not dealt among the shorter ones.
+TEST(PatternTiles, NoBlockGetsMuchMoreThanOthers) {
+  const auto most = [](std::int64_t stride, std::int64_t n, int heads) {
+    return busiest(build_tile_tables(*make_pattern({"fixed", stride, 32}, 1), 0, n), heads, 132);
+  };
+  EXPECT_LT(most(128, 8192, 32), 1.02);
+  EXPECT_LT(most(128, 12288, 32), 1.02);
+  EXPECT_LT(most(128, 16384, 32), 1.02);
+  EXPECT_LT(most(256, 65536, 8), 1.02);
+}
+
 TEST(PatternTiles, EdgeFollowsTheWaste) {
   const auto edge = [](const PatternSpec& spec, std::int64_t n, std::int64_t head_size = 64) {
     return build_best_tables(*make_pattern(spec, 1), 0, n, head_size).edge;
