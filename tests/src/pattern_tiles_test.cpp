@@ -96,8 +96,8 @@ TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   for (std::size_t rank = 0; rank < columns.size(); ++rank) EXPECT_EQ(columns[rank], rank);
 }
 
-// Of `blocks` blocks that take tasks of four tiles back and forth, as kernels do (attention_hopper_stream.cuh):
-// the work of the busiest, relative to the mean.
+// Of `blocks` blocks that take tasks of four tiles back and forth, as kernels do
+// (attention_hopper_stream.cuh): the work of the busiest, relative to the mean.
 double busiest(const TileTables& t, int heads, int blocks) {
   std::vector<double> work(static_cast<std::size_t>(blocks), 0.0);
   std::int64_t task = 0;
