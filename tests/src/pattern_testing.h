@@ -92,11 +92,8 @@ inline void expect_most_work_first(const std::vector<std::int32_t>& schedule,
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(sorted, all) << "a permutation";
   const auto tiles = static_cast<std::int32_t>(all.size());
-  const auto work = [&](std::int32_t first, std::int32_t count) {  // of the longest of some lists
-    std::int32_t longest = 0;
-    for (std::int32_t t = first; t < std::min(first + count, tiles); ++t)
-      longest = std::max(longest, start[t + 1] - start[t]);
-    return longest;
+  const auto work = [&](std::int32_t first, std::int32_t count) {
+    return start[std::min(first + count, tiles)] - start[first];
   };
   bool by_tile = true, by_run = true;
   for (std::size_t k = 1; k < schedule.size(); ++k) {
