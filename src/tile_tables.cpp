@@ -95,8 +95,8 @@ std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, s
   const std::vector<std::int32_t> lengths = lengths_of(lists.start);
   std::vector<std::int32_t> longest;  // of each run
   for (std::int32_t first = 0; first < lists.tiles(); first += run)
-    longest.push_back(*std::max_element(lengths.begin() + first,
-                                        lengths.begin() + std::min(first + run, lists.tiles())));
+    longest.push_back(
+        *std::max_element(lengths.begin() + first, lengths.begin() + std::min(first + run, lists.tiles())));
   std::vector<std::int32_t> neighbours, alike = most_work_first(lengths);
   for (const std::int32_t r : most_work_first(longest, true))
     for (std::int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
