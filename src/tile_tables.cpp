@@ -87,18 +87,19 @@ std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& li
 
 // Kernels give tiles that follow each other in a schedule to warpgroups that share what they meet, `owners`
 // at most. Tiles with equally much work follow each other, or runs of `run` neighbours do, whichever makes
-// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. A run
-// has as much work as its longest list: the last run has fewer tiles, and often the longest lists of all,
-// which must not come late. Of runs with equally much the last come first: walks over columns begin with the
-// last queries, too.
+// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. The
+// last run may have fewer tiles, and often the longest lists of all, which must not come late: it counts as a
+// whole one. Of runs with equally much the last come first: walks over columns begin with the last queries,
+// too.
 std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
   const std::vector<std::int32_t> lengths = lengths_of(lists.start);
-  std::vector<std::int32_t> longest;  // of each run
-  for (std::int32_t first = 0; first < lists.tiles(); first += run)
-    longest.push_back(
-        *std::max_element(lengths.begin() + first, lengths.begin() + std::min(first + run, lists.tiles())));
+  std::vector<std::int32_t> of_runs;  // a whole run's work at the mean of its tiles
+  for (std::int32_t first = 0; first < lists.tiles(); first += run) {
+    const std::int32_t end = std::min(first + run, lists.tiles());
+    of_runs.push_back((lists.start[end] - lists.start[first]) * run / (end - first));
+  }
   std::vector<std::int32_t> neighbours, alike = most_work_first(lengths);
-  for (const std::int32_t r : most_work_first(longest, true))
+  for (const std::int32_t r : most_work_first(of_runs, true))
     for (std::int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
       neighbours.push_back(t - 1);
   return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
