@@ -154,8 +154,8 @@ TEST(CudaTrainStep, RunsAheadOfTheDevice) {
 TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
-  Steps steps(small_config(dir.path(), {"precision=f16"}), "cuda");
-  LossScaler scaler{.scale = 65536, .good_steps = 0, .window = 3, .enabled = true};
+  Steps steps(small_config(dir.path(), {"precision=f16", "train.loss_scale_window=3"}), "cuda");
+  LossScaler scaler{.scale = 1024, .good_steps = 0, .window = 3, .enabled = true};
   steps.step->set_loss_scale({.scale = scaler.scale, .good_steps = 0, .next = 0});
   RunAhead ahead(
       {.launch =
@@ -166,7 +166,7 @@ TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(ahead.launch());
   ahead.settle();
   steps.device->synchronize();
-  EXPECT_EQ(scaler.scale, 131072);
+  EXPECT_EQ(scaler.scale, 2048);
   Gate gate;
   gate.close(std::get<CudaQueue>(steps.device->queue).stream);
   EXPECT_TRUE(ahead.launch());
@@ -175,7 +175,7 @@ TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
   EXPECT_TRUE(ahead.launch());
   ahead.settle();
   EXPECT_EQ(ahead.results().size(), 7u);
-  EXPECT_EQ(scaler.scale, 262144);
+  EXPECT_EQ(scaler.scale, 4096);
 }
 
 TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
