@@ -26,8 +26,8 @@ struct ColumnNumbers {
                  : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Transposed scores and dP into probabilities and dS; kMasked: where `words` allow it.
-template <bool kMasked>
+// Transposed scores and dP into probabilities (kProbabilityBits) and dS; kMasked: where `words` allow it.
+template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
                                                       float scale, const MaskWords& words) {
 #pragma unroll
@@ -35,10 +35,10 @@ __device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp
     const ColumnNumbers of(numbers, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2] * -kLog2E));
+      float p = exp2_fast(fmaf(s[4 * j + i], scale, less_lse<T>(of.lse[i % 2])));
       if (kMasked && !words.at(i / 2, j, i % 2)) p = 0;
       s[4 * j + i] = p;
-      dp[4 * j + i] = p * (dp[4 * j + i] - of.delta[i % 2]);
+      dp[4 * j + i] = score_gradient<T>(p, dp[4 * j + i], of.delta[i % 2] * kOfProbabilities<T>);
     }
   }
 }
@@ -81,9 +81,9 @@ struct ColumnSums {
   __device__ __forceinline__ void differentiate(std::uint32_t numbers, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
-      differentiate_columns<true>(s, ds, numbers, scale, words);
+      differentiate_columns<T, true>(s, ds, numbers, scale, words);
     else
-      differentiate_columns<false>(s, ds, numbers, scale, words);
+      differentiate_columns<T, false>(s, ds, numbers, scale, words);
   }
 };
 
@@ -104,7 +104,7 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
     int following = look_ahead();
     wait_for_products<0>();
     sums.differentiate(memory.numbers(first), mask);
-    round_to_operand<T>(sums.p_operand, sums.s);
+    round_probabilities<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
@@ -116,7 +116,7 @@ __device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consu
       pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
       stream.release(before);
       sums.differentiate(memory.numbers(stage), mask);
-      round_to_operand<T>(sums.p_operand, sums.s);
+      round_probabilities<T>(sums.p_operand, sums.s);
       round_to_operand<T>(sums.ds_operand, sums.ds);
     }
     const int last = stream.last_tile(mask);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consume
     const int following = stream.step();
     wait_for_products<0>();
     sums.differentiate(memory.numbers(stage), mask);
-    round_to_operand<T>(sums.p_operand, sums.s);
+    round_probabilities<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     sums.start_values(memory.y(stage));
     sums.start_keys(memory.x(stage));
@@ -165,8 +165,8 @@ __device__ __forceinline__ void store_columns(const Sums& sums, const AttentionB
   const auto store = [&](bool add) {
     store_row<T, 0>(sums.dk, scale, add, 1.0f, position[0], dk_rows);
     store_row<T, 1>(sums.dk, scale, add, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(sums.dv, 1.0f, add, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(sums.dv, 1.0f, add, 1.0f, position[1], dv_rows);
+    store_row<T, 0>(sums.dv, kOfProbabilities<T>, add, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(sums.dv, kOfProbabilities<T>, add, 1.0f, position[1], dv_rows);
   };
   place % 2 ? store(true) : store(false);
 }

@@ -33,6 +33,39 @@ struct MaskWords {
   }
 };
 
+// The walks over columns keep probabilities, as operands, and sums of dV times 2^kProbabilityBits until dV is
+// stored. f16 has all its digits above 6e-5 and none below 3e-8: what is rarely attended would get a dV of
+// few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16.
+template <class T>
+inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+template <class T>
+inline constexpr float kOfProbabilities = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
+
+// What is added to scaled scores, whose powers of two are probabilities then.
+template <class T>
+__device__ __forceinline__ float less_lse(float lse) {
+  if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
+  return fmaf(lse, -kLog2E, kProbabilityBits<T>);
+}
+
+// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kOfProbabilities. Scaling by a power of two is
+// exact: the difference is rounded as that of dP and delta themselves.
+template <class T>
+__device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
+  if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
+  return p * fmaf(dp, kOfProbabilities<T>, -delta);
+}
+
+// As round_to_operand(), of such probabilities. What rounding of large scores puts above their bound becomes
+// the largest number of the type, not infinity.
+template <class T>
+__device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+  if constexpr (kProbabilityBits<T> == 0) return round_to_operand<T>(a, s);
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(a[i / 4][i % 4]) : "f"(s[2 * i + 1]), "f"(s[2 * i]));
+}
+
 // Position in the owned tile of this thread's rows, -1: empty.
 template <int kOwners>
 __device__ __forceinline__ int position_of(const Work<kOwners>& work, int own, int half) {

@@ -17,7 +17,8 @@ inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, k
 
 // ---- owners: dK and dV ----
 
-// -lse in powers of two, and delta, of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+// -lse in powers of two and delta, as kProbabilityBits has them, of the columns 8 j + 2 t, 8 j + 2 t + 1 of a
+// stage.
 struct FusedNumbers {
   float lse[2], delta[2];
   __device__ __forceinline__ void load(std::uint32_t numbers, int j) {
@@ -29,8 +30,8 @@ struct FusedNumbers {
 // Those of the first columns are fetched while the products run, as many as the registers allow.
 inline constexpr int kEarlyNumbers = 2;
 
-// Transposed scores and dP into probabilities and dS.
-template <bool kMasked>
+// Transposed scores and dP into probabilities (kProbabilityBits) and dS.
+template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
                                                     const FusedNumbers (&early)[kEarlyNumbers], float scale,
                                                     const MaskWords& words) {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
       if (kMasked && !words.at(i / 2, j, i % 2)) p = 0;
       s[4 * j + i] = p;
-      dp[4 * j + i] = p * (dp[4 * j + i] - of.delta[i % 2]);
+      dp[4 * j + i] = score_gradient<T>(p, dp[4 * j + i], of.delta[i % 2]);
     }
   }
 }
@@ -60,7 +61,7 @@ class ScoresOut {
   __device__ __forceinline__ void round(ColumnSums<T, 64, 64>& sums) {
     round_to_operand<T>(sums.ds_operand, sums.ds);
     store(sums.ds_operand);
-    round_to_operand<T>(sums.p_operand, sums.s);
+    round_probabilities<T>(sums.p_operand, sums.s);
   }
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
@@ -103,9 +104,9 @@ __device__ __forceinline__ void walk_fused(ColumnSums<T, 64, 64>& sums, Consumer
     pin(sums.s), pin(sums.ds);
     if (mask >= 0) {
       const MaskWords copy = words;  // without it a register is spilled
-      differentiate_fused<true>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, copy);
+      differentiate_fused<T, true>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, copy);
     } else {
-      differentiate_fused<false>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, words);
+      differentiate_fused<T, false>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, words);
     }
     pin(sums.s), pin(sums.ds);
   };
@@ -169,8 +170,8 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     const auto dk_scale = static_cast<float>(g.scale);
     store_row<T, 0>(sums.dk, dk_scale, false, 1.0f, position[0], dk);
     store_row<T, 1>(sums.dk, dk_scale, false, 1.0f, position[1], dk);
-    store_row<T, 0>(sums.dv, 1.0f, false, 1.0f, position[0], dv);
-    store_row<T, 1>(sums.dv, 1.0f, false, 1.0f, position[1], dv);
+    store_row<T, 0>(sums.dv, kOfProbabilities<T>, false, 1.0f, position[0], dv);
+    store_row<T, 1>(sums.dv, kOfProbabilities<T>, false, 1.0f, position[1], dv);
   }
 }
 

@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
-      scratch.numbers[at[i]] = {lse[i] * -kLog2E, sum};
+      scratch.numbers[at[i]] = {less_lse<T>(lse[i]), sum * kOfProbabilities<T>};
   }
   const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
