@@ -15,6 +15,7 @@ StagingRing::~StagingRing() {
     static_cast<void>(cudaFreeHost(b.data));
     if (b.done) static_cast<void>(cudaEventDestroy(b.done));
   }
+  for (void* data : outgrown_) static_cast<void>(cudaFreeHost(data));
 }
 
 const void* StagingRing::stage(const void* src, std::size_t bytes) {
@@ -24,11 +25,11 @@ const void* StagingRing::stage(const void* src, std::size_t bytes) {
   if (!b.done) WEFT_CUDA_CALL(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
   WEFT_CUDA_CALL(cudaEventSynchronize(b.done));  // returns at once for an event never recorded
   if (b.bytes < bytes) {
-    WEFT_CUDA_CALL(cudaFreeHost(b.data));
-    b.data = nullptr;
-    b.bytes = 0;
     const std::size_t size = std::max<std::size_t>(bytes, 4096);
-    WEFT_CUDA_CALL(cudaMallocHost(&b.data, size));
+    void* data = nullptr;
+    WEFT_CUDA_CALL(cudaMallocHost(&data, size));
+    if (b.data) outgrown_.push_back(b.data);
+    b.data = data;
     b.bytes = size;
   }
   std::memcpy(b.data, src, bytes);

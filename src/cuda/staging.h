@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 namespace weft {
 
@@ -21,7 +22,8 @@ class StagingRing {
   // that the next mark() names has come there.
   const void* stage(const void* src, std::size_t bytes);
   void mark(cudaStream_t);
-  // A buffer of that many bytes or more, whatever it holds; null when there has been none.
+  // A buffer of that many bytes or more, whatever it holds, which stays as long as this object: null when
+  // there has been none.
   const void* any(std::size_t bytes) const;
   // Waits for one mark after the other, so that the work between them is seen to go on.
   void follow();
@@ -34,6 +36,7 @@ class StagingRing {
     bool marked = true;
   };
   std::array<Buffer, 16> buffers_;
+  std::vector<void*> outgrown_;  // what any() may have named
   std::size_t next_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "src/graph.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
+#include "tests/src/gate.h"
 
 namespace weft {
 namespace {
@@ -152,8 +153,9 @@ TEST(CudaEngine, CaptureFailureIsSaidAndTheStreamGoesOn) {
   EXPECT_EQ(engine.host(engine.tensor({2}, {1, 2}, DType::f32)), (std::vector<double>{1, 2}));
 }
 
-// Launched many times before the first has run: each copies what its launch found, and the ring that the
-// copies go through comes round.
+// Launched several times before the first of these has run: each copies what its launch found. The ring that
+// the copies go through comes round, and its buffers grow when other copies have moved the small ones on to
+// those of the large ones.
 TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   Engine engine("cuda");
   Device& device = *engine.device;
@@ -163,13 +165,20 @@ TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   std::vector<float> values(kSize);
   float scalar = 0;
   GraphedStep step(device, true);
+  Gate gate;
   for (std::int64_t run = 0; run < kRuns; ++run) {
+    if (run == 10) {
+      device.synchronize();
+      gate.close(std::get<CudaQueue>(device.queue).stream);
+    }
+    if (run == 16) { EXPECT_TRUE(gate.open()) << "a launch waited for the device"; }
+    if (run >= 16 && run % 4 == 0) device.upload_async(y.view().data, &scalar, sizeof scalar);
     for (std::int64_t i = 0; i < kSize; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<float>(run * kSize + i);
     scalar = static_cast<float>(-run);
     step.run([&] {
-      device.upload_async(x.view().data, values.data(), values.size() * sizeof(float));
       device.upload_async(y.view().data, &scalar, sizeof scalar);
+      device.upload_async(x.view().data, values.data(), values.size() * sizeof(float));
       launch(device.queue, Add{{row.slice(0, {kSize}), false}, x});
       launch(device.queue, Add{{row.slice(kSize, {1}), false}, y});
     });
