@@ -81,7 +81,7 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
   ctx_.step = static_cast<const StepScalars*>(scalars_.view().data);
   ctx_.results = static_cast<StepResults*>(results_.view().data);
   ctx_.training = true;
-  for (std::int64_t i = 0; i < kTurn; ++i) marks_.push_back(device.make_mark());
+  for (std::int64_t i = 0; i < kTurn * config.train.accumulation; ++i) marks_.push_back(device.make_mark());
   if (store.compute_dtype() != DType::f16) return;
   loss_scale_ = device_bytes(device, sizeof(LossScale));
   ctx_.loss_scale = static_cast<LossScale*>(loss_scale_.view().data);
@@ -156,15 +156,18 @@ void TrainStep::forward_backward(bool sum_up) {
 void TrainStep::keep_results(std::int64_t micro) {
   const std::int64_t row = launches_ % kTurn * shape_.accumulation + micro;
   ctx_.launch(Add{{history_.slice(row * kResultFloats, {kResultFloats}), false}, results_});
+  marks_[static_cast<std::size_t>(row)]->record();
 }
 
 void TrainStep::read_oldest() {
-  const std::int64_t place = read_ % kTurn, count = config_.train.accumulation;
-  marks_[static_cast<std::size_t>(place)]->wait();
-  const float* row = history_.view().as<float>() + place * count * kResultFloats;
+  const std::int64_t count = config_.train.accumulation, first = read_ % kTurn * count;
+  const float* row = nullptr;  // at last that of the last micro-batch, behind which the norm is known
   double loss = 0;
-  for (std::int64_t micro = 0; micro < count; ++micro) loss += row[micro * kResultFloats];
-  row += (count - 1) * kResultFloats;  // the norm is known after the last one
+  for (std::int64_t i = first; i < first + count; ++i) {
+    marks_[static_cast<std::size_t>(i)]->wait();
+    row = history_.view().as<float>() + i * kResultFloats;
+    loss += row[0];
+  }
   unasked_.push_back({.loss = static_cast<float>(loss / static_cast<double>(count)),
                       .gradient_norm = row[1],
                       .update_scale = row[2],
@@ -214,7 +217,7 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const StepScal
     });
     keep_results(micro);
   }
-  marks_[static_cast<std::size_t>(launches_++ % kTurn)]->record();
+  ++launches_;
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 

@@ -42,6 +42,8 @@ class TrainStep {
  public:
   // `communicator`: of the config.ranks processes that train together; null when there is one.
   TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
+  TrainStep(const TrainStep&) = delete;  // graphs copy from its members
+  TrainStep& operator=(const TrainStep&) = delete;
 
   // Launches update `step` on the sequences that `source` has for it; while the device works, those of the
   // next step are read, where it has the same shape.
@@ -96,12 +98,12 @@ class TrainStep {
   HostBatch host_batch_;
   std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
-  // Launch n of an update has places n % kTurn: StepResults of its micro-batches, and the mark behind them.
+  // Launch n of an update has places n % kTurn: StepResults of its micro-batches, and a mark behind each.
   static constexpr std::int64_t kTurn = 32;
   Tensor history_;  // (kTurn, micro-batches, floats of StepResults), in memory of the host
-  std::vector<std::unique_ptr<QueueMark>> marks_;
-  std::int64_t launches_ = 0, read_ = 0;  // of updates; those whose places were read
-  std::deque<StepResults> unasked_;       // read, oldest first
+  std::vector<std::unique_ptr<QueueMark>> marks_;  // kTurn x micro-batches
+  std::int64_t launches_ = 0, read_ = 0;           // of updates; those whose places were read
+  std::deque<StepResults> unasked_;                // read, oldest first
 };
 
 }  // namespace weft

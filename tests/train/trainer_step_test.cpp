@@ -4,19 +4,14 @@
 #include "train/trainer_step.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 
+#include "src/heartbeat.h"
+#include "tests/src/gate.h"
 #include "tests/train/training.h"
 #include "train/loaded_model.h"
 #include "train/run_ahead.h"
-
-#ifdef WEFT_CUDA
-#include "src/cuda/check.h"
-#endif
 
 namespace weft {
 namespace {
@@ -85,6 +80,11 @@ TEST(TrainStep, HasTheResultsOfEveryUpdate) {
       EXPECT_EQ(r.gradient_norm, all[i].gradient_norm) << i;
     }
   }
+  Config whole = config;
+  whole.train.accumulation = 1;
+  Steps in_one(whole, "cpu");
+  in_one.run(1);
+  EXPECT_NEAR(in_one.step->next_result().loss, all[0].loss, 1e-5) << "the mean over micro-batches";
   EXPECT_TRUE(late.step->results().empty());
   EXPECT_THROW(late.step->next_result(), Error);
 }
@@ -108,31 +108,6 @@ TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
 }
 
 #ifdef WEFT_CUDA
-// Holds a stream up until it is opened, ten seconds at most.
-class Gate {
- public:
-  void close(cudaStream_t stream) {
-    WEFT_CUDA_CALL(cudaLaunchHostFunc(
-        stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this));
-  }
-  // Whether it was still closed.
-  bool open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-    return !left_;
-  }
-
- private:
-  void wait() {
-    std::unique_lock lock(mutex_);
-    left_ = !changed_.wait_for(lock, std::chrono::seconds(10), [&] { return open_; });
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false, left_ = false;
-};
-
 TEST(CudaTrainStep, RunsAheadOfTheDevice) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
@@ -149,6 +124,17 @@ TEST(CudaTrainStep, RunsAheadOfTheDevice) {
       EXPECT_TRUE(gate.open()) << "a step waited for the device";
       EXPECT_EQ(steps.step->results().size(), 7u);
     }
+}
+
+// Who watches the process must not take it for hung while it waits for an update of many micro-batches.
+TEST(CudaTrainStep, WaitingShowsProgressAtEachMicroBatch) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=bf16", "train.accumulation=4"}), "cuda");
+  steps.run(2);
+  const std::uint64_t before = signs_of_progress;
+  steps.step->next_result();
+  EXPECT_GE(signs_of_progress - before, 4u);
 }
 
 TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
