@@ -33,7 +33,7 @@ void RunAhead::look() {
   launched_.pop_front();
   const StepResults results = runner_.next_result();
   const bool was_due = step == due_;  // otherwise one before it has to run again
-  if (was_due && scaler_.enabled && !std::isfinite(results.gradient_norm)) expect_mendable(step, results);
+  if (was_due && scaler_.enabled) expect_mendable(step, results);
   if (was_due && (!scaler_.enabled || scaler_.update(results.gradient_norm))) {
     applied_.push_back(results);
     ++due_;
@@ -46,9 +46,12 @@ void RunAhead::look() {
 }
 
 void RunAhead::expect_mendable(std::int64_t step, const StepResults& results) {
+  const bool overflow = !std::isfinite(results.gradient_norm);
   std::vector<StepResults> of_all{results};
+  if (group_ && !overflow) return;  // the others do not know of this loss
   if (group_) average_losses(*group_, of_all);
-  if (!std::isfinite(of_all[0].loss) || scaler_.scale <= kSmallestLossScale) runner_.diverged(step);
+  if (!std::isfinite(of_all[0].loss) || (overflow && scaler_.scale <= kSmallestLossScale))
+    runner_.diverged(step);
 }
 
 void RunAhead::settle() {

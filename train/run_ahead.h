@@ -20,8 +20,8 @@ namespace weft {
 struct StepRunner {
   std::function<void(std::int64_t step)> launch;  // update `step`, without waiting for it
   std::function<StepResults()> next_result;       // of the oldest launch not asked for; waits for that one
-  // Throws Error: the loss of update `step` is not finite, or its gradient is not and a smaller scale would
-  // not mend that.
+  // Throws Error. In f16: the loss of update `step` is not finite, or its gradient is not and a smaller scale
+  // would not mend that.
   std::function<void(std::int64_t step)> diverged;
 };
 
@@ -29,7 +29,8 @@ class RunAhead {
  public:
   // Updates from `next` on. `scaler` is that of all updates that are known to have been applied; one that is
   // not enabled takes each as applied. With `group`, every rank makes the same calls: gradients have the same
-  // norm everywhere, so that all see an overflow at the same call, and each speaks to the others then.
+  // norm everywhere, so that all see an overflow at the same call, and each speaks to the others then. A loss
+  // that is not finite beside a gradient that is ends one process at once; of several, results() has it.
   RunAhead(StepRunner, LossScaler& scaler, std::int64_t next, ProcessGroup* group);
 
   std::int64_t next() const { return next_; }  // the update that is launched next

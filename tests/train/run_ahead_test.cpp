@@ -27,6 +27,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity(),
 struct Model {
   std::map<std::int64_t, double> limits = {};  // by update; others: none
   std::map<std::int64_t, float> losses = {};   // in place of the function
+  bool loss_alone = false;                     // a loss that is not finite has a gradient that is
   std::uint64_t weights = 1;
 
   StepResults run(const StepScalars& step) const {
@@ -36,7 +37,7 @@ struct Model {
     const bool overflow = limit != limits.end() && static_cast<double>(step.loss_gradient) > limit->second;
     const std::uint32_t bits = philox4x32({static_cast<std::uint32_t>(step.draw), 0, 0, 0}, weights)[0];
     const float value = loss == losses.end() ? static_cast<float>(bits) * 0x1p-32f : loss->second;
-    const bool finite = std::isfinite(value) && !overflow;
+    const bool finite = (loss_alone || std::isfinite(value)) && !overflow;
     return {.loss = value, .gradient_norm = finite ? 1 : kNan, .update_scale = finite ? 1.0f : 0.0f};
   }
   void apply(const StepScalars& step) {
@@ -244,6 +245,35 @@ TEST(RunAhead, ADeviceThatDecidesOtherwiseIsNoticed) {
                     for (int i = 0; i < 10; ++i) run.launch();
                   }),
                   "update 2 has left a loss scale of 128 on the device, it should be 64");
+}
+
+TEST(RunAhead, ALossThatIsNotFiniteEndsAtOnce) {
+  for (const float loss : {kInfinity, kNan}) {
+    LossScaler scaler = scaler_of(64, 100);
+    LateDevice device({.losses = {{6, loss}}, .loss_alone = true}, scaler, 0);
+    RunAhead run(device.runner(), scaler, 0, nullptr);
+    EXPECT_EQ(error_of([&] {
+                for (int i = 0; i < 20; ++i) run.launch();
+              }),
+              "diverged at 6");
+    EXPECT_EQ(device.launches(), 7 + static_cast<std::int64_t>(RunAhead::kLag));
+    EXPECT_EQ(run.results().size(), 6u);
+  }
+}
+
+// The other one does not know of it, and must not be spoken to.
+TEST(RunAhead, ALossOfOneRankIsInItsResults) {
+  expect_cpu_ranks(2, [](CpuRank& r) {
+    LossScaler scaler = scaler_of(64, 100);
+    LateDevice device({.losses = {{6, r.rank() == 1 ? kNan : 2.0f}}, .loss_alone = true}, scaler, 0);
+    RunAhead run(device.runner(), scaler, 0, &r.group);
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(run.launch());
+    run.settle();
+    std::vector<StepResults> results = run.results();
+    ASSERT_EQ(results.size(), 10u);
+    average_losses(r.group, results);
+    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(std::isfinite(results[i].loss), i != 6) << i;
+  });
 }
 
 // A loss that is not finite on one rank alone: all see its gradient, and end at the same call.
