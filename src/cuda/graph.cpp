@@ -45,7 +45,7 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   std::string trouble;
   try {
     work();
-  } catch (const Error& error) { trouble = error.what(); }
+  } catch (const std::exception& error) { trouble = error.what(); }
   recording = nullptr;
   queue_ = nullptr;
   const cudaError_t ended =
@@ -76,8 +76,8 @@ void CudaGraph::launch(const CudaQueue& queue) {
 CudaGraph* CudaGraph::in_capture() { return recording; }
 
 void CudaGraph::add_upload(StagingRing& ring, void* dst, const void* src, std::size_t bytes) {
-  const void* const pinned =
-      ring.any(bytes);  // nothing is copied yet, and no memory can be made while recording
+  // A place for the source until launch() names it: while recording, no memory can be had.
+  const void* const pinned = ring.any(bytes);
   WEFT_CHECK(pinned, "an upload of ", bytes, " bytes is recorded that has not been run before");
   WEFT_CUDA_CALL(cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, queue_->stream));
   uploads_.push_back({&ring, last_copy(queue_->stream), dst, src, bytes});

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "kernels/pointwise.h"
+#include "tests/src/gate.h"
 
 namespace weft {
 namespace {
@@ -151,6 +154,29 @@ TEST(CudaDevice, CopiesAndDescribesItself) {
 }
 
 TEST(CudaDevice, Marks) { check_marks(*make_device("cuda")); }
+
+TEST(CudaDevice, AMarkWaitsForWhatIsAheadOfIt) {
+  const auto device = make_device("cuda");
+  const Tensor one(*device->pool, {1}, DType::f32), seen(*device->host_pool, {1}, DType::f32);
+  const float value = 1;
+  device->upload(one, &value);
+  volatile float* const number = seen.view().as<float>();
+  *number = 0;
+  const auto ahead = device->make_mark(), behind = device->make_mark();
+  ahead->record();
+  Gate gate;
+  gate.close(std::get<CudaQueue>(device->queue).stream);
+  launch(device->queue, Add{{seen, false}, one});
+  behind->record();
+  ahead->wait();
+  EXPECT_EQ(*number, 0);
+  const std::jthread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(gate.open()) << "a mark waited for what is behind it";
+  });
+  behind->wait();
+  EXPECT_EQ(*number, 1);
+}
 
 TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
   const auto device = make_device("cuda");
