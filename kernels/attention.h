@@ -68,7 +68,7 @@ struct TileMap {
   // its query tile, too; of the last one that has it the complement, ~n. A sum over tasks that is made in
   // this order is the same every time.
   const std::int32_t* col_turn = nullptr;
-  // Tiles with the most work first: the order in which a grid takes them.
+  // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
   // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * edge + r]:
   const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended

@@ -96,7 +96,8 @@ std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, s
   std::vector<std::int32_t> of_runs;  // a whole run's work at the mean of its tiles
   for (std::int32_t first = 0; first < lists.tiles(); first += run) {
     const std::int32_t end = std::min(first + run, lists.tiles());
-    of_runs.push_back((lists.start[end] - lists.start[first]) * run / (end - first));
+    const std::int64_t entries = lists.start[end] - lists.start[first];  // `run` times that may be 2^31
+    of_runs.push_back(static_cast<std::int32_t>(entries * run / (end - first)));
   }
   std::vector<std::int32_t> neighbours, alike = most_work_first(lengths);
   for (const std::int32_t r : most_work_first(of_runs, true))

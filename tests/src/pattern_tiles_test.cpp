@@ -96,6 +96,13 @@ TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   for (std::size_t rank = 0; rank < columns.size(); ++rank) EXPECT_EQ(columns[rank], rank);
 }
 
+// 128 tiles of queries in runs of 12: the last run has 8, with the longest lists of all, and comes first.
+TEST(PatternTiles, AShortLastRunCountsAsAWholeOne) {
+  const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 64);
+  ASSERT_EQ(t.row_schedule.size(), 128u);
+  for (std::int32_t rank = 0; rank < 128; ++rank) EXPECT_EQ(t.row_schedule[rank], 127 - rank);
+}
+
 // Of `blocks` blocks that take tasks of four tiles back and forth, as kernels do
 // (attention_hopper_stream.cuh): the work of the busiest, relative to the mean.
 double busiest(const TileTables& t, int heads, int blocks) {
