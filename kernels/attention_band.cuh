@@ -217,12 +217,12 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
              barrier);
 }
 
-// Rows first .. first + 15 of a tile of D columns from shared memory, by boxes of 16 rows; those that do not
-// exist are left out.
+// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have; those
+// that do not exist are left out.
 template <int D>
-__device__ __forceinline__ void store_16_rows(const CUtensorMap& to, std::uint32_t from,
-                                              const BandTiles& tiles, const BandRun& run, int tile,
-                                              int first) {
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
+                                                const BandTiles& tiles, const BandRun& run, int tile,
+                                                int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     store_box(to, from + panel * kPanel + first * 128, panel, tile * kTile + (first & (tiles.slot - 1)),

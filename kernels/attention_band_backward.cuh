@@ -88,7 +88,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
     }
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  private:

@@ -93,7 +93,7 @@ template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
                                            std::uint32_t out, const CUtensorMap& to, const BandBackward& g,
                                            const TilePlace& at) {
-  if (leads_group()) wait_for_stores<kPending>();
+  if (leads_group()) wait_until_read<kPending>();
   synchronize_group(group);
   put_panel<T>(c, panel, factor, out);
   show_to_products();  // and to the copy engine

@@ -171,7 +171,7 @@ class BandConsumer {
     take_query_tiles<Shape>(
         maps_.tiles, threadIdx.x,
         [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
-    wait_for_stores<0>();
+    wait_until_read<0>();
   }
 
  private:
@@ -205,9 +205,9 @@ class BandConsumer {
     show_to_products();  // and to the copy engine
     __syncwarp();
     if (speaks()) {
-      store_16_rows<Shape::Dv>(maps_.y_rows, memory_.y(slot), tiles, run, tile,
-                               static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
-      wait_for_stores<0>();
+      store_tile_rows<Shape::Dv>(maps_.y_rows, memory_.y(slot), tiles, run, tile,
+                                 static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
+      wait_until_read<0>();
       arrive(memory_.free(slot));
     }
     __syncwarp();

@@ -185,8 +185,8 @@ __device__ __forceinline__ void store_band(const BandMemory<Shape>& memory, cons
       turn = kThreads - 1;
       const auto at = BandMemory<Shape>::Slot::of(slot);
       wait_for_phase(memory.y_full(at), at.parity);
-      store_16_rows<Shape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
-      wait_for_stores<0>();
+      store_tile_rows<Shape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
+      wait_until_read<0>();
       arrive(memory.free(at));
     }
   }

@@ -31,7 +31,7 @@ class KeyOwner {
       key_.advance();
       if (two) key_.advance();
     }
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  private:
@@ -157,7 +157,7 @@ class PairQuerySums {
       in_odd ? meet(step, odd, even) : meet(step, even, odd);
       in_odd = !in_odd;
     }
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  protected:

@@ -151,8 +151,8 @@ __device__ __forceinline__ void store_long_band(const LongForwardMemory<Shape>& 
       turn = kThreads - 1;
       wait_for_phase(memory.y_full(slot.at), slot.parity);
       if (!Shape::kAccumulate && tile < run.end) {
-        store_16_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
-        wait_for_stores<0>();
+        store_tile_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
+        wait_until_read<0>();
       }
       arrive(memory.slot_free(slot.at));
     }

@@ -123,7 +123,7 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
       }
       arrive_warp(memory_.free(stage_.at));
     }
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  private:
@@ -167,7 +167,7 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
     if (!leads_group()) return;
     for (int panel = 0; panel < 2; ++panel)
       store_panel(to, out + panel * kPanel, panel, g_.tiles, at, g_.accumulate);
-    wait_for_stores<0>();
+    wait_until_read<0>();
   }
 
   int own_, parity_ = 0;
@@ -190,7 +190,7 @@ class WideQuerySums {
       owner = step.met_before == 0 ? 0 : owner ^ 1;
       meet(step, owner);
     }
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  private:
@@ -234,7 +234,7 @@ class WideQuerySums {
   __device__ __forceinline__ void put(const float (&dq)[64], const TilePlace& at) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
-      if (leads_group()) wait_for_stores<0>();
+      if (leads_group()) wait_until_read<0>();
       synchronize_group(M::kOwners + 1);
       put_panel<T>(dq, panel, g_.scale, memory_.out());
       show_to_products();  // and to the copy engine

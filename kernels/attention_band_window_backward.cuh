@@ -92,7 +92,7 @@ class WindowQuerySums : PairQuerySums<T, WindowMemory> {
 
   __device__ __forceinline__ void run() {
     for (WindowSteps step(this->g_.tiles); step; step.next()) meet(step);
-    if (leads_group()) wait_for_stores<0>();
+    if (leads_group()) wait_until_read<0>();
   }
 
  private:
@@ -142,7 +142,7 @@ class WindowQuerySums : PairQuerySums<T, WindowMemory> {
   // begins: the place may be that of a tile whose rows are still on their way.
   __device__ __forceinline__ void keep(const float (&dq)[32], int query, bool begins) const {
     if (begins) {
-      if (leads_group()) wait_for_stores<0>();
+      if (leads_group()) wait_until_read<0>();
       synchronize_group();
     }
     const std::uint32_t to = place(query);

@@ -11,6 +11,12 @@ namespace weft::attention::hopper {
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
+//
+// A phase of a barrier ends with the last of its arrivals and of the bytes it expects; then the next one
+// begins, which wants as many arrivals again. Phases have parities 0, 1, 0, ... A ring of places has two
+// barriers for each: who empties a place waits on one for the parity of the round, who fills it on the other
+// for the parity of the round before, which in the first round is that of a phase that never was and counts
+// as ended. Nobody may be two phases behind: a parity tells one phase from the next only.
 
 __device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -38,6 +44,7 @@ __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
+// Returns once the phase of that parity has ended; what was written before its arrivals is visible then.
 __device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile(
@@ -83,17 +90,24 @@ __device__ __forceinline__ void synchronize_group() { synchronize_group(this_gro
 
 // ---- stores of the copy engine, from shared memory ----
 
-// Ends a group of them.
+// Ends a group of this thread's.
 __device__ __forceinline__ void commit_stores() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
-// Waits until at most kPending groups of this thread still read shared memory.
+// Waits until all but the last kPending groups of this thread have read their shared memory, which may be
+// written again, or end with the block, then. What they store may still be on its way.
 template <int kPending>
-__device__ __forceinline__ void wait_for_stores() {
+__device__ __forceinline__ void wait_until_read() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+#endif
+}
+// Waits until what all groups of this thread store is in global memory.
+__device__ __forceinline__ void wait_until_stored() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }
 

@@ -179,12 +179,12 @@ class TurnTaker {
                    : "memory");
 #endif
     commit_stores();
-    wait_for_stores<0>();
+    wait_until_read<0>();
   }
   // Once the sums are there it is the next task's turn.
   __device__ __forceinline__ void finish(QueryPlace place) const {
+    wait_until_stored();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile), "r"(place.turn + 1)
                  : "memory");

@@ -82,7 +82,7 @@ __device__ __forceinline__ void move_results(const Memory& memory, const Argumen
       put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
     if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
     commit_stores();
-    wait_for_stores<0>();
+    wait_until_read<0>();
     open(place.at);
   }
 }
