@@ -26,7 +26,8 @@ struct ColumnNumbers {
                  : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Transposed scores and dP into probabilities (kProbabilityBits) and dS; kMasked: where `words` allow it.
+// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: where `words` allow
+// it.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
                                                       float scale, const MaskWords& words) {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp
       float p = exp2_fast(fmaf(s[4 * j + i], scale, less_lse<T>(of.lse[i % 2])));
       if (kMasked && !words.at(i / 2, j, i % 2)) p = 0;
       s[4 * j + i] = p;
-      dp[4 * j + i] = score_gradient<T>(p, dp[4 * j + i], of.delta[i % 2] * kOfProbabilities<T>);
+      dp[4 * j + i] = score_gradient<T>(p, dp[4 * j + i], of.delta[i % 2] * kProbabilityUnit<T>);
     }
   }
 }
@@ -165,8 +166,8 @@ __device__ __forceinline__ void store_columns(const Sums& sums, const AttentionB
   const auto store = [&](bool add) {
     store_row<T, 0>(sums.dk, scale, add, 1.0f, position[0], dk_rows);
     store_row<T, 1>(sums.dk, scale, add, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(sums.dv, kOfProbabilities<T>, add, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(sums.dv, kOfProbabilities<T>, add, 1.0f, position[1], dv_rows);
+    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
   };
   place % 2 ? store(true) : store(false);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a consumer warpgroup does between products and after the last: masks on sums, and rows to memory.
+// What a consumer warpgroup does between products and after the last: masks on sums, the scale of
+// probabilities in f16, and rows to memory.
 #pragma once
 
 #include "kernels/attention_hopper_stream.cuh"
@@ -35,35 +36,44 @@ struct MaskWords {
 
 // The walks over columns keep probabilities, as operands, and sums of dV times 2^kProbabilityBits until dV is
 // stored. f16 has all its digits above 6e-5 and none below 3e-8: what is rarely attended would get a dV of
-// few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16.
+// few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16. dS has no such
+// scale: dP and delta are times kProbabilityUnit before they meet a probability.
 template <class T>
 inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+// What an operand of 1 stands for.
 template <class T>
-inline constexpr float kOfProbabilities = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
+inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
 
-// What is added to scaled scores, whose powers of two are probabilities then.
+// What is added to scaled scores, whose powers of two are probabilities times 2^kProbabilityBits then.
+// Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
 template <class T>
 __device__ __forceinline__ float less_lse(float lse) {
   if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
   return fmaf(lse, -kLog2E, kProbabilityBits<T>);
 }
 
-// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kOfProbabilities. Scaling by a power of two is
-// exact: the difference is rounded as that of dP and delta themselves.
+// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact, as
+// products of f16 are multiples of 2^-48, far above the smallest of f32: the difference is rounded as that of
+// dP and delta themselves.
 template <class T>
 __device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
   if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
-  return p * fmaf(dp, kOfProbabilities<T>, -delta);
+  return p * fmaf(dp, kProbabilityUnit<T>, -delta);
 }
 
 // As round_to_operand(), of such probabilities. What rounding of large scores puts above their bound becomes
-// the largest number of the type, not infinity.
+// the largest number of the type, not infinity; NaN stays NaN.
 template <class T>
 __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
-  if constexpr (kProbabilityBits<T> == 0) return round_to_operand<T>(a, s);
+  if constexpr (kProbabilityBits<T> == 0) {
+    round_to_operand<T>(a, s);
+  } else {
 #pragma unroll
-  for (int i = 0; i < 16; ++i)
-    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(a[i / 4][i % 4]) : "f"(s[2 * i + 1]), "f"(s[2 * i]));
+    for (int i = 0; i < 16; ++i)
+      asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;"
+          : "=r"(a[i / 4][i % 4])
+          : "f"(s[2 * i + 1]), "f"(s[2 * i]));
+  }
 }
 
 // Position in the owned tile of this thread's rows, -1: empty.

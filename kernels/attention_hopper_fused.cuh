@@ -17,8 +17,7 @@ inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, k
 
 // ---- owners: dK and dV ----
 
-// -lse in powers of two and delta, as kProbabilityBits has them, of the columns 8 j + 2 t, 8 j + 2 t + 1 of a
-// stage.
+// FusedScratch::numbers of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedNumbers {
   float lse[2], delta[2];
   __device__ __forceinline__ void load(std::uint32_t numbers, int j) {
@@ -30,7 +29,7 @@ struct FusedNumbers {
 // Those of the first columns are fetched while the products run, as many as the registers allow.
 inline constexpr int kEarlyNumbers = 2;
 
-// Transposed scores and dP into probabilities (kProbabilityBits) and dS.
+// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
                                                     const FusedNumbers (&early)[kEarlyNumbers], float scale,
@@ -170,8 +169,8 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     const auto dk_scale = static_cast<float>(g.scale);
     store_row<T, 0>(sums.dk, dk_scale, false, 1.0f, position[0], dk);
     store_row<T, 1>(sums.dk, dk_scale, false, 1.0f, position[1], dk);
-    store_row<T, 0>(sums.dv, kOfProbabilities<T>, false, 1.0f, position[0], dv);
-    store_row<T, 1>(sums.dv, kOfProbabilities<T>, false, 1.0f, position[1], dv);
+    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
+    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
   }
 }
 
@@ -187,7 +186,7 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
   const auto memory = FusedMemory::of(shared);
   memory.init();
   wait_for_kernel_ahead();
-  const int group = same_in_warp(static_cast<int>(threadIdx.x / kWarpgroup));
+  const int group = same_in_warp(this_group());
   if (group == 0) {
     give_registers<kFusedProducerRegisters>();
     constexpr int kProducers = FusedMemory::kProducingWarps;

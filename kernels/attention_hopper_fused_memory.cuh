@@ -64,9 +64,9 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   }
 };
 
-// What the walk needs in global memory beside the tensors: of each row -lse in powers of two and delta; of
-// each tile of queries the sums of dQ in the order of the lanes that hold them, and how many tasks have
-// added to them.
+// What the walk needs in global memory beside the tensors: of each row less_lse() and delta times
+// kProbabilityUnit (attention_hopper_fragments.cuh); of each tile of queries the sums of dQ in the order of
+// the lanes that hold them, and how many tasks have added to them.
 struct FusedScratch {
   float2* numbers = nullptr;      // (B, H, T)
   float* sums = nullptr;          // (B, H, tiles, kTile * 64)

@@ -121,7 +121,7 @@ class QuerySums {
   // A buffer for sums, from when it is free to when it is full.
   __device__ __forceinline__ void open() { wait_for_phase(memory_.sums_free(out_.at), out_.parity ^ 1); }
   __device__ __forceinline__ void close(QueryPlace place) {
-    if (threadIdx.x % kWarpgroup == 0)
+    if (leads_group())
       asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)), "r"(place.tile),
                    "r"(place.turn)
                    : "memory");
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
-      scratch.numbers[at[i]] = {less_lse<T>(lse[i]), sum * kOfProbabilities<T>};
+      scratch.numbers[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
   }
   const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
