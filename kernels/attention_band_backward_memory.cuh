@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over a band (attention_band.cuh) on Hopper: the tiles that a block sweeps over, its
-// shared memory, and the way back to global memory.
+// shared memory, and the way back to global memory. BandBackward, the rings and the registers are those of
+// the kernels over pairs of key tiles, too (attention_band_long_memory.cuh).
 //   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
 // out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
 // gradient is written by exactly one block.
@@ -129,6 +130,14 @@ struct SweepStep {
 
 // What the shared memory of each backward kernel over bands has: slots with the keys and values of a tile,
 // stages with the queries and dy of one, and their barriers. M says how many there are, and where they lie.
+// What ends a phase, and who arrives:
+//   full        queries, dy and their numbers have come: the thread that asks the copy engine for rows, and
+//               32 lanes that fetch lse (and delta, where an earlier pass made it)
+//   free        nobody reads the stage any more: warps of consumers, and those that make delta
+//   delta_full  delta is there, where this pass makes it: the warps that do
+//   keys_full   keys and values have come: the thread that asks for them
+//   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
+//   y_full, y_free   y has come: the thread that asks for it; delta has been made of it: the warps that do
 template <class M>
 struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
@@ -200,6 +209,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
   __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
 
+  // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYSlots); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 

@@ -198,12 +198,12 @@ class PairQuerySums {
   __device__ __forceinline__ int buffer(int owner) const {
     return M::kBuffers == 2 ? counts_ >> (8 * owner) & 1 : 0;
   }
-  __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add) const {
+  __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add_to) const {
     wait_for_phase(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
     const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner, buffer(owner)))),
                      k = descriptor(same_in_warp(memory_.k(slot)));
     begin_products();
-    start_sums_of_rows<T>(dq, ds, k, add);
+    start_sums_of_rows<T>(dq, ds, k, add_to);
     commit_products();
   }
   __device__ __forceinline__ void release(int owner) {
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
   const int group = same_in_warp(this_group());
   if (group == 0) {
     give_registers<OwnerRegisters::kProducer>();
-    produce_columns<T>(memory, g);
+    produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
     give_registers<OwnerRegisters::kQueries>();
     PairQuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over whole columns that are longer than the sweep takes (attention_band_backward.cuh):
-// the order of its steps, and what its warpgroups share.
+// the order of its steps, and what its warpgroups share. All but that order serves windows, too
+// (attention_band_window_backward.cuh), whose blocks take runs of a column.
 //   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK
 // and dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from
 // dS in shared memory. Queries come again with the next two key tiles.
@@ -62,18 +63,19 @@ class ColumnSteps {
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block that takes key tiles two at a time; heads of 64. kKeptRows: rows of which lse and
-// delta stay; kOutPanels: panels for rows and sums on their way to global memory.
-template <int kKeySlots_, int kYSlots_, int kBuffers_, int kOutPanels, int kKeptRows>
-struct PairMemory : BackwardRings<PairMemory<kKeySlots_, kYSlots_, kBuffers_, kOutPanels, kKeptRows>> {
+// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeySlots, of the keys and
+// values of a tile; kYSlots, of y; kBuffers, of dS of each owner; kOutPanels, for rows and sums on their way
+// to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
+template <class Shape>
+struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
-  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kKeySlots = kKeySlots_, kStages = 4,
-                       kYSlots = kYSlots_, kBuffers = kBuffers_;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeySlots = Shape::kKeySlots,
+                       kYSlots = Shape::kYSlots, kBuffers = Shape::kBuffers;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kKeptNumbers = Shape::kKeptTiles * kTile * 4;
   static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
                        kScores = kYs + kYSlots * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kNumbers = kOuts + kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptRows * 4,
+                       kNumbers = kOuts + Shape::kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptNumbers,
                        kEnd = kBarriers +
                               (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
@@ -84,12 +86,12 @@ struct PairMemory : BackwardRings<PairMemory<kKeySlots_, kYSlots_, kBuffers_, kO
   __device__ std::uint32_t ds(int owner, int buffer) const {
     return base + kScores + (owner * kBuffers + buffer) * kPanel;
   }
-  // Panels on their way, those of the owners first.
   __device__ std::uint32_t out(int panel) const { return base + kOuts + panel * kPanel; }
-  // Of the queries of tile `place` of those that are kept.
+  // Of the queries of tile `place` of those whose numbers are kept.
   __device__ std::uint32_t lse_at(int place) const { return base + kNumbers + place * kTile * 4; }
-  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + kKeptRows * 4; }
+  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + kKeptNumbers; }
 
+  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYSlots + owner * kBuffers + buffer);
   }
@@ -109,12 +111,15 @@ struct PairMemory : BackwardRings<PairMemory<kKeySlots_, kYSlots_, kBuffers_, kO
 };
 
 // kWhole: columns of at most kTilesInRegisters tiles, of which dQ stays in registers; else of at most
-// kTilesOfColumn. The last of the panels on their way is that of dQ.
+// kTilesOfColumn.
 template <bool kWhole>
-using ColumnPairs =
-    PairMemory<5, kWhole ? 2 : 1, 2, 2 + 1, (kWhole ? 2 * kTilesInRegisters : kTilesOfColumn) * kTile>;
+struct ColumnPairs {
+  static constexpr int kKeySlots = 5, kYSlots = kWhole ? 2 : 1, kBuffers = 2;
+  static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
+  static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
+};
 template <bool kWhole_>
-struct ColumnMemory : ColumnPairs<kWhole_> {
+struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   static constexpr bool kWhole = kWhole_;
   using Steps = ColumnSteps<!kWhole>;
 
@@ -134,7 +139,7 @@ struct ColumnMemory : ColumnPairs<kWhole_> {
 
 // One thread: asks the copy engine for tiles.
 template <class M>
-__device__ __forceinline__ void load_tiles_of_columns(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeySlots> key;
   Ring<M::kYSlots> y;
@@ -167,7 +172,7 @@ __device__ __forceinline__ void load_tiles_of_columns(const M& memory, const Ban
 
 // Warp 1: the numbers of queries, when they come for the first time.
 template <class M>
-__device__ __forceinline__ void load_numbers_of_columns(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_numbers_of_pairs(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
@@ -183,7 +188,7 @@ __device__ __forceinline__ void load_numbers_of_columns(const M& memory, const B
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
-__device__ __forceinline__ void make_delta_of_columns(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void make_delta_of_pairs(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kYSlots> y;
   const int row = threadIdx.x % kTile;
@@ -207,14 +212,14 @@ __device__ __forceinline__ void make_delta_of_columns(const M& memory, const Ban
 }
 
 template <class T, class M>
-__device__ __forceinline__ void produce_columns(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void produce_pairs(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
-      if (threadIdx.x == 0) load_tiles_of_columns(memory, g);
+      if (threadIdx.x == 0) load_tiles_of_pairs(memory, g);
       break;
-    case 1: load_numbers_of_columns(memory, g); break;
+    case 1: load_numbers_of_pairs(memory, g); break;
     default:
-      if (!g.accumulate) make_delta_of_columns<T>(memory, g);
+      if (!g.accumulate) make_delta_of_pairs<T>(memory, g);
   }
 }
 

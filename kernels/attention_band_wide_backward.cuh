@@ -34,6 +34,7 @@ struct WideMemory : BackwardRings<WideMemory> {
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
   __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
 
+  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 

@@ -61,25 +61,28 @@ class WindowSteps {
   int unit_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
 };
 
-// lse and delta are kept of a power of two of query tiles, more than those of a pair and the steps that the
-// producer is ahead. Behind the panels of the owners two for each tile whose sums of dQ wait.
-inline constexpr int kTilesNumbered = 16;
-using WindowPairs = PairMemory<3, 1, 1, 2 + 2 * WindowSteps::kMostBack, kTilesNumbered * kTile>;
-struct WindowMemory : WindowPairs {
+struct WindowPairs {
+  static constexpr int kKeySlots = 3, kYSlots = 1, kBuffers = 1;
+  static constexpr int kWaiting = WindowSteps::kMostBack;  // query tiles whose sums of dQ wait, in two panels
+  static constexpr int kOutPanels = 2 + 2 * kWaiting;
+  static constexpr int kKeptTiles = 16;
+};
+struct WindowMemory : PairMemory<WindowPairs> {
   static constexpr bool kWhole = false;
-  static constexpr int kKept = WindowSteps::kMostBack;
   using Steps = WindowSteps;
-  static_assert(kTilesNumbered >= kKept + 2 + kStages);
+  static constexpr int kWaiting = WindowPairs::kWaiting, kKeptTiles = WindowPairs::kKeptTiles;
+  // Those of a pair, and of the steps that the producer is ahead; place() wants a power of two.
+  static_assert(kKeptTiles >= kWaiting + 2 + kStages && (kKeptTiles & (kKeptTiles - 1)) == 0);
 
   __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // Sums of dQ of a query tile until its last visit, then its rows on their way.
-  __device__ std::uint32_t sums(int query) const { return out(kOwners + query % kKept * 2); }
+  __device__ std::uint32_t sums(int query) const { return out(kOwners + query % kWaiting * 2); }
   // Of the queries of a step. They stay until the last visit.
   __device__ std::uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
   __device__ std::uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
 
  private:
-  __device__ static int place(const Steps& step) { return step.number() & (kTilesNumbered - 1); }
+  __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
 // The warpgroup that sums dQ.
@@ -161,11 +164,11 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
   using M = WindowMemory;
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
-  memory.init(true);
+  memory.init(true);  // a first pass: it makes delta
   const int group = same_in_warp(this_group());
   if (group == 0) {
     give_registers<OwnerRegisters::kProducer>();
-    produce_columns<T>(memory, g);
+    produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
     give_registers<OwnerRegisters::kQueries>();
     WindowQuerySums<T>(memory, g).run();
