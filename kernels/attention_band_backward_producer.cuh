@@ -41,7 +41,8 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
 }
 
 // A warp: fetches lse of a tile of queries, and delta where an earlier pass made it, to memory.lse(at) and
-// memory.delta(at). first: g.first_number() of the run.
+// memory.delta(at), and does not wait: arrive_after_copies() says when they are there. first:
+// g.first_number() of the run.
 template <class M, class At>
 __device__ __forceinline__ void fetch_numbers(const M& memory, const At& at, const BandBackward& g,
                                               const BandRun& run, int tile, std::int64_t first) {
@@ -69,13 +70,6 @@ __device__ __forceinline__ void load_numbers(const M& memory, const BandBackward
   arrive(memory.full(stage.at));
 }
 
-__device__ __forceinline__ uint4 load_16(std::uint32_t address) {
-  uint4 r;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-               : "r"(address));
-  return r;
-}
 template <class T>
 __device__ __forceinline__ float add_products(float sum, std::uint32_t a, std::uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);

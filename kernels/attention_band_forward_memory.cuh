@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "kernels/attention_band.cuh"
-#include "kernels/attention_fragments.cuh"
 
 namespace weft::attention::hopper {
 
@@ -151,10 +150,11 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
   }
 }
 
-// A consumer warpgroup, by all its threads, `thread` their number in the block: calls attend(run, tile, slot,
-// stage) for every kConsumers-th query tile, with the slot of its queries and the stage of its own keys.
-template <class Shape, class Thread, class F>
-__device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, Thread thread, const F& attend) {
+// A consumer warpgroup, by all its threads, `thread` their number in the block (threadIdx.x, or this_thread()
+// where registers are scarce): calls attend(run, tile, slot, stage) for every kConsumers-th query tile, with
+// the slot of its queries and the stage of its own keys.
+template <class Shape>
+__device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread, const auto& attend) {
   using Memory = BandMemory<Shape>;
   const int back = tiles.tiles_back();
   int mine = same_in_warp(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup

@@ -6,8 +6,6 @@
 
 namespace weft::attention {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // Sets what is masked of a warp's sums to `value`: rows of the block from first_row, columns of the tile from
 // first_column.
 template <int M, int N, class Stream>

@@ -59,10 +59,7 @@ struct RowNumbers {
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
         const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
-        uint4 of_dy;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(of_dy.x), "=r"(of_dy.y), "=r"(of_dy.z), "=r"(of_dy.w)
-                     : "r"(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4)));
+        const uint4 of_dy = load_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
         sum += dot<T>(of_y[half][i], of_dy);
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);

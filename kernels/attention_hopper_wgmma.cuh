@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Products of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"), for
-// attention and linear_gelu.
+// attention and the products of linear layers.
 //   Sums (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t, 8j + 2t +
 //   1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16 columns.
 // Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at
@@ -15,7 +15,7 @@ namespace weft::attention::hopper {
 
 inline constexpr int kPanel = 64 * 128;  // bytes
 
-// Where the panels of a block begin, whose shared memory is 1024 bytes more than what is used of it.
+// Where the panels of a block begin: at the next multiple of 1024. A block has 1024 bytes more than it uses.
 __device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
   return (shared_address(shared) + 1023) & ~1023u;
 }
@@ -247,6 +247,9 @@ struct Owned {
     for (int i = 0; i < 32; ++i) s[i] = sums.c[0][i / 4][i % 4];
   }
 };
+
+// ---- several steps; between begin_products() and commit_products() ----
+
 // c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.
 template <class T, int kSteps, int N>
 __device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[kSteps][4], Descriptor b,
@@ -260,6 +263,8 @@ __device__ __forceinline__ void start_sums_of_rows(float (&c)[N], Descriptor a, 
 #pragma unroll
   for (int k = 0; k < 4; ++k) wgmma_of_rows<T>(c, a + k * kRowStep, b + k * kRowStep, add_to || k > 0);
 }
+
+// ---- operands ----
 
 // 64 columns of sums as an A operand.
 template <class T>

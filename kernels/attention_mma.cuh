@@ -36,12 +36,20 @@ __device__ __forceinline__ void wait_for_copies_but_last() {
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// Shared memory, at addresses that are multiples of the size.
 __device__ __forceinline__ void store_float(std::uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
 __device__ __forceinline__ float2 two_floats(std::uint32_t address) {
   float2 r;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
+  return r;
+}
+__device__ __forceinline__ uint4 load_16(std::uint32_t address) {
+  uint4 r;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+               : "r"(address));
   return r;
 }
 
@@ -108,6 +116,8 @@ __device__ __forceinline__ float2 unpack(std::uint32_t x) {
   }
 }
 
+// exp(x) = exp2_fast(x * kLog2E).
+inline constexpr float kLog2E = 1.4426950408889634f;
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

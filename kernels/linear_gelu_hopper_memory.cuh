@@ -148,8 +148,7 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 __device__ __forceinline__ float sigmoid_of_slope(float v) {
-  constexpr float kLog2E = 1.4426950408889634f;
-  return reciprocal(1.0f + attention::exp2_fast(v * (-static_cast<float>(kGeluSlope) * kLog2E)));
+  return reciprocal(1.0f + attention::exp2_fast(v * (-static_cast<float>(kGeluSlope) * attention::kLog2E)));
 }
 __device__ __forceinline__ void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
