@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 
 namespace weft {
 namespace {
@@ -19,11 +20,17 @@ constexpr std::chrono::milliseconds kShortFlush(1000), kLongFlush(4000);
 
 }  // namespace
 
+std::string disk_error(int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return std::string(std::strerror(error)) + (full ? "; free some space there or write to another disk" : "");
+}
+
 int DiskWriter::write(const char* bytes, std::size_t size) {
   while (size > 0) {
-    const ssize_t n = ::write(fd_, bytes, std::min({size, kProgressBytes, flush_at_ - unflushed_}));
-    if (n < 0 && errno == EINTR) continue;
+    const std::size_t piece = std::min({size, kProgressBytes, flush_at_ - unflushed_});
+    const ssize_t n = uninterrupted([&] { return ::write(fd_, bytes, piece); });
     if (n < 0) return errno;
+    if (n == 0) return EIO;  // a file that takes nothing, and says nothing, never will
     note_progress();
     bytes += n;
     size -= static_cast<std::size_t>(n);
@@ -36,7 +43,7 @@ int DiskWriter::write(const char* bytes, std::size_t size) {
 
 int DiskWriter::flush() {
   const auto began = std::chrono::steady_clock::now();
-  if (::fdatasync(fd_) != 0) return errno;
+  if (uninterrupted([&] { return ::fdatasync(fd_); }) != 0) return errno;
   note_progress();
   const auto took = std::chrono::steady_clock::now() - began;
   unflushed_ = 0;
@@ -46,7 +53,7 @@ int DiskWriter::flush() {
 }
 
 int DiskWriter::finish() {
-  if (::fsync(fd_) != 0) return errno;
+  if (uninterrupted([&] { return ::fsync(fd_); }) != 0) return errno;
   note_progress();
   return 0;
 }

@@ -17,6 +17,7 @@
 
 #include "kernels/view.h"
 #include "src/disk_writer.h"
+#include "src/files.h"
 #include "src/heartbeat.h"
 
 namespace weft {
@@ -122,11 +123,6 @@ bool read_pieces(hid_t set, hid_t type, std::vector<hsize_t> dims, char* data) {
   return true;
 }
 
-std::string parent_folder(const std::string& path) {
-  const auto parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
 }  // namespace
 
 const char* name_of(StoredType type) { return row_of(type).name; }
@@ -144,10 +140,9 @@ struct Hdf5File::Handle {
     fail(str(path, ": ", what, ": ", library_error()));
   }
   [[noreturn]] void write_failed(int error) const {
-    const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    fail(str(path, ": could not be written: ", std::strerror(error),
-             full ? "; free some space there or write to another disk" : "",
-             std::filesystem::exists(path) ? " (the earlier file is unchanged)" : ""));
+    std::error_code unknown;
+    fail(str(path, ": could not be written: ", disk_error(error),
+             std::filesystem::exists(path, unknown) ? " (the earlier file is unchanged)" : ""));
   }
   Id open_dataset(const std::string& name) const {
     Id set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
@@ -183,7 +178,7 @@ struct Hdf5File::Handle {
     int error = writer.write(bytes, size);
     if (error == 0) error = writer.finish();
     if (error != 0) write_failed(error);
-    if (::close(std::exchange(fd, -1)) != 0) write_failed(errno);
+    if (::close(std::exchange(fd, -1)) != 0 && errno != EINTR) write_failed(errno);
   }
 };
 
@@ -227,7 +222,8 @@ Hdf5File Hdf5File::create(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored))
     fail(str(path, ": is a folder, expected the name of a file to write"));
   const std::string temporary = path + ".tmp";
-  h.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  h.fd = uninterrupted(
+      [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (h.fd < 0) {
     if (errno == ENOENT) fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
     fail(str(path, ": cannot be written: ", system_error()));
@@ -254,12 +250,7 @@ void Hdf5File::commit() {
   if (::rename(h.temporary.c_str(), h.path.c_str()) != 0) h.write_failed(errno);
   h.temporary.clear();
   note_progress();
-  // The new name is on disk only when the folder is; folders that cannot be synced (some network disks) are
-  // let pass.
-  if (const int folder = ::open(parent_folder(h.path).c_str(), O_RDONLY | O_DIRECTORY); folder >= 0) {
-    ::fsync(folder);
-    ::close(folder);
-  }
+  sync_names_beside(h.path);
 }
 
 const std::string& Hdf5File::path() const { return handle_->path; }

@@ -129,7 +129,9 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
     fail(str("cannot write ", path(name), ": ", error.message()));
   }
   note_progress();
-  if (keep > 0) prune(state.step, keep);
+  if (keep <= 0) return;
+  sync_names_beside(path(name));  // before any that it replaces goes
+  prune(state.step, keep);
 }
 
 void RunFolder::save_best(Device& device, const ParameterStore& store, const TrainState& state,

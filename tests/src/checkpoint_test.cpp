@@ -4,17 +4,16 @@
 #include "src/checkpoint.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <random>
 #include <thread>
 
 #include "src/hdf5.h"
+#include "tests/src/file_limit.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
@@ -209,15 +208,10 @@ TEST(Checkpoint, FullDiskLeavesTheEarlierOne) {
   Fixture f;
   save_checkpoint(dir / "a.h5", *f.device, f.store, {}, "");
   const std::string before = read_file(dir / "a.h5");
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{before.size() / 2, old.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error =
-      error_of([&] { save_checkpoint(dir / "a.h5", *f.device, f.store, sample_state(), ""); });
-  setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, old_handler);
+  const std::string error = error_of([&] {
+    const FileLimit full(before.size() / 2);
+    save_checkpoint(dir / "a.h5", *f.device, f.store, sample_state(), "");
+  });
   EXPECT_CONTAINS(error, "could not be written");
   EXPECT_EQ(read_file(dir / "a.h5"), before);
   EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));

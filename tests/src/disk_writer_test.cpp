@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "src/files.h"
+#include "tests/src/file_limit.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
@@ -50,6 +51,40 @@ TEST(DiskWriter, SaysWhatWentWrong) {
   DiskWriter writer(file.fd), none(-1);
   EXPECT_EQ(writer.write("x", 1), EBADF);
   EXPECT_EQ(none.finish(), EBADF);
+  EXPECT_EQ(disk_error(EBADF), "Bad file descriptor");
+  for (const int full : {ENOSPC, EDQUOT, EFBIG})
+    EXPECT_CONTAINS(disk_error(full), "; free some space there or write to another disk");
+}
+
+// A system call may take a part of what it is given, and only then say why it takes no more.
+TEST(DiskWriter, AFullDiskIsFoundAfterAPartOfAPiece) {
+  const TempDir dir;
+  const std::string text = long_text(kProgressBytes + 4096);
+  const std::size_t room = kProgressBytes + 123;
+  const OpenFile file(dir / "file", O_WRONLY);
+  DiskWriter writer(file.fd);
+  {
+    const FileLimit full(room);
+    EXPECT_EQ(writer.write(text.data(), text.size()), EFBIG);
+  }
+  EXPECT_TRUE(read_file(dir / "file") == text.substr(0, room));
+}
+
+TEST(DiskWriter, ACallThatASignalInterruptsIsMadeAgain) {
+  int calls = 0;
+  const auto returns = [&](int result, int error) {
+    calls = 0;
+    return uninterrupted([&, result, error] {
+      errno = ++calls < 3 ? EINTR : error;
+      return calls < 3 ? -1 : result;
+    });
+  };
+  EXPECT_EQ(returns(7, 0), 7);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(returns(-1, EIO), -1);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(uninterrupted([&] { return errno = EINTR, 0; }), 0) << "errno counts after a failure alone";
 }
 
 TEST(Files, CopiesAppearWhole) {
@@ -66,8 +101,39 @@ TEST(Files, CopiesAppearWhole) {
   EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "none", dir / "to"); }),
                   dir / "to', a copy of '" + (dir / "none") + "': No such file or directory");
   EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "from", dir / "no/folder"); }), "No such file");
+  const std::string full = error_of([&] {
+    const FileLimit limit(kProgressBytes);
+    copy_whole_file(dir / "from", dir / "to");
+  });
+  EXPECT_CONTAINS(full,
+                  dir / "to', a copy of '" + (dir / "from") + "': File too large; free some space there");
   EXPECT_EQ(read_file(dir / "to"), "kept");
   EXPECT_FALSE(std::filesystem::exists(dir / "to.tmp"));
+}
+
+TEST(Files, AppearWholeOrNotAtAll) {
+  const TempDir dir;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    return error_of([&] { write_whole_file(path, [&](std::ostream& out) { out << text; }); });
+  };
+  EXPECT_EQ(write(dir / "file", "first"), "");
+  EXPECT_EQ(write(dir / "file", "second"), "");
+  EXPECT_EQ(read_file(dir / "file"), "second");
+  EXPECT_CONTAINS(write(dir / "no/folder", "x"), "cannot write '" + (dir / "no/folder"));
+  std::string error;
+  {
+    const FileLimit limit(100);
+    error = write(dir / "file", std::string(100000, 'x'));
+  }
+  EXPECT_CONTAINS(error, "could not write '" + (dir / "file") + "': ");
+  EXPECT_CONTAINS(error, "is the disk full?");
+  const auto stops = [](std::ostream& out) {
+    out << "half";
+    fail("the writer stops");
+  };
+  EXPECT_EQ(error_of([&] { write_whole_file(dir / "file", stops); }), "the writer stops");
+  EXPECT_EQ(read_file(dir / "file"), "second");
+  EXPECT_FALSE(std::filesystem::exists(dir / "file.tmp"));
 }
 
 }  // namespace

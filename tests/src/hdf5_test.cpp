@@ -4,16 +4,15 @@
 #include "src/hdf5.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
 
 #include "src/heartbeat.h"
+#include "tests/src/file_limit.h"
 #include "tests/temp_dir.h"
 
 // HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the library.
@@ -144,19 +143,13 @@ TEST(Hdf5, FullDiskLeavesTheEarlierFile) {
   TempDir dir;
   write_sample(dir / "a.h5");
   const std::string before = read_file(dir / "a.h5");
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{100000, old.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
   const std::vector<float> big(100000, 1.0f);
   const std::string error = error_of([&] {
+    const FileLimit full(100000);
     Hdf5File f = Hdf5File::create(dir / "a.h5");
     f.write("/big", StoredType::f32, {100000}, big.data());
     f.commit();
   });
-  setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, old_handler);
   EXPECT_CONTAINS(error, dir / "a.h5: could not be written: ");
   EXPECT_CONTAINS(error, "free some space");
   EXPECT_CONTAINS(error, "the earlier file is unchanged");
