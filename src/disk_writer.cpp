@@ -14,8 +14,9 @@ namespace {
 
 // A flush costs a fast disk some milliseconds, whatever it writes, and must never keep a slow one busy for
 // long: it is of a piece at first, of twice as much after one that took less than kShortFlush, and of half as
-// much after one that took longer than kLongFlush.
-constexpr std::size_t kMostUnflushed = 16 * kProgressBytes;
+// much after one that took longer than kLongFlush. A disk that was fast may be slow from one flush to the
+// next, its cache or its credit used up: kMostUnflushed takes one that is down to 1.5 MB a second 45 s.
+constexpr std::size_t kMostUnflushed = 4 * kProgressBytes;
 constexpr std::chrono::milliseconds kShortFlush(1000), kLongFlush(4000);
 
 }  // namespace
