@@ -245,9 +245,9 @@ struct Watcher::State {
   }
 
   void leave(std::size_t index) {
-    const bool goodbye = std::exchange(lines[index].left, true);
+    // One that failed waits at the other end of its connection until judge() has said why.
+    if (!std::exchange(lines[index].left, true)) return;
     lines[index].socket.close();
-    if (!goodbye) return;  // it failed: judge() ends this process, and says why
     const std::lock_guard lock(mutex);
     gone[static_cast<std::size_t>(rank_of(index))] = true;
   }
@@ -289,7 +289,7 @@ struct Watcher::State {
 
   void wait_and_hear(milliseconds longest) {
     std::vector<pollfd> sockets{{wake.fd(), POLLIN, 0}};
-    for (const Line& line : lines) sockets.push_back({line.socket.fd(), POLLIN, 0});  // of closed ones: -1
+    for (const Line& line : lines) sockets.push_back({line.left ? -1 : line.socket.fd(), POLLIN, 0});
     if (poll(sockets.data(), sockets.size(), static_cast<int>(longest.count())) <= 0) return;
     for (std::size_t i = 0; i < lines.size(); ++i)
       if (sockets[i + 1].revents != 0) hear(i);
@@ -315,6 +315,7 @@ struct Watcher::State {
       const std::lock_guard lock(mutex);
       why = failure;
     }
+    if (why.empty() && !others_failure.empty()) end(others_failure);  // nobody else will say it
     if (why.empty()) {
       say_to_all(Kind::goodbye, "");
     } else {

@@ -181,6 +181,44 @@ TEST(Watcher, AFailureIsSaidByRankZero) {
   }
 }
 
+// A launcher that ends all processes when the first has ended must not take the line with them.
+TEST(Watcher, ARankThatFailsLeavesWhenRankZeroHasSaidWhy) {
+  for (const bool fails_too : {false, true}) {
+    Ranks ranks(3, [fails_too](const World& world) {
+      ProcessGroup group(world, "same", kPatience);
+      group.barrier();
+      if (world.rank == 0 && fails_too) {
+        std::this_thread::sleep_for(milliseconds(1000));
+        group.fail("the disk is full", "the disk of rank 0 is full");
+        _exit(1);
+      }
+      for (; world.rank != 2;) pause();
+      group.fail("the disk is full");
+      _exit(1);
+    });
+    ASSERT_TRUE(ranks.end({2}));
+    EXPECT_EQ(ranks.errors(0),
+              fails_too ? "error: the disk of rank 0 is full\n" : "error: rank 2: the disk is full\n");
+    ASSERT_TRUE(ranks.end());
+    EXPECT_EQ(ranks.code(2), 1);
+    EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
+  }
+}
+
+TEST(Watcher, AFailureIsSaidByARankZeroThatIsDone) {
+  Ranks ranks(2, [](const World& world) {
+    ProcessGroup group(world, "same", kPatience);
+    group.barrier();
+    if (world.rank == 0) return std::this_thread::sleep_for(milliseconds(1000));
+    group.fail("the disk is full");
+    _exit(1);
+  });
+  ASSERT_TRUE(ranks.end());
+  EXPECT_EQ(ranks.code(0), 1);
+  EXPECT_EQ(ranks.errors(0), "error: rank 1: the disk is full\n");
+  EXPECT_EQ(ranks.errors(1), "");
+}
+
 TEST(Watcher, AFailureIsSaidWhereItIsWaitedFor) {
   Ranks ranks(2, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
