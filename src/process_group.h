@@ -41,8 +41,8 @@ class ProcessGroup {
 
   // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
   // <why>". Where rank() is 0 the caller prints it, or gives it as `line`: then it is printed before the
-  // other processes end, whose launcher may end this one. Afterwards this object is only good for being
-  // destroyed.
+  // other processes end, whose launcher may end this one. Returns when rank 0 has spoken, or 10 s later.
+  // Afterwards this object is only good for being destroyed.
   void fail(const std::string& why, const std::string& line = "") noexcept;
 
   // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.

@@ -53,7 +53,7 @@ class Watcher {
   void goodbye();
   // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. `line`, where it is not
   // empty, is printed here first, unless this process has printed another one: a launcher ends all processes
-  // when the first has ended.
+  // when the first has ended. Returns when rank 0 has spoken, or 10 s later.
   void fail(const std::string& why, const std::string& line = "");
   // Has `rank` said goodbye? Waits as long as it takes to know; does not return when it is dead.
   bool has_left(int rank);

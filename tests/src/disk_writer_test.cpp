@@ -116,7 +116,9 @@ TEST(Files, AppearWholeOrNotAtAll) {
   const auto write = [&](const std::string& path, const std::string& text) {
     return error_of([&] { write_whole_file(path, [&](std::ostream& out) { out << text; }); });
   };
+  const std::uint64_t before = signs_of_progress;
   EXPECT_EQ(write(dir / "file", "first"), "");
+  EXPECT_EQ(signs_of_progress - before, 1u) << "the disk has it";
   EXPECT_EQ(write(dir / "file", "second"), "");
   EXPECT_EQ(read_file(dir / "file"), "second");
   EXPECT_CONTAINS(write(dir / "no/folder", "x"), "cannot write '" + (dir / "no/folder"));
