@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What limits the kernels of attention, of sampling and of the training step: one launch of each under ncu (Nsight Compute), as a table in Markdown.
-Needs a GPU whose counters may be read, and build/cuda/bin/bench. About half a minute.
+Needs a GPU whose counters may be read, and build/cuda/bin/bench. About a minute.
 
     tests/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
 
@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 
-ATTENTION = ["attention", "--shapes", "enwik8", "--no-verify", "--patterns"]
+ATTENTION = ["attention", "--no-verify", "--shapes", "enwik8", "--patterns"]
+OTHER = ["attention", "--no-verify", "--shapes"]
 WALKS = "forward_kernel|begin_fused_kernel|backward_fused_kernel"
 STEP = ["step", "--config", "enwik8.yaml", "--set", "model.layers=2", "--set", "train.batch=4", "--set", "train.graph=false", "--steps", "1",
         "--no-breakdown"]
@@ -26,6 +27,11 @@ CASES = (
     ("attention fixed", WALKS, 3, 2, [*ATTENTION, "fixed"]),
     ("attention local", "band_.*_kernel", 2, 2, [*ATTENTION, "local"]),
     ("attention strided", "band_.*_kernel", 2, 2, [*ATTENTION, "strided"]),
+    ("attention local, heads of 128", "band_.*_kernel", 2, 2, [*OTHER, "cifar10", "--patterns", "local"]),
+    ("attention strided, heads of 128", "band_.*_kernel", 2, 2, [*OTHER, "cifar10", "--patterns", "strided"]),
+    ("attention local, windows of 256", "window_.*_kernel", 2, 2, [*OTHER, "long64k", "--patterns", "local"]),
+    ("attention strided, columns of 256", "band_.*_kernel", 2, 2, [*OTHER, "long64k", "--patterns", "strided"]),
+    ("attention strided, columns of 1,024", "band_.*_kernel", 2, 2, [*OTHER, "long1m", "--patterns", "strided"]),
     ("sampling, 256 images", "cluster_kernel", 1, 1100, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "1100"]),
     ("training step, two layers", ".*", 80, 3, STEP),
 )
