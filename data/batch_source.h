@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/augment.h"
+#include "data/augment/augment.h"
 #include "data/dataset.h"
 
 namespace weft {

@@ -7,9 +7,9 @@
 
 #include "kernels/philox.h"
 #include "kernels/view.h"
-#include "src/hdf5.h"
-#include "src/heartbeat.h"
-#include "src/names.h"
+#include "src/config/names.h"
+#include "src/files/hdf5.h"
+#include "src/ranks/heartbeat.h"
 
 namespace weft {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "data/dataset.h"
 #include "kernels/view.h"
-#include "src/hdf5.h"
-#include "src/names.h"
+#include "src/config/names.h"
+#include "src/files/hdf5.h"
 
 namespace weft {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cuda.cuh"
-#include "kernels/cuda_event.cuh"
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/event.cuh"
 #include "kernels/launch_profile.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/reduce.h"
+#include "kernels/optimizer/reduce.h"
 
 namespace weft {
 namespace {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "kernels/cuda.cuh"
-#include "kernels/reduce.h"
+#include "kernels/device/cuda.cuh"
+#include "kernels/optimizer/reduce.h"
 
 namespace weft {
 namespace {

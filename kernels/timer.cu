@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Time on a GPU: between two events around each run, and as the clocks say when a kernel gets its turn.
-#include "kernels/cuda_event.cuh"
+#include "kernels/device/event.cuh"
 #include "kernels/timer.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/cache_rows.h"
+#include "src/patterns/cache_rows.h"
 
 namespace weft {
 

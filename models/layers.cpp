@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/decode_linear.h"
+#include "kernels/sampling/decode_linear.h"
 
 namespace weft {
 

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decode_blocks.h"
+#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_blocks.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -38,7 +39,7 @@ struct LayerNorm {
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
                      const Tensor& weight);
 
-// Tokens and positions, shifted by one: see kernels/embedding.h.
+// Tokens and positions, shifted by one: see kernels/layers/embedding.h.
 struct Embedding {
   Param table, start;            // token_embedding (V, C); start (C), or (condition_rows, C)
   std::vector<Param> positions;  // position.a (position_axes[a], C)

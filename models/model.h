@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "src/conditions.h"
-#include "src/config.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -39,7 +39,7 @@ class Model {
   virtual ~Model() = default;
 
   // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), wide(T). A model
-  // with conditions (src/conditions.h) wants them for every sequence, one without wants none.
+  // with conditions (src/config/conditions.h) wants them for every sequence, one without wants none.
   virtual Var token_losses(Ctx&, const Sequences&) = 0;
   // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Sequences&) = 0;

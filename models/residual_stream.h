@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch that was added
-// waits until x is read: where that is by a norm, both are one pass over memory (kernels/layernorm.h).
+// waits until x is read: where that is by a norm, both are one pass over memory (kernels/layers/layernorm.h).
 #pragma once
 
 #include <optional>

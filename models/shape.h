@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/config.h"
+#include "src/config/config.h"
 #include "src/ops.h"
 
 namespace weft {

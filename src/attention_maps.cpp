@@ -2,7 +2,7 @@
 // DeviceMaps: one upload.
 #include "src/attention_maps.h"
 
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 
 namespace weft {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "src/device.h"
-#include "src/packed_maps.h"
+#include "src/patterns/packed_maps.h"
 
 namespace weft {
 

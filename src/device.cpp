@@ -13,9 +13,9 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/linear.h"
-#include "kernels/pointwise.h"
-#include "src/heartbeat.h"
+#include "kernels/layers/pointwise.h"
+#include "kernels/linear/linear.h"
+#include "src/ranks/heartbeat.h"
 #ifdef WEFT_CUDA
 #include "src/cuda/device.h"
 #endif

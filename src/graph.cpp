@@ -2,7 +2,7 @@
 // When a step is run, captured and replayed. The CUDA calls are in src/cuda/graph.cpp.
 #include "src/graph.h"
 
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 
 #ifdef WEFT_CUDA
 #include "src/cuda/graph.h"

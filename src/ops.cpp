@@ -5,12 +5,12 @@
 
 #include <array>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/layernorm.h"
-#include "kernels/linear.h"
-#include "kernels/linear_gelu.h"
-#include "kernels/pointwise.h"
-#include "kernels/reduce.h"
+#include "kernels/layers/cross_entropy.h"
+#include "kernels/layers/layernorm.h"
+#include "kernels/layers/pointwise.h"
+#include "kernels/linear/gelu.h"
+#include "kernels/linear/linear.h"
+#include "kernels/optimizer/reduce.h"
 #include "src/attention_maps.h"
 
 namespace weft {

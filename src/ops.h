@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "src/tape.h"
 
 namespace weft {
 
-// Position tables for embedding(): see kernels/embedding.h.
+// Position tables for embedding(): see kernels/layers/embedding.h.
 struct PositionTable {
   Var table;  // (rows, C)  T
   std::int64_t divisor = 1;
@@ -74,7 +74,7 @@ struct AttentionOptions {
   // Keep qkv alone: y and the log-sum-exp are computed again in the backward pass, to the same bits. What a
   // later op keeps of y stays: recompute() around both drops it too.
   bool recompute = false;
-  Tensor segments{};  // (B, T) i32, see Segments in kernels/attention.h; empty: none
+  Tensor segments{};  // (B, T) i32, see Segments in kernels/attention/attention.h; empty: none
   AttentionForm form = AttentionForm::automatic;
 };
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The embedding, as a differentiable operation and for sampling.
-#include "kernels/embedding.h"
+#include "kernels/layers/embedding.h"
 #include "src/ops.h"
 
 namespace weft {

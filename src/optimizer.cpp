@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/adamw.h"
-#include "kernels/loss_scale.h"
-#include "kernels/reduce.h"
+#include "kernels/optimizer/adamw.h"
+#include "kernels/optimizer/loss_scale.h"
+#include "kernels/optimizer/reduce.h"
 
 namespace weft {
 

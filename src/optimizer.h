@@ -2,7 +2,7 @@
 // What happens after the backward pass: clip, AdamW, EMA, and the schedules that feed StepScalars.
 #pragma once
 
-#include "src/config.h"
+#include "src/config/config.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -20,8 +20,8 @@ std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int6
 // weights as kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
 
-// Dynamic loss scaling (kernels/loss_scale.h) as the host follows it: halve and retry when a gradient is not
-// finite, double after `window` good steps.
+// Dynamic loss scaling (kernels/optimizer/loss_scale.h) as the host follows it: halve and retry when a
+// gradient is not finite, double after `window` good steps.
 struct LossScaler {
   double scale = 1;
   std::int64_t good_steps = 0;

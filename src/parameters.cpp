@@ -7,9 +7,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/layers/pointwise.h"
 #include "kernels/philox.h"
-#include "kernels/pointwise.h"
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 
 namespace weft {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "src/communicator.h"
 #include "src/device.h"
+#include "src/ranks/communicator.h"
 #include "src/tape.h"
 
 namespace weft {

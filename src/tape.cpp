@@ -2,7 +2,7 @@
 // The backward walk, where gradients go, and recompute.
 #include "src/tape.h"
 
-#include "kernels/pointwise.h"
+#include "kernels/layers/pointwise.h"
 
 namespace weft {
 

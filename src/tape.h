@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/loss_scale.h"
+#include "kernels/optimizer/loss_scale.h"
+#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
-#include "kernels/step_scalars.h"
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 #include "src/tensor.h"
 
 namespace weft {

@@ -2,8 +2,8 @@
 // attention: q, k and v from an HDF5 file, attended over a pattern, to another. See train/README.md.
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
 
 int main(int argc, char** argv) {
   weft::AttentionFileOptions options;

@@ -2,8 +2,8 @@
 // bench: times kernels (checked first) and whole training steps. Rows of text, or JSON objects with --json.
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
 
 int main(int argc, char** argv) {
   weft::BenchArguments arguments;

@@ -4,10 +4,10 @@
 
 #include <iostream>
 
-#include "src/checkpoint.h"
-#include "train/options.h"
-#include "train/program.h"
-#include "train/ranks.h"
+#include "src/files/checkpoint.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
+#include "train/ranks/ranks.h"
 
 int main(int argc, char** argv) {
   weft::EvaluateArguments arguments;

@@ -2,8 +2,8 @@
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
 
 int main(int argc, char** argv) {
   weft::InspectOptions options;

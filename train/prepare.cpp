@@ -2,8 +2,8 @@
 // prepare: raw data in, a token file out. See data/README.md.
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
 
 int main(int argc, char** argv) {
   weft::PrepareArguments arguments;

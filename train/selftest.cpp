@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
 
 int main(int argc, char** argv) {
   weft::SelftestOptions options;

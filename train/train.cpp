@@ -4,9 +4,9 @@
 
 #include <iostream>
 
-#include "train/options.h"
-#include "train/program.h"
-#include "train/ranks.h"
+#include "train/program/options.h"
+#include "train/program/program.h"
+#include "train/ranks/ranks.h"
 
 int main(int argc, char** argv) {
   weft::TrainArguments arguments;

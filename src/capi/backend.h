@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "src/capi/errors.h"
-#include "src/packed_maps.h"
+#include "src/patterns/packed_maps.h"
 
 namespace weft::capi {
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Plans on a CUDA device: tables by cudaMalloc, kernels on the caller's stream. The current device of the
 // thread is as before after every call.
+#include "src/capi/backend.h"
+
+#ifdef WEFT_CUDA
 #include <cuda_runtime.h>
 
 #include <vector>
 
-#include "kernels/attention_forms.h"
-#include "src/capi/backend.h"
+#include "kernels/attention/select.h"
 
 namespace weft::capi {
 namespace {
@@ -129,3 +131,15 @@ class CudaBackend : public Backend {
 std::unique_ptr<Backend> make_cuda_backend(int device) { return std::make_unique<CudaBackend>(device); }
 
 }  // namespace weft::capi
+
+#else
+
+namespace weft::capi {
+
+std::unique_ptr<Backend> make_cuda_backend(int device) {
+  unsupported("device ", device, ": this library was built without CUDA; WEFT_CPU works");
+}
+
+}  // namespace weft::capi
+
+#endif

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/capi/handles.h"
-#include "src/layout.h"
+#include "src/patterns/more/layout.h"
 
 namespace weft::capi {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention as a C library: patterns, plans, forward and backward on plain pointers, on the CPU or on
-// a CUDA stream. C99 and C++. Formulas and shapes: kernels/attention.h; patterns: src/patterns/README.md.
+// a CUDA stream. C99 and C++. Formulas and shapes: kernels/attention/attention.h; patterns:
+// src/patterns/README.md.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i is empty
 // No function throws or ends the process, there is no global state, and every function may be called from
 // several threads at once; a handle must outlive the calls that use it.

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <fstream>
 
-#include "kernels/linear_choices.h"
+#include "kernels/linear/choices.h"
 #include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 
 namespace weft {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "src/cuda/check.h"
-#include "src/heartbeat.h"
+#include "src/ranks/heartbeat.h"
 
 namespace weft {
 

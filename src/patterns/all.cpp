@@ -2,7 +2,7 @@
 // all: dense attention, causal S_i = {j : j <= i}, or every key. Reads `causal`.
 #include <memory>
 
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // block: the own block of l = `stride` positions so far, S_i = {j : j <= i, floor(i / l) = floor(j / l)}: the
 // first step of fixed attention by itself (A^(1) of arXiv 1904.10509 section 4.3). Reads `stride`.
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 // What patterns made of patterns share: arithmetic on runs of keys, and how the inner ones are made.
 #pragma once
 
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 

@@ -5,7 +5,7 @@
 // Reads `stride`, `causal`.
 #include <algorithm>
 
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 // right behind the other, or each on a border of tiles, several to a tile where they are short.
 #include <numeric>
 
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

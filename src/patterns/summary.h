@@ -5,7 +5,7 @@
 // `block` and `vertsize`: c = vertsize * block.
 #pragma once
 
-#include "src/pattern.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/hdf5.h"
+#include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

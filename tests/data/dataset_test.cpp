@@ -12,7 +12,7 @@
 #include <numeric>
 #include <random>
 
-#include "src/hdf5.h"
+#include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -2,9 +2,9 @@
 // libFuzzer: any bytes as an archive, its members as .npy files. Only Error may come out, within the limits.
 #include <cstdlib>
 
-#include "data/archive.h"
+#include "data/formats/archive.h"
 #include "kernels/view.h"
-#include "src/npy.h"
+#include "src/files/npy.h"
 #include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

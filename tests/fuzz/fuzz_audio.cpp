@@ -2,7 +2,7 @@
 // libFuzzer: any bytes as a sound file. Out comes an Error or codes, within the limit.
 #include <cstdlib>
 
-#include "data/audio_file.h"
+#include "data/formats/audio_file.h"
 #include "kernels/view.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "kernels/view.h"
-#include "src/config.h"
+#include "src/config/config.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as raw images: CIFAR-10 records, an .npy array, a pickled batch. The first byte
 // chooses which. Only Error may come out, and every image has its pixels, and a label or none.
-#include "data/image_files.h"
+#include "data/formats/image_files.h"
 #include "kernels/view.h"
 
 namespace {

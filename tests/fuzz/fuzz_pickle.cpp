@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a pickle, whose values are looked at as data sets do. Only Error may come out.
-#include "data/pickle.h"
+#include "data/formats/pickle/pickle.h"
 #include "kernels/view.h"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "kernels/pointwise.h"
-#include "train/kernel_cases.h"
+#include "kernels/layers/pointwise.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
@@ -50,13 +50,13 @@ TEST(KernelCases, EveryKernelHasOne) {
   const std::regex name(R"(kName\s*=\s*\"(\w+)\")");
   const std::set<std::string> small = kernels_with_cases(false), realistic = kernels_with_cases(true);
   int found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_TEST_SOURCE "/kernels")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(WEFT_TEST_SOURCE "/kernels")) {
     if (entry.path().extension() != ".h") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const std::string header = text.str();
     for (std::sregex_iterator it(header.begin(), header.end(), name), end; it != end; ++it, ++found) {
-      EXPECT_TRUE(small.contains((*it)[1])) << (*it)[1] << " has no case in train/kernel_case_table.cpp";
+      EXPECT_TRUE(small.contains((*it)[1])) << (*it)[1] << " has no case in train/kernel_cases/table.cpp";
       EXPECT_TRUE(realistic.contains((*it)[1])) << (*it)[1] << " has no case of realistic size";
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tests/tools/check_kernel_log.py: what of a build's log it minds, and what not.
+// tests/tools/style/check_kernel_log.py: what of a build's log it minds, and what not.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ TEST(KernelLog, SpillsAndSerialisedProductsAreFound) {
   const TempDir dir;
   const auto accepted = [&](const std::string& log) {
     write_file(dir / "log", log);
-    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/check_kernel_log.py " + (dir / "log") +
+    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/style/check_kernel_log.py " + (dir / "log") +
                         " > /dev/null 2>&1")
                            .c_str()) == 0;
   };

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/pointwise.h"
+#include "kernels/layers/pointwise.h"
 #include "src/device.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "kernels/pointwise.h"
+#include "kernels/layers/pointwise.h"
 #include "src/graph.h"
 
 namespace weft {

@@ -4,8 +4,8 @@
 
 #include "models/cache_layout.h"
 #include "tests/models/model_testing.h"
-#include "tests/src/drawings.h"
-#include "tests/src/pattern_testing.h"
+#include "tests/src/patterns/drawings.h"
+#include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/pointwise.h"
+#include "kernels/layers/pointwise.h"
 #include "src/graph.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <thread>
 
-#include "kernels/pointwise.h"
+#include "kernels/layers/pointwise.h"
 #include "tests/src/gate.h"
 
 namespace weft {

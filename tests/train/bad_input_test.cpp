@@ -8,10 +8,10 @@
 #include <filesystem>
 
 #include "data/dataset.h"
-#include "src/checkpoint.h"
-#include "src/hdf5.h"
+#include "src/files/checkpoint.h"
+#include "src/files/hdf5.h"
 #include "tests/train/training.h"
-#include "train/loaded_model.h"
+#include "train/program/loaded_model.h"
 
 namespace fs = std::filesystem;
 

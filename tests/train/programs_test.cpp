@@ -4,10 +4,10 @@
 
 #include <filesystem>
 
-#include "src/checkpoint.h"
+#include "src/files/checkpoint.h"
 #include "tests/train/training.h"
-#include "train/evaluator.h"
-#include "train/loaded_model.h"
+#include "train/evaluation/evaluator.h"
+#include "train/program/loaded_model.h"
 
 namespace fs = std::filesystem;
 

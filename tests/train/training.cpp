@@ -11,7 +11,7 @@
 
 #include "data/dataset.h"
 #include "kernels/philox.h"
-#include "src/hdf5.h"
+#include "src/files/hdf5.h"
 
 namespace weft {
 

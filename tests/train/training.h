@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "src/config.h"
+#include "src/config/config.h"
 #include "tests/temp_dir.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace weft {
 

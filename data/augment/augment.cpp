@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// Which transforms an image gets, and their application: one gather for all that reorder sub-pixels, then
+// RandAugment on what came of it.
+#include "data/augment/augment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "data/augment/randaugment.h"
+#include "data/augment/uniform.h"
+#include "kernels/philox.h"
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kAugmentKey = 0x6175676d656e74ull;  // keeps these draws apart from others
+
+// Seed number i: as listed, then counted on from the last.
+std::uint64_t order_seed(const std::vector<std::int64_t>& seeds, std::size_t i) {
+  if (i < seeds.size()) return static_cast<std::uint64_t>(seeds[i]);
+  return static_cast<std::uint64_t>(seeds.back()) + (i - seeds.size() + 1);
+}
+
+// Value 0 of a kind that reorders leaves all where it is.
+bool reorders(Augment kind) { return kind != Augment::randaugment && kind != Augment::dataset; }
+
+Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const AugmentConfig& config) {
+  switch (kind) {
+    case Augment::rotation: return rotation_order(shape, value);
+    case Augment::color: return color_order(shape, value);
+    case Augment::transposition:
+      return value == 0 ? identity_order(shape.tokens()) : transposition_order(shape);
+    case Augment::reversal: return rotation_order(shape, 2 * value);
+    case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
+    case Augment::random_order:
+      if (value == 0) return identity_order(shape.tokens());
+      return random_order(shape.tokens(),
+                          order_seed(config.random_order_seeds, static_cast<std::size_t>(value - 1)));
+    default: return identity_order(shape.tokens());
+  }
+}
+
+}  // namespace
+
+Augmenter::Augmenter(const Config& config, const ImageShape& shape)
+    : config_(config.augment),
+      vocab_(config.model.vocab),
+      shape_(shape),
+      kinds_(augmentations(config)),
+      conditions_(weft::conditions(config)) {
+  if (!any()) return;
+  check_shape();
+  if (config_.flip) flip_ = flip_order(shape_);
+  for (const Condition& k : kinds_) {
+    // The 9! orders of 3 x 3 tiles would not fit into memory.
+    if (!reorders(k.kind) || k.kind == Augment::jigsaw) continue;
+    for (std::int64_t value = 0; value < k.values; ++value)
+      orders_[static_cast<std::size_t>(k.kind)].push_back(order_of(k.kind, value, shape_, config_));
+  }
+}
+
+void Augmenter::check_shape() const {
+  const std::string size = str(shape_.height, " x ", shape_.width, " x ", shape_.channels);
+  if (!shape_) fail("augment: only images are augmented, the data has none");
+  for (const auto& [used, key] : {std::pair{config_.rotation, "augment.rotation"},
+                                  std::pair{config_.transposition, "augment.transposition"}}) {
+    if (used && shape_.height != shape_.width)
+      fail(str(key, ": images must be square, these are ", size, "; augment.reversal works for any"));
+  }
+  if (config_.jigsaw > 1 && (shape_.height % config_.jigsaw != 0 || shape_.width % config_.jigsaw != 0))
+    fail(str("augment.jigsaw: ", config_.jigsaw, " does not divide the sides of images of ", size));
+  for (const auto& [used, key] : {std::pair{config_.color, "augment.color"},
+                                  std::pair{config_.randaugment > 0, "augment.randaugment"}}) {
+    if (used && shape_.channels != 3) fail(str(key, ": images must have 3 channels, these are ", size));
+  }
+  if (config_.randaugment > 0 && vocab_ != 256)
+    fail(str("augment.randaugment: wants images of 8 bits, model.vocab 256, not ", vocab_));
+  if (config_.random_order > 0 && config_.random_order_seeds.empty())
+    fail("augment.random_order_seeds: at least one seed is needed, for example [42]");
+}
+
+bool Augmenter::any() const { return !kinds_.empty() || config_.flip; }
+
+bool Augmenter::moves_positions() const {
+  return config_.permute_positions &&
+         std::any_of(kinds_.begin(), kinds_.end(), [](const Condition& k) { return reorders(k.kind); });
+}
+
+std::int64_t Augmenter::draw_value(const Condition& k, std::uint32_t bits) const {
+  const double uniform = bits * 0x1p-32;
+  if (k.kind == Augment::dataset) return 0;
+  if (k.kind == Augment::randaugment) return uniform < config_.randaugment_rate ? 1 : 0;
+  if (config_.unaugmented_rate <= 0) return uniform_below(bits, k.values);
+  const double same = std::pow(config_.unaugmented_rate, 1.0 / static_cast<double>(kinds_.size()));
+  if (uniform < same) return 0;
+  const double share = (uniform - same) / (1 - same) * static_cast<double>(k.values - 1);
+  return std::min(1 + static_cast<std::int64_t>(share), k.values - 1);
+}
+
+AugmentChoice Augmenter::draw(std::uint64_t seed, std::int64_t index) const {
+  // One word for each kind, used or not: what one kind draws does not depend on the others.
+  constexpr std::uint32_t kBlocks = kAugments / 4 + 1;
+  std::array<std::uint32_t, 4 * kBlocks> words;
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    const auto i = static_cast<std::uint64_t>(index);
+    const Philox4 bits = philox4x32(
+        {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), block}, seed ^ kAugmentKey);
+    std::copy(bits.begin(), bits.end(), words.begin() + 4 * block);
+  }
+  AugmentChoice choice;
+  for (const Condition& k : kinds_)
+    choice[k.kind] = static_cast<std::int32_t>(draw_value(k, words[static_cast<std::size_t>(k.kind)]));
+  choice.flip = config_.flip && words[kAugments] >> 31 == 1;
+  choice.key = std::uint64_t{words[kAugments + 2]} << 32 | words[kAugments + 1];
+  return choice;
+}
+
+Order Augmenter::place(const AugmentChoice& choice) const {
+  Order all;  // empty: as it is
+  const auto then = [&](const Order& next) { all = all.empty() ? next : composed(all, next); };
+  for (const Condition& k : kinds_) {
+    const std::int64_t value = choice[k.kind];
+    WEFT_CHECK(value >= 0 && value < k.values, "augmentation ", name_of(k.kind), " has values 0 to ",
+               k.values - 1, ", not ", value);
+    if (value == 0 || !reorders(k.kind)) continue;
+    if (k.kind == Augment::jigsaw)
+      then(jigsaw_order(shape_, config_.jigsaw, value));
+    else
+      then(orders_[static_cast<std::size_t>(k.kind)][static_cast<std::size_t>(value)]);
+  }
+  return all.empty() ? identity_order(shape_.tokens()) : all;
+}
+
+Order Augmenter::source(const AugmentChoice& choice) const {
+  return choice.flip ? composed(flip_, place(choice)) : place(choice);
+}
+
+void Augmenter::apply(const AugmentChoice& choice, std::span<std::int32_t> tokens,
+                      std::span<std::int32_t> positions) const {
+  const Order places = place(choice);
+  if (any()) {
+    WEFT_CHECK(tokens.size() == places.size(), tokens.size(), " tokens of images of ", places.size());
+    const std::vector<std::int32_t> image(tokens.begin(), tokens.end());
+    const Order order = choice.flip ? composed(flip_, places) : Order{};
+    const Order& from = choice.flip ? order : places;
+    for (std::size_t t = 0; t < from.size(); ++t) tokens[t] = image[static_cast<std::size_t>(from[t])];
+    if (choice[Augment::randaugment] != 0) randaugment(choice, tokens);
+  }
+  if (positions.empty()) return;
+  WEFT_CHECK(places.size() == positions.size(), positions.size(), " positions of images of ", places.size());
+  if (moves_positions())
+    std::copy(places.begin(), places.end(), positions.begin());
+  else
+    std::iota(positions.begin(), positions.end(), 0);
+}
+
+void Augmenter::randaugment(const AugmentChoice& choice, std::span<std::int32_t> tokens) const {
+  RgbImage image{shape_.height, shape_.width, {tokens.begin(), tokens.end()}};
+  for (const RandOperation& o : draw_operations(choice.key, config_.randaugment,
+                                                config_.randaugment_magnitude, shape_.height, shape_.width))
+    weft::apply(o, image);
+  std::copy(image.pixels.begin(), image.pixels.end(), tokens.begin());
+}
+
+void Augmenter::rows(const AugmentChoice& choice, std::span<std::int32_t> out) const {
+  for (std::size_t i = 0; i < conditions_.size(); ++i)
+    out[i] = static_cast<std::int32_t>(conditions_[i].first_row) + choice[conditions_[i].kind];
+}
+
+}  // namespace weft

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// CIFAR-10 records, numpy arrays and pickled batches as images.
+#include "data/formats/image_files.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "data/formats/archive.h"
+#include "data/formats/raw_file.h"
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kCifarSide = 32, kCifarLabels = 10, kMostLabels = 65536;
+
+// (count, channels, height, width) -> (count, height, width, channels)
+void append_planes(std::string_view planes, const ImageShape& shape, std::vector<std::uint8_t>& out) {
+  const std::int64_t places = shape.height * shape.width, size = shape.tokens();
+  const std::size_t first = out.size();
+  out.resize(first + planes.size());
+  for (std::int64_t image = 0; image * size < static_cast<std::int64_t>(planes.size()); ++image) {
+    const char* const from = planes.data() + image * size;
+    std::uint8_t* const to = out.data() + first + image * size;
+    for (std::int64_t p = 0; p < places; ++p)
+      for (std::int64_t c = 0; c < shape.channels; ++c)
+        to[p * shape.channels + c] = static_cast<std::uint8_t>(from[c * places + p]);
+  }
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + str(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images, std::int64_t limit,
+                   const std::string& where, ImageSplit& out) {
+  if (static_cast<std::int64_t>(labels.size()) != images)
+    fail(str(where, ": has ", images, " images and ", labels.size(), " labels"));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] < 0 || labels[i] >= limit)
+      fail(str(where, ": the label of image ", i, " is ", labels[i], ", expected 0 to ", limit - 1));
+  out.labels.insert(out.labels.end(), labels.begin(), labels.end());
+}
+
+std::vector<std::int64_t> integers_of(const NpyArray& array, const std::string& where) {
+  if (array.shape.size() != 1)
+    fail(str(where, ": labels have the shape ", shape_text(array.shape), ", expected one axis"));
+  std::vector<std::int64_t> values(static_cast<std::size_t>(array.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.value(static_cast<std::int64_t>(i));
+  return values;
+}
+
+// Member `data` or `arr_0`, and `labels`.
+void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& out) {
+  std::optional<std::string> data, labels;
+  std::string name;
+  const auto is_data = [](const std::string& member) {
+    return member == "data.npy" || member == "arr_0.npy";
+  };
+  for_each_member(
+      path, [&](const std::string& member) { return is_data(member) || member == "labels.npy"; },
+      [&](const std::string& member, std::string bytes) {
+        std::optional<std::string>& place = is_data(member) ? data : labels;
+        if (place) fail(str(path, ": has ", member, " beside ", is_data(member) ? name : member));
+        if (is_data(member)) name = member;
+        place = std::move(bytes);
+      },
+      {.member = std::int64_t{64} << 30});
+  if (!data) fail(str(path, ": has no member data.npy or arr_0.npy, where .npz files have the images"));
+  const std::int64_t before = image_count(out, square_rgb(side));
+  append_array_images(parse_npy(*data, path + ": " + name), path + ": " + name, side, out);
+  if (!labels) return;
+  const std::string where = path + ": labels.npy";
+  append_labels(integers_of(parse_npy(*labels, where), where), image_count(out, square_rgb(side)) - before,
+                kMostLabels, path, out);
+}
+
+}  // namespace
+
+ImageShape square_rgb(std::int64_t side) { return {side, side, 3}; }
+
+void append_cifar_records(std::string_view bytes, const std::string& where, ImageSplit& out) {
+  const ImageShape shape = square_rgb(kCifarSide);
+  const auto record = static_cast<std::size_t>(1 + shape.tokens());
+  if (bytes.empty() || bytes.size() % record != 0)
+    fail(str(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ",
+             record, " (a label and three planes of 32 x 32): truncated, or another file"));
+  for (std::size_t at = 0; at < bytes.size(); at += record)
+    if (const int label = static_cast<std::uint8_t>(bytes[at]); label >= kCifarLabels)
+      fail(str(where, ": the label of record ", at / record, " is ", label,
+               ", expected 0 to 9: damaged, or not CIFAR-10"));
+  out.pixels.reserve(out.pixels.size() + bytes.size());
+  for (std::size_t at = 0; at < bytes.size(); at += record) {
+    out.labels.push_back(static_cast<std::uint8_t>(bytes[at]));
+    append_planes(bytes.substr(at + 1, record - 1), shape, out.pixels);
+  }
+}
+
+void append_array_images(const NpyArray& array, const std::string& where, std::int64_t side,
+                         ImageSplit& out) {
+  const ImageShape shape = square_rgb(side);
+  if (array.kind != 'u' || array.item != 1)
+    fail(str(where, ": holds elements of type '", array.kind, array.item,
+             "', expected uint8 pixels ('u1'); in numpy: a.astype(numpy.uint8)"));
+  const std::vector<std::int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1),
+                                        array.shape.end());
+  const bool whole = sizes == std::vector{side, side, shape.channels};
+  if (!whole && sizes != std::vector{shape.channels, side, side} && sizes != std::vector{shape.tokens()})
+    fail(str(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
+             ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ", shape.tokens(),
+             ")"));
+  if (array.shape[0] == 0) fail(str(where, ": has no images"));
+  if (whole)
+    out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
+  else
+    append_planes(array.data, shape, out.pixels);
+}
+
+void append_pickled_images(const Pickle& pickle, const std::string& where, std::int64_t side,
+                           std::int64_t label_limit, ImageSplit& out) {
+  const PickleValue* const data = pickle.root().find("data");
+  const PickleValue* const labels = pickle.root().find("labels");
+  if (data == nullptr || data->kind != PickleValue::Kind::array)
+    fail(str(where, ": holds ", name_of(pickle.root().kind),
+             ", expected a dict whose 'data' is an array of images"));
+  const std::int64_t before = image_count(out, square_rgb(side));
+  NpyArray array = data->array->array;
+  std::string rows;
+  if (data->array->column_major) {
+    rows = row_major_bytes(*data->array);
+    array.data = rows;
+  }
+  append_array_images(array, where, side, out);
+  if (labels != nullptr && labels->kind != PickleValue::Kind::none)
+    append_labels(pickled_integers(*labels, where, "labels"), image_count(out, square_rgb(side)) - before,
+                  label_limit, where, out);
+}
+
+void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out) {
+  if (is_archive(file_beginning(path))) return append_npz_images(path, side, out);
+  const std::vector<char> raw = read_raw_file(path);
+  const std::string_view bytes(raw.data(), raw.size());
+  if (is_npy(bytes)) return append_array_images(parse_npy(bytes, path), path, side, out);
+  if (is_pickle(bytes)) return append_pickled_images(parse_pickle(bytes, path), path, side, kMostLabels, out);
+  fail(str(path, ": is no .npy, .npz or pickle file (", bytes.size(), " bytes of something else)"));
+}
+
+std::int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
+  return static_cast<std::int64_t>(split.pixels.size()) / shape.tokens();
+}
+
+ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t count,
+                     const std::string& option) {
+  const std::int64_t all = image_count(from, shape);
+  if (count < 0 || count >= all)
+    fail(str(option, ": cannot take ", count, " of ", all, " images and leave some to train on; choose ",
+             option, " with another number"));
+  const auto cut = [&](auto& values, std::int64_t first) {
+    std::decay_t<decltype(values)> tail(values.begin() + first, values.end());
+    values.resize(static_cast<std::size_t>(first));
+    return tail;
+  };
+  ImageSplit taken;
+  if (!from.labels.empty()) taken.labels = cut(from.labels, all - count);
+  taken.pixels = cut(from.pixels, (all - count) * shape.tokens());
+  return taken;
+}
+
+ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, std::int64_t count, std::uint64_t seed,
+                       const std::string& option) {
+  const std::int64_t all = image_count(from, shape), size = shape.tokens();
+  std::vector<bool> chosen(static_cast<std::size_t>(all));
+  for (std::int64_t i = std::max<std::int64_t>(all - count, 0); i < all; ++i)
+    chosen[static_cast<std::size_t>(image_at(seed, i, all))] = true;
+  // Those that stay move forward, the chosen ones to the end.
+  ImageSplit ordered;
+  std::int64_t stay = 0;
+  for (std::int64_t i = 0; i < all; ++i) {
+    const auto pixels = from.pixels.begin() + i * size;
+    if (chosen[static_cast<std::size_t>(i)]) {
+      ordered.pixels.insert(ordered.pixels.end(), pixels, pixels + size);
+      if (!from.labels.empty()) ordered.labels.push_back(from.labels[static_cast<std::size_t>(i)]);
+      continue;
+    }
+    if (stay < i) std::copy_n(pixels, size, from.pixels.begin() + stay * size);
+    if (stay < i && !from.labels.empty())
+      from.labels[static_cast<std::size_t>(stay)] = from.labels[static_cast<std::size_t>(i)];
+    ++stay;
+  }
+  std::copy(ordered.pixels.begin(), ordered.pixels.end(), from.pixels.begin() + stay * size);
+  std::copy(ordered.labels.begin(), ordered.labels.end(),
+            from.labels.end() - static_cast<std::ptrdiff_t>(ordered.labels.size()));
+  return take_last(from, shape, count, option);
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Raw files of images, as data sets are published: CIFAR-10 records, numpy arrays, pickled batches. Each
+// function appends the images of one file to `out`, pixels as (rows, columns, channels), or throws Error,
+// naming `where`, when the bytes are damaged or something else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "data/dataset.h"
+#include "data/formats/pickle/pickle.h"
+
+namespace weft {
+
+// Images of three channels, `side` rows and columns.
+ImageShape square_rgb(std::int64_t side);
+
+// Records of a label, 0 to 9, and the red, green and blue plane of 32 x 32.
+void append_cifar_records(std::string_view bytes, const std::string& where, ImageSplit& out);
+
+// An array of uint8: (N, side, side, 3), planes (N, 3, side, side) or (N, 3 * side * side).
+void append_array_images(const NpyArray&, const std::string& where, std::int64_t side, ImageSplit& out);
+
+// A dict with `data`, as above, and `labels`, below `label_limit`, unless there are none.
+void append_pickled_images(const Pickle&, const std::string& where, std::int64_t side,
+                           std::int64_t label_limit, ImageSplit& out);
+
+// An .npy, .npz (members `data` or `arr_0`, and `labels`) or pickle file.
+void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out);
+
+std::int64_t image_count(const ImageSplit&, const ImageShape&);
+
+// Removes `count` images from `from` and returns them, with their labels; Error when none would be left,
+// naming `option`. The last ones; or chosen by seed: the images that image_at(seed) visits last, in their
+// order.
+ImageSplit take_last(ImageSplit& from, const ImageShape&, std::int64_t count, const std::string& option);
+ImageSplit take_chosen(ImageSplit& from, const ImageShape&, std::int64_t count, std::uint64_t seed,
+                       const std::string& option);
+
+// Of all choices of images that `prepare` makes.
+inline constexpr std::uint64_t kSplitSeed = 11172018;
+
+}  // namespace weft

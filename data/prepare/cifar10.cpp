@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// prepare cifar10: the official binary or python files, as a folder, as the tar.gz, or one by one.
+#include <filesystem>
+#include <map>
+
+#include "data/dataset.h"
+#include "data/formats/archive.h"
+#include "data/formats/download.h"
+#include "data/formats/image_files.h"
+#include "data/formats/md5.h"
+#include "data/formats/raw_file.h"
+#include "data/prepare/prepare.h"
+#include "kernels/view.h"
+#include "src/config/names.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSide = 32, kLabels = 10, kBatches = 5;
+constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10-binary.tar.gz
+constexpr const char* kTestBatch = "test_batch";
+
+// A raw file: what errors call it, and what is in it.
+struct Source {
+  std::string where, name;  // name: without folders
+  bool test = false;
+  std::vector<char> bytes;
+};
+
+// data_batch_1 to 5 and test_batch, with this ending.
+std::vector<std::string> official_names(const std::string& ending) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 1; i <= kBatches; ++i) names.push_back(str("data_batch_", i, ending));
+  names.push_back(kTestBatch + ending);
+  return names;
+}
+
+bool is_official(const std::string& name) {
+  for (const char* ending : {".bin", ""})
+    for (const std::string& known : official_names(ending))
+      if (name == known) return true;
+  return false;
+}
+bool is_test(const std::string& name) { return name == kTestBatch || name == str(kTestBatch, ".bin"); }
+
+// The six files of one layout among those that are there (by name); Error, naming `where`, when one is
+// missing.
+std::vector<std::string> complete_layout(const std::string& where,
+                                         const std::function<bool(const std::string&)>& there) {
+  for (const char* ending : {".bin", ""}) {
+    const std::vector<std::string> names = official_names(ending);
+    std::vector<std::string> missing;
+    for (const std::string& name : names)
+      if (!there(name)) missing.push_back(name);
+    if (missing.empty()) return names;
+    if (missing.size() < names.size()) fail(str(where, ": lacks ", joined(missing), " of CIFAR-10"));
+  }
+  fail(str(where, ": has no files of CIFAR-10: expected ", joined(official_names(".bin")),
+           ", or the same names without .bin"));
+}
+
+std::vector<Source> from_folder(const std::string& folder) {
+  std::string found = folder;
+  for (const char* inner : {"cifar-10-batches-bin", "cifar-10-batches-py"})
+    if (std::error_code ignored; fs::is_directory(folder + "/" + inner, ignored))
+      found = folder + "/" + inner;
+  std::vector<Source> sources;
+  for (const std::string& name : complete_layout(found, [&](const std::string& file) {
+         std::error_code ignored;
+         return fs::exists(found + "/" + file, ignored);
+       }))
+    sources.push_back({found + "/" + name, name, is_test(name), read_raw_file(found + "/" + name)});
+  return sources;
+}
+
+std::vector<Source> from_archive(const std::string& path) {
+  std::map<std::string, std::vector<char>> members;
+  for_each_member(
+      path, [](const std::string& member) { return is_official(file_name(member)); },
+      [&](const std::string& member, std::string bytes) {
+        if (!members.try_emplace(file_name(member), bytes.begin(), bytes.end()).second)
+          fail(str(path, ": has two members ", file_name(member)));
+      },
+      {.member = std::int64_t{256} << 20, .total = std::int64_t{1} << 30});
+  std::vector<Source> sources;
+  for (const std::string& name :
+       complete_layout(path, [&](const std::string& file) { return members.contains(file); }))
+    sources.push_back({path + ": " + name, name, is_test(name), std::move(members[name])});
+  return sources;
+}
+
+std::vector<Source> downloaded(const PrepareCifar10& o) {
+  const std::string way_out =
+      "; get " + o.url + " on another machine and give the file, or the folder it unpacks to, with --from";
+  const DownloadFolder folder(o.out + ".download");
+  const std::string path = folder / "cifar-10-binary.tar.gz";
+  download_file(o.url, path, "162 MB", way_out);
+  if (const std::string sum = md5(read_raw_file(path)); sum != kMd5)
+    fail(str(o.url, ": what came has md5 ", sum, ", the archive has ", kMd5, way_out));
+  return from_archive(path);
+}
+
+std::vector<Source> sources_of(const PrepareCifar10& o) {
+  std::error_code ignored;
+  const bool one = o.from.size() == 1;
+  const bool folder = one && fs::is_directory(o.from[0], ignored);
+  const bool archive = one && !folder && is_archive(file_beginning(o.from[0]));
+  if ((o.from.empty() || folder || archive) && !o.test.empty())
+    fail("--test: a folder or archive has its test images; --test goes with --from FILES");
+  if (o.from.empty()) return downloaded(o);
+  if (folder) return from_folder(o.from[0]);
+  if (archive) return from_archive(o.from[0]);
+  std::vector<Source> sources;
+  for (const std::string& path : o.from)
+    sources.push_back({path, file_name(path), is_test(file_name(path)), read_raw_file(path)});
+  for (const std::string& path : o.test)
+    sources.push_back({path, file_name(path), true, read_raw_file(path)});
+  return sources;
+}
+
+// Python's batches say what they are: "training batch 1 of 5" or "testing batch 1 of 1".
+void check_batch_label(const Pickle& pickle, const Source& source) {
+  const PickleValue* const label = pickle.root().find("batch_label");
+  if (label != nullptr && label->text.starts_with(source.test ? "training" : "testing"))
+    fail(str(source.where, ": calls itself \"", std::string(label->text.substr(0, 40)), "\", expected ",
+             source.test ? "test" : "training", " images: are train and test swapped?"));
+}
+
+// Appends its images; returns how many.
+std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
+  const std::int64_t before = image_count(out, square_rgb(kSide));
+  const std::string_view bytes(source.bytes.data(), source.bytes.size());
+  if (is_pickle(bytes)) {
+    const Pickle pickle = parse_pickle(bytes, source.where);
+    check_batch_label(pickle, source);
+    append_pickled_images(pickle, source.where, kSide, kLabels, out);
+  } else {
+    append_cifar_records(bytes, source.where, out);
+  }
+  const std::int64_t count = image_count(out, square_rgb(kSide)) - before;
+  if (is_official(source.name) && count != batch)
+    fail(str(source.where, ": has ", count, " images, the official file of this name has ", batch,
+             ": truncated? (Give other files another name)"));
+  return count;
+}
+
+}  // namespace
+
+std::string prepare_cifar10(const PrepareCifar10& o) {
+  const ImageShape shape = square_rgb(kSide);
+  ImageSplit train, test;
+  std::string lines;
+  std::vector<std::string> names;
+  std::map<std::string, std::string> sums;  // md5 -> file
+  for (const Source& source : sources_of(o)) {
+    const auto [other, fresh] = sums.try_emplace(md5(source.bytes), source.where);
+    if (!fresh) fail(str(source.where, ": is the same as ", other->second));
+    const std::int64_t count = append(source, o.batch, source.test ? test : train);
+    lines += str("read ", source.where, ": ", count, source.test ? " test" : " training", " images\n");
+    names.push_back(source.name);
+  }
+  const std::int64_t all = image_count(train, shape), tests = image_count(test, shape);
+  if (all == 0) fail("--from: there are test images, but none to train on");
+  const bool full = all == kBatches * o.batch && tests == o.batch;
+  const std::int64_t count = o.valid >= 0 ? o.valid : full ? o.batch / 5 : 512;
+  const ImageSplit valid = full ? take_chosen(train, shape, count, kSplitSeed, "--valid")
+                                : take_last(train, shape, count, "--valid");
+  const std::string what =
+      full ? str("CIFAR-10: of ", all, " training images ", count, ", chosen with the seed ", kSplitSeed,
+                 ", validate")
+           : str("images of CIFAR-10: the last ", count, " of ", all, " training images validate");
+  return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
+}
+
+}  // namespace weft

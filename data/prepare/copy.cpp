@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// prepare copy: a stream in which each token repeats the one `distance` before it, now and then renewed. A
+// model reaches its entropy only when attention spans that distance.
+#include <cmath>
+
+#include "data/dataset.h"
+#include "data/prepare/prepare.h"
+#include "kernels/philox.h"
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory
+
+}  // namespace
+
+double copy_entropy(std::int64_t vocab, double resample) {
+  const auto v = static_cast<double>(vocab);
+  const double other = resample / v, same = 1 - resample + other;  // of each other token; of the copied one
+  const auto bits = [](double p) { return p > 0 ? -p * std::log2(p) : 0; };
+  return bits(same) + (v - 1) * bits(other);
+}
+
+std::string prepare_copy(const PrepareCopy& o) {
+  if (o.vocab < 2 || o.vocab > 65536) fail(str("--vocab: expected 2 to 65536, got ", o.vocab));
+  if (o.length > kMostTokens) fail(str("--length: expected at most ", kMostTokens, ", got ", o.length));
+  if (o.distance < 1 || o.length <= o.distance)
+    fail(str("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance));
+  if (!(o.resample > 0 && o.resample <= 1))
+    fail(str("--resample: expected more than 0 and at most 1, got ", o.resample));
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(o.length));
+  for (std::int64_t t = 0; t < o.length; ++t) {
+    const Philox4 bits =
+        philox4x32({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(t >> 32), 0, 0}, o.seed);
+    const bool renewed = t < o.distance || bits[0] < o.resample * 0x1p32;
+    const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32 | bits[2]) >> 16;  // 48 bits: times 2^16 fits
+    tokens[static_cast<std::size_t>(t)] =
+        renewed ? static_cast<std::uint16_t>(uniform * static_cast<std::uint64_t>(o.vocab) >> 48)
+                : tokens[static_cast<std::size_t>(t - o.distance)];
+  }
+  const double entropy = copy_entropy(o.vocab, o.resample);
+  const std::string what = str("copy task: token t is token t - ", o.distance, ", or with probability ",
+                               o.resample, " uniform; seed ", o.seed);
+  return str("entropy: ", entropy, " bits a token when the token ", o.distance, " before is seen, else ",
+             std::log2(static_cast<double>(o.vocab)), "\n",
+             write_token_file(o.out, tokens, o.vocab, o.split, what));
+}
+
+}  // namespace weft

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// prepare images: a folder of PNG files of one size, or a folder of such folders, one for each label.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "data/dataset.h"
+#include "data/formats/image_files.h"
+#include "data/formats/png_file.h"
+#include "data/formats/raw_file.h"
+#include "data/prepare/prepare.h"
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  std::vector<std::string> images, folders;  // full paths, sorted
+  std::int64_t others = 0;
+};
+
+Folder listed(const std::string& path) {
+  Folder folder;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    std::string ending = at->path().extension().string();
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (at->is_directory(ignored))
+      folder.folders.push_back(at->path().string());
+    else if (ending == ".png")
+      folder.images.push_back(at->path().string());
+    else
+      ++folder.others;
+  }
+  if (error) fail(str(path, ": cannot be read as a folder: ", error.message()));
+  std::sort(folder.images.begin(), folder.images.end());
+  std::sort(folder.folders.begin(), folder.folders.end());
+  return folder;
+}
+
+// Images in the order of their names.
+struct Gathered {
+  std::vector<std::string> images;
+  std::vector<std::uint16_t> labels;     // one for each, or none at all
+  std::vector<std::string> label_names;  // of the sub-folders
+  std::int64_t others = 0;
+};
+
+Gathered gather(const std::string& path) {
+  Folder top = listed(path);
+  if (!top.images.empty() && !top.folders.empty())
+    fail(str(path, ": has images beside the folder ", top.folders.front(),
+             "; expected images alone, or a folder for each label alone"));
+  Gathered all;
+  all.images = std::move(top.images);
+  all.others = top.others;
+  constexpr std::size_t kMostLabels = 65536;
+  if (top.folders.size() > kMostLabels)
+    fail(str(path, ": has ", top.folders.size(), " folders, at most ", kMostLabels, " labels are possible"));
+  for (const std::string& folder : top.folders) {
+    const Folder inner = listed(folder);
+    if (!inner.folders.empty())
+      fail(str(inner.folders.front(), ": folders for labels hold images alone, no further folders"));
+    all.labels.insert(all.labels.end(), inner.images.size(),
+                      static_cast<std::uint16_t>(all.label_names.size()));
+    all.images.insert(all.images.end(), inner.images.begin(), inner.images.end());
+    all.label_names.push_back(file_name(folder));
+    all.others += inner.others;
+  }
+  if (all.images.empty()) fail(str(path, ": has no .png files"));
+  return all;
+}
+
+std::string size_text(const ImageShape& shape) { return str(shape.height, " x ", shape.width); }
+
+// All with as many channels as the richest has. The first colour image turns the grey ones before it.
+ImageSplit read_all(const Gathered& all, ImageShape& shape) {
+  ImageSplit split{.pixels = {}, .labels = all.labels};
+  for (const std::string& path : all.images) {
+    PngImage image = read_png(path);
+    if (!shape) shape = image.shape;
+    if (image.shape.height != shape.height || image.shape.width != shape.width)
+      fail(str(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ",
+               size_text(shape), "; all images must have one size"));
+    if (image.shape.channels > shape.channels) {
+      const std::int64_t images = image_count(split, shape);
+      split.pixels = as_rgb({{images * shape.height, shape.width, 1}, std::move(split.pixels)}).pixels;
+      shape = image.shape;
+    }
+    if (image.shape.channels < shape.channels) image = as_rgb(std::move(image));
+    split.pixels.insert(split.pixels.end(), image.pixels.begin(), image.pixels.end());
+  }
+  return split;
+}
+
+std::string label_text(const Gathered& all) {
+  if (all.label_names.empty()) return "no labels";
+  constexpr std::size_t kShown = 20;
+  std::string text = "labels ";
+  for (std::size_t i = 0; i < std::min(kShown, all.label_names.size()); ++i)
+    text += str(i > 0 ? ", " : "", i, " ", all.label_names[i]);
+  return all.label_names.size() > kShown ? str(text, " ... ", all.label_names.size(), " in all") : text;
+}
+
+}  // namespace
+
+std::string prepare_images(const PrepareImages& o) {
+  const Gathered all = gather(o.folder);
+  ImageShape shape;
+  ImageSplit train = read_all(all, shape);
+  const auto count = static_cast<std::int64_t>(all.images.size());
+  const std::int64_t tests = o.test >= 0 ? o.test : 0,
+                     valids = o.valid >= 0 ? o.valid : std::min<std::int64_t>(512, count / 10);
+  const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
+                   valid = take_chosen(train, shape, valids, kSplitSeed, "--valid");
+  const std::string what =
+      str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ", valids, " validate and ",
+          tests, " test, chosen with the seed ", kSplitSeed, "; ", label_text(all));
+  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png passed over\n") : "";
+  const std::string name = file_name(fs::path(o.folder + "/").parent_path().string());
+  return str("read ", o.folder, ": ", what, "\n", passed,
+             write_image_file(o.out, shape, train, valid, test, what, {name}));
+}
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// The commands of `prepare`: raw data in, a token file (data/README.md) out. Each returns lines for people:
+// what was read, what was written where. On any Error nothing is written and an earlier file stays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct PrepareText {
+  std::vector<std::string> files;  // joined in this order; a token is a byte
+  std::string out = {};
+  std::vector<double> split = {0.9, 0.05, 0.05};
+};
+std::string prepare_text(const PrepareText&);
+
+struct PrepareAudio {
+  std::vector<std::string> files;  // joined in this order; a token is a mu-law code (data/formats/mu_law.h)
+  std::string out = {};
+  std::int64_t rate = 12000;  // samples a second
+  std::vector<double> split = {0.9, 0.05, 0.05};
+};
+std::string prepare_audio(const PrepareAudio&);
+
+struct PrepareEnwik8 {
+  std::string from = {};  // the raw file; "": it is downloaded
+  std::string out = "enwik8.h5";
+  std::string url = "http://mattmahoney.net/dc/enwik8.zip";
+  bool allow_prefix = false;  // take the beginning of enwik8 for it
+};
+std::string prepare_enwik8(const PrepareEnwik8&);
+
+// Token t is token t - distance, or with probability `resample` (and for t < distance) uniform over the
+// vocabulary.
+struct PrepareCopy {
+  std::int64_t distance = 128, length = 1000000, vocab = 16;
+  double resample = 0.1;
+  std::uint64_t seed = 0;
+  std::string out = {};
+  std::vector<double> split = {0.9, 0.05, 0.05};
+};
+std::string prepare_copy(const PrepareCopy&);
+// Bits of a token of the copy task given the token `distance` before it.
+double copy_entropy(std::int64_t vocab, double resample);
+
+// Images of 32 x 32 x 3. The whole of CIFAR-10: 2,000 images, chosen with kSplitSeed
+// (data/formats/image_files.h), validate; of other numbers the last 512.
+struct PrepareCifar10 {
+  std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
+  std::vector<std::string> test = {};  // beside files: those of the test split
+  std::string out = "cifar10.h5";
+  std::int64_t valid = -1;  // training images that validate; -1: as above
+  std::string url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+  std::int64_t batch = 10000;  // images in an official file
+};
+std::string prepare_cifar10(const PrepareCifar10&);
+
+// Downsampled ImageNet, `side` x `side` x 3.
+struct PrepareImagenet {
+  std::int64_t side = 64;
+  std::vector<std::string> from = {}, valid_from = {};  // train; the published validation set, which tests
+  std::string out = {};
+  std::int64_t valid = -1;  // of the last training images; -1: imagenet_validation()
+};
+std::string prepare_imagenet(const PrepareImagenet&);
+// How many of the last of so many training images validate by custom; -1: there is none.
+std::int64_t imagenet_validation(std::int64_t side, std::int64_t images);
+
+// A folder of PNG files of one size, or of folders of them, whose names in order are the labels. Validation
+// and test images are chosen with kSplitSeed.
+struct PrepareImages {
+  std::string folder, out = {};
+  std::int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512
+};
+std::string prepare_images(const PrepareImages&);
+
+}  // namespace weft

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Backward attention on tensor cores, in two walks without atomics: dQ by rows; dK and dV by columns, with
+// everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
+#pragma once
+
+#include "kernels/attention/ampere/fragments.cuh"
+#include "kernels/attention/ampere/mainloop.cuh"
+#include "kernels/attention/launch.cuh"
+
+namespace weft::attention {
+
+// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
+// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
+// small enough that several blocks share a multiprocessor and hide each other's beginnings where walks are
+// short.
+template <int Dqk, int Dv>
+struct BackwardShape {
+  static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
+  static constexpr bool kSmall = kLarger <= 64;
+  static constexpr int kTiles = 1, M = 1, N = kLarger == 64 ? 64 : 32;
+  static constexpr int kBlocks = kLarger <= 32 ? 4 : kLarger <= 64 ? 3 : 2;
+  static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
+};
+
+// ---- dQ ----
+
+template <int Dqk, int Dv>
+struct RowsMemory {
+  static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
+  using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
+  static constexpr int kQueries = 0, kGradients = kTiles * kTile * Dqk * 2,
+                       kStream = kGradients + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
+  static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
+};
+
+// lse (in powers of two) and delta of a warp's rows g and g + 8.
+template <int M, class Task>
+__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2], const Task& task,
+                                             int first_row) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = task.position(first_row + m * 16 + half * 8 + threadIdx.x % 32 / 4);
+      lse[m][half] = t < 0 ? 0.0f : task.lse[t] * kLog2E;
+      delta[m][half] = t < 0 ? 0.0f : task.delta[t];
+    }
+}
+
+// dP into dS.
+template <int M, int N>
+__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& s, float scale,
+                                                const float (&lse)[M][2], const float (&delta)[M][2]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ds.c[m][n][i] =
+            exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) * (ds.c[m][n][i] - delta[m][i / 2]);
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
+                         const __grid_constant__ AttentionPass pass) {
+  using Shape = BackwardShape<Dqk, Dv>;
+  using Memory = RowsMemory<Dqk, Dv>;
+  constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
+  extern __shared__ __align__(128) char shared[];
+  __shared__ Task<kTiles> task;
+  const Place place(g.q);
+  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
+  const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
+
+  const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
+                      gradients = memory + Memory::kGradients;
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
+  stream.begin_slots();
+  const auto position = [&](int row) { return task.position(row); };
+  gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(g.q, place.b, place.h), position);
+  gather_rows<Dv, kThreads, kTiles * kTile>(gradients, Rows::of(g.dy, place.b, place.h), position);
+  stream.begin();
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+  float lse[M][2], delta[M][2];
+  load_scalars(lse, delta, task, first_row);
+
+  Sums<M, Dqk> dq;
+  dq.clear();
+  Fragments<M, Shape::kSmall ? Dqk : 16> q;
+  Fragments<M, Shape::kSmall ? Dv : 16> dy;
+  if constexpr (Shape::kSmall) {
+    stream.wait();
+    load_fragments<M, Dqk, Dqk>(q, queries, first_row / 16);
+    load_fragments<M, Dv, Dv>(dy, gradients, first_row / 16);
+  }
+  for (; !stream.done(); stream.advance()) {
+    stream.arrive();
+    const int mask = stream.template mask_within_segments<16 * M>(first_row);
+    if (mask == kSkip) continue;
+#pragma unroll 1
+    for (int first = 0; first < kTile; first += N) {
+      Sums<M, N> s, ds;
+      if constexpr (Shape::kSmall) {
+        multiply_transposed<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+        multiply_transposed<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
+      } else {
+        multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+        multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+      }
+      score_gradients(ds, s, scale, lse, delta);
+      if (mask >= 0) apply_mask(ds, stream, first_row, first, 0.0f);
+      Fragments<M, N> f;
+      round_to_fragments<T>(f, ds);
+      multiply_add<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
+    }
+  }
+  __syncthreads();
+  const Place end(g.q);  // found once more: registers are scarce
+  store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
+                task, first_row, Rows::of(g.dq, end.b, end.h));
+}
+
+// ---- dK, dV ----
+
+template <int Dqk, int Dv>
+struct ColumnsMemory {
+  static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
+  using Layout = StreamLayout<kTiles, Dqk, Dv, true>;
+  static constexpr int kKeys = 0, kValues = kTiles * kTile * Dqk * 2,
+                       kStream = kValues + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
+  static_assert(kTiles * kTile * (Dqk > Dv ? Dqk : Dv) * 2 <= Layout::kBytes,
+                "outputs are staged in the stream");
+};
+
+// Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
+template <int M, int N, class Stream>
+__device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& stream, int first, float scale) {
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+    const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
+    const float low = lse.x * kLog2E, high = lse.y * kLog2E;
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
+  }
+}
+
+// Transposed dP into dS.
+template <int M, int N, class Stream>
+__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& p, const Stream& stream,
+                                                int first) {
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+    const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ds.c[m][n][i] = p.c[m][n][i] * (ds.c[m][n][i] - (i % 2 ? delta.y : delta.x));
+  }
+}
+
+template <class T, int Dqk, int Dv>
+__global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
+    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
+  using Shape = BackwardShape<Dqk, Dv>;
+  using Memory = ColumnsMemory<Dqk, Dv>;
+  constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
+  extern __shared__ __align__(128) char shared[];
+  __shared__ Task<kTiles> task;
+  const Place place(g.q);
+  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
+  const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
+
+  const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
+                      values = memory + Memory::kValues;
+  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task, own);
+  stream.begin_slots();
+  const auto position = [&](int row) { return task.position(row); };
+  gather_rows<Dqk, kThreads, kTiles * kTile>(keys, Rows::of(g.k, place.b, place.h), position);
+  gather_rows<Dv, kThreads, kTiles * kTile>(values, Rows::of(g.v, place.b, place.h), position);
+  stream.begin();
+  const float scale = static_cast<float>(g.scale) * kLog2E;
+
+  Sums<M, Dqk> dk;
+  Sums<M, Dv> dv;
+  dk.clear();
+  dv.clear();
+  for (; !stream.done(); stream.advance()) {
+    stream.arrive();
+    const int mask = stream.template mask_within_segments<16 * M>(first_row);
+    if (mask == kSkip) continue;
+#pragma unroll 1
+    for (int first = 0; first < kTile; first += N) {
+      Sums<M, N> p, ds;
+      Fragments<M, N> f;
+      multiply_transposed<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
+      probabilities(p, stream, first, scale);
+      if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
+      multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
+      score_gradients(ds, p, stream, first);
+      round_to_fragments<T>(f, p);
+      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
+      round_to_fragments<T>(f, ds);
+      multiply_add<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
+    }
+  }
+
+  __syncthreads();
+  char* const staging = shared + Memory::kStream;
+  store_rows<T>(staging, dk, RowFactors<M>(static_cast<float>(g.scale), task.accumulate), task, first_row,
+                Rows::of(g.dk, place.b, place.h));
+  __syncthreads();
+  store_rows<T>(staging, dv, RowFactors<M>(1, task.accumulate), task, first_row,
+                Rows::of(g.dv, place.b, place.h));
+}
+
+template <class T>
+void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    using Shape = BackwardShape<Dqk, Dv>;
+    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
+          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g, pass);
+    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
+          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g, pass);
+  });
+}
+
+}  // namespace weft::attention

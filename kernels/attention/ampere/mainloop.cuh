@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+// What the tensor-core attention kernels share: which tiles a block owns, the walk over the tiles of the
+// other side, and the two-stage stream that gathers their rows into shared memory while the tile before is
+// worked on.
+#pragma once
+
+#include "kernels/attention/attention.h"
+#include "kernels/device/mma.cuh"
+
+namespace weft::attention {
+
+inline constexpr int kEnd = 0x7fffffff;  // tile number: past the last
+inline constexpr int kSkip = -2;         // mask number: this tile is only in the other list
+
+// Rows of a (B, T, H, D) tensor of one (batch, head).
+struct Rows {
+  const char* base;
+  std::uint32_t stride;  // bytes from one position to the next
+  std::uint32_t chunks;  // 16-byte chunks of 8 elements in a row
+  __device__ static Rows of(const HeadsView& x, std::int64_t b, std::int64_t h) {
+    return {static_cast<const char*>(x.data) + (b * x.batch_stride + h * x.head_stride) * 2,
+            static_cast<std::uint32_t>(x.time_stride * 2), static_cast<std::uint32_t>(x.size / 8)};
+  }
+  __device__ const char* at(int position, std::uint32_t chunk) const {
+    return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(max(position, 0))) * stride +
+           chunk * 16;
+  }
+};
+
+// One direction of a TileMap: the side whose tiles a block owns, and the side it walks over.
+struct Direction {
+  const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
+  const std::uint64_t* masks;
+  int own_tiles;
+  __device__ static Direction rows(const TileMap& m) {
+    return {m.row_start,   m.row_tile,  m.row_mask, nullptr,      m.row_schedule,
+            m.query_order, m.key_order, m.masks,    m.query_tiles};
+  }
+  __device__ static Direction columns(const TileMap& m) {
+    return {m.col_start, m.col_tile,    m.col_mask,         m.col_turn, m.col_schedule,
+            m.key_order, m.query_order, m.masks_transposed, m.key_tiles};
+  }
+};
+
+// Blocks are numbered (rank, batch, head), head fastest; rank 0 takes the longest walks.
+struct Place {
+  int b, h, rank;
+  __device__ explicit Place(const HeadsView& x) {
+    const unsigned heads = static_cast<unsigned>(x.heads), pairs = static_cast<unsigned>(x.batch) * heads;
+    const unsigned pair = blockIdx.x % pairs;
+    rank = static_cast<int>(blockIdx.x / pairs);
+    b = static_cast<int>(pair / heads);
+    h = static_cast<int>(pair % heads);
+  }
+};
+
+// What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
+// shared memory and leaves the registers to the sums. They own kTiles tiles that follow each other in the
+// schedule: their walks are equally long and, as the schedule keeps neighbours together, mostly the same.
+template <int kTiles, int kEdge = kTile>
+struct Task {
+  Direction direction;
+  int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
+  bool accumulate;                                    // earlier passes left results to go on from
+  Rows x, y;                                          // gathered for the tiles of the walk
+  const float *lse, *delta;                           // of this (batch, head)
+  const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
+
+  // Position in row `row` (0 .. kTiles * kEdge - 1) of the owned tiles, -1: empty.
+  __device__ __forceinline__ int position(int row) const {
+    const int own = tile[row / kEdge];
+    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kEdge + row % kEdge];
+  }
+  __device__ __forceinline__ int own_segment(int row) const {
+    const int at = position(row);
+    return at < 0 ? -1 : own_segments[at];
+  }
+};
+
+__device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, int b) {
+  return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
+}
+
+// Fills a task that starts at a rank of the schedule; no tile at all where there is nothing to do. kSide is
+// Direction::rows or Direction::columns, x and y what is gathered along the walk, `p` the kernel's
+// parameters.
+template <auto kSide, int kTiles, int kEdge, class Parameters>
+__device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const Place& at,
+                                          const Parameters& p, const AttentionPass& pass, const HeadsView& x,
+                                          const HeadsView& y, const TensorView& delta) {
+  const TileMap& map = pass.maps[p.maps.groups == 1 ? 0 : p.maps.group_of_head[at.h]];
+  const Direction d = kSide(map);
+  task.accumulate = map.accumulate;
+  bool nothing = true;
+  for (int i = 0; i < kTiles; ++i) {
+    const int rank = first_rank + i, tile = rank < d.own_tiles ? d.schedule[rank] : -1;
+    task.tile[i] = tile;
+    task.begin[i] = tile < 0 ? 0 : d.start[tile];
+    task.end[i] = tile < 0 ? 0 : d.start[tile + 1];
+    if (tile >= 0 && (!task.accumulate || task.begin[i] < task.end[i])) nothing = false;
+  }
+  if (nothing) task.tile[0] = -1;
+  const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
+  task.direction = d;
+  task.x = Rows::of(x, at.b, at.h);
+  task.y = Rows::of(y, at.b, at.h);
+  task.lse = static_cast<const float*>(p.lse.data) + row;
+  task.delta = static_cast<const float*>(delta.data) + row;
+  const std::int32_t *queries = segments_of(p.segments.queries, at.b),
+                     *keys = segments_of(p.segments.keys, at.b);
+  constexpr bool kRows = kSide == Direction::rows;
+  task.own_segments = kRows ? queries : keys;
+  task.other_segments = kRows ? keys : queries;
+}
+
+// The task of a block, which all its threads call; false: there is nothing to do.
+template <auto kSide, int kTiles, class Parameters>
+__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const Parameters& p,
+                                          const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
+                                          const TensorView& delta) {
+  if (threadIdx.x == 0) fill_task<kSide>(task, at.rank * kTiles, at, p, pass, x, y, delta);
+  __syncthreads();
+  return task.tile[0] >= 0;
+}
+
+// Merges the ascending lists of the owned tiles.
+template <int kTiles>
+struct Step {
+  int tile, mask[kTiles];
+};
+template <int kTiles>
+class Walk {
+ public:
+  __device__ explicit Walk(const Task<kTiles>& task) : task_(task) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      at_[i] = task.begin[i];
+      front_[i] = at_[i] < task.end[i] ? task.direction.tile[at_[i]] : kEnd;
+    }
+  }
+  // The tile that next() will give.
+  __device__ __forceinline__ int peek() const {
+    int tile = front_[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; ++i) tile = min(tile, front_[i]);
+    return tile;
+  }
+  __device__ __forceinline__ Step<kTiles> next() {
+    Step<kTiles> step;
+    step.tile = peek();
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      step.mask[i] = kSkip;
+      if (front_[i] == step.tile && step.tile != kEnd) {
+        step.mask[i] = task_.direction.mask[at_[i]];
+        front_[i] = ++at_[i] < task_.end[i] ? task_.direction.tile[at_[i]] : kEnd;
+      }
+    }
+    return step;
+  }
+
+ private:
+  const Task<kTiles>& task_;
+  int at_[kTiles], front_[kTiles];
+};
+
+// Starts copying kCount rows of P elements into a tile; position(row) < 0 gives zeros.
+template <int P, int kThreads, int kCount, class Position>
+__device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
+  constexpr int kChunks = P / 8;
+#pragma unroll 4  // more addresses at a time would push sums out of the registers
+  for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
+    const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
+    const int at = position(row);
+    copy_16_async(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
+  }
+}
+
+// Shared memory of a stream, in bytes, and what lies where.
+template <int kTiles, int Px, int Py, bool kScalars>
+struct StreamLayout {
+  static constexpr int kX = 0, kY = kTile * Px * 2, kMasks = kY + kTile * Py * 2,
+                       kSlots = kMasks + kTiles * kTile * 8, kLse = kSlots + kTile * 4,
+                       kDelta = kLse + (kScalars ? kTile * 4 : 0),
+                       kStage = kDelta + (kScalars ? kTile * 4 : 0), kBytes = 2 * kStage;
+};
+
+// The tiles of a walk, one after the other: two matrices x and y of kTile gathered rows (and two numbers for
+// each row), with the masks of the owned tiles. Two stages: while one is worked on, the other fills. Slots
+// are fetched one tile further ahead, as the addresses of the rows come from them.
+template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
+class Stream {
+ public:
+  using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
+
+  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
+      : shared_(shared), task_(task), walk_(task), own_(own) {}
+
+  // Starts the slots of the first two tiles: what is copied before begin() need not wait for them.
+  __device__ __forceinline__ void begin_slots() {
+    next_ = walk_.next();
+    fetch_slots(next_.tile, 0);
+    fetch_slots(walk_.peek(), 1);
+    commit_copies();
+  }
+  // Starts these tiles.
+  __device__ __forceinline__ void begin() {
+    commit_copies();
+    wait_for_copies_but_last();
+    __syncthreads();
+    fetch(next_, 0);
+    commit_copies();
+    stage_ = 1;
+    advance();
+    fetch(next_, 1);
+    commit_copies();
+    next_started_ = true;
+  }
+  // Waits for the current tile and for what was copied before begin().
+  __device__ __forceinline__ void wait() {
+    if (next_started_)
+      wait_for_copies_but_last();
+    else
+      wait_for_copies();
+    __syncthreads();
+  }
+  __device__ bool done() const { return tile_ == kEnd; }
+  // The same, and starts the tile after it.
+  __device__ __forceinline__ void arrive() {
+    wait();
+    if (!next_started_) fetch(next_, stage_ ^ 1);
+    next_started_ = false;
+    fetch_slots(walk_.peek(), stage_);
+  }
+  __device__ __forceinline__ void advance() {
+    tile_ = next_.tile;
+    mask_ = next_.mask[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; ++i)
+      if (own_ == i) mask_ = next_.mask[i];
+    next_ = walk_.next();
+    stage_ ^= 1;
+  }
+
+  __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
+  __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
+  // Of the warp's own tile: kSkip, -1 (all pairs), or a mask, whose words mask_word() gives by row of the
+  // block.
+  __device__ int mask() const { return mask_; }
+  __device__ std::uint64_t mask_word(int row) const {
+    std::uint64_t word;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
+    return word;
+  }
+  // The same where there are segments, for the kRows rows of the block that the warp owns from first_row on.
+  // Where segments part the tile, the words of these rows are narrowed.
+  template <int kRows>
+  __device__ __forceinline__ int mask_within_segments(int first_row) const {
+    if (!task_.own_segments || mask_ == kSkip) return mask_;
+    const int row = threadIdx.x % kRows, own_segment = task_.own_segment(first_row + row),
+              other[2] = {other_segment(threadIdx.x % 32), other_segment(threadIdx.x % 32 + 32)};
+    const int first = __shfl_sync(0xffffffffu, own_segment, 0);
+    if (__all_sync(0xffffffffu, first >= 0 && own_segment == first && other[0] == first && other[1] == first))
+      return mask_;
+    std::uint64_t word = 0;
+#pragma unroll 1
+    for (int r = 0; r < kRows; ++r) {
+      const int own = __shfl_sync(0xffffffffu, own_segment, r);
+      const std::uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
+                          high = __ballot_sync(0xffffffffu, other[1] == own);
+      if (row == r && own >= 0) word = high << 32 | low;
+    }
+    if (mask_ >= 0) word &= mask_word(first_row + row);
+    if (__all_sync(0xffffffffu, word == 0)) return kSkip;
+    __syncwarp();  // the words have been read by both halves of the warp where kRows is 16
+    if (threadIdx.x % 32 < kRows)
+      asm volatile("st.shared.u64 [%0], %1;" ::"r"(at(stage_, Layout::kMasks) + (first_row + row) * 8),
+                   "l"(word)
+                   : "memory");
+    __syncwarp();
+    return 0;
+  }
+  __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
+  __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
+
+ private:
+  __device__ std::uint32_t at(int stage, int offset) const {
+    return shared_ + stage * Layout::kStage + offset;
+  }
+  __device__ int slot(int stage, int row) const {
+    int r;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
+    return r;
+  }
+  // Segment of a slot of the current tile. Its slot numbers in shared memory are being replaced already.
+  __device__ __forceinline__ int other_segment(int row) const {
+    const int t = task_.direction.other_order[static_cast<std::int64_t>(tile_) * kTile + row];
+    return t < 0 ? -1 : task_.other_segments[t];
+  }
+  __device__ __forceinline__ void fetch_slots(int tile, int stage) {
+    if (tile != kEnd && threadIdx.x < kTile / 4)
+      copy_16_async(at(stage, Layout::kSlots) + threadIdx.x * 16,
+                    task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
+                    true);
+  }
+  __device__ __forceinline__ void fetch(const Step<kTiles>& step, int stage) {
+    if (step.tile == kEnd) return;
+    const auto position = [&](int row) { return slot(stage, row); };
+    gather_rows<Px, kThreads, kTile>(at(stage, Layout::kX), task_.x, position);
+    gather_rows<Py, kThreads, kTile>(at(stage, Layout::kY), task_.y, position);
+    const int item = threadIdx.x;
+    static_assert(kThreads >= kTile);
+    if constexpr (kScalars) {
+      if (item < kTile) {
+        const int t = slot(stage, item);
+        copy_4_async(at(stage, Layout::kLse) + item * 4, task_.lse + max(t, 0), t >= 0);
+        copy_4_async(at(stage, Layout::kDelta) + item * 4, task_.delta + max(t, 0), t >= 0);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+      if (step.mask[i] >= 0 && item < kTile / 2)
+        copy_16_async(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
+                      task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2,
+                      true);
+  }
+
+  std::uint32_t shared_;
+  const Task<kTiles>& task_;
+  Walk<kTiles> walk_;
+  Step<kTiles> next_;
+  bool next_started_;              // already, by begin()
+  int own_, stage_, tile_, mask_;  // of the warp; of the current tile
+};
+
+}  // namespace weft::attention

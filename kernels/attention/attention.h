@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Sparse self-attention (Child et al. 2019, arXiv 1904.10509, eq. 2-4), computed as in FlashAttention
+// (Dao et al. 2022, arXiv 2205.14135): the matrix of scores is never stored, forward or backward.
+//   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i is empty
+// There are T queries and Tk keys: as many in self-attention, any number otherwise.
+// The kernels know nothing of "strided" or "fixed": they walk a TileMap, which src/patterns/pattern.cpp makes
+// from any AttentionPattern.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/queue.h"
+
+namespace weft {
+
+// q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that heads are
+// read in place from a packed projection. The last axis is contiguous. Strides in elements.
+struct HeadsView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t batch = 0, time = 0, heads = 0, size = 0;  // B, T, H, D
+  std::int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
+
+  explicit operator bool() const { return data != nullptr; }
+  double bytes() const { return static_cast<double>(batch * time * heads * size * size_of(dtype)); }
+  template <class T>
+  T* row(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
+  }
+};
+
+// Columns `first_column .. first_column + heads * size - 1` of a (B, T, columns) tensor as heads, head-major.
+inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::int64_t heads,
+                          std::int64_t size) {
+  WEFT_CHECK(x.rank == 3 && first_column + heads * size <= x.shape[2],
+             "heads_of: (B, T, columns) with columns >= ", first_column + heads * size, ", got ",
+             shape_text(x));
+  void* first = static_cast<char*>(x.data) + first_column * size_of(x.dtype);
+  const std::int64_t row = x.shape[2], sequence = x.shape[1] * row;
+  return {first, x.dtype, x.shape[0], x.shape[1], heads, size, sequence, row, size};
+}
+
+// A cache (B, R, D) as heads: each head may own any of its rows.
+inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
+  WEFT_CHECK(x.rank == 3, "rows_of: (B, rows, D), got ", shape_text(x));
+  return {x.data, x.dtype, x.shape[0], x.shape[1], heads, x.shape[2], x.shape[1] * x.shape[2], x.shape[2], 0};
+}
+
+// The set of attended pairs as square tiles of slots. Queries and keys are put into slots in two orders of
+// their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the
+// queue's memory. Tile tables are stored in both directions.
+inline constexpr int kTile = 64;       // the usual edge: one 64-bit mask word per row
+inline constexpr int kTaskTiles = 2;   // key tiles that are worked on together where dQ is summed by turns
+inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
+
+struct TileMap {
+  std::int32_t query_tiles = 0, key_tiles = 0;
+  // false: every query and key has a slot, and the pass stores y, lse and the gradients (0, -inf and 0 where
+  // nothing is attended). true: the pass goes on from what earlier passes over the same heads left there.
+  bool accumulate = false;
+  const std::int32_t* query_order = nullptr;  // (query_tiles * edge)  slot -> position, -1: empty
+  const std::int32_t* key_order = nullptr;    // (key_tiles * edge)
+  // Query tile -> its key tiles, ascending (forward, dQ): entries row_start[q] .. row_start[q + 1] - 1.
+  const std::int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
+  // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
+  const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
+  // Of an entry of a column: how many of the tasks before (kTaskTiles neighbours of col_schedule each) have
+  // its query tile, too; of the last one that has it the complement, ~n. A sum over tasks that is made in
+  // this order is the same every time.
+  const std::int32_t* col_turn = nullptr;
+  // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
+  const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
+  // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * edge + r]:
+  const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
+  const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
+};
+
+// The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 .. stride - 1.
+// A query of row r sees, in its own column, the keys of rows r - reach + 1 .. r - skip that exist.
+struct Band {
+  std::int32_t stride = 0, reach = 0, skip = 0;
+  explicit operator bool() const { return stride > 0; }
+  bool attends(std::int64_t query, std::int64_t key) const {
+    const std::int64_t back = (query - key) / stride;
+    return key <= query && (query - key) % stride == 0 && back < reach && back >= skip;
+  }
+  friend bool operator==(const Band&, const Band&) = default;
+};
+
+// One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
+struct AttentionPass {
+  const TileMap* maps =
+      nullptr;                // (groups)  in the queue's memory; no tiles: the group has no part in this pass
+  std::int32_t edge = kTile;  // kTile or kSmallTile
+  std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
+  std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
+  // 8, 16, 32 or 64: aligned groups of as many slots hold positions that follow each other (slots are empty
+  // only past the end of the sequence), or none at all. 0: nothing is known.
+  std::int32_t query_run = 0, key_run = 0;
+  // What every head attends in this pass, where it is one band for all of them, queries and keys are equally
+  // many, and their number is a multiple of its stride.
+  Band band{};
+  bool accumulate = false;  // TileMap::accumulate of every group; with a band no group differs
+};
+
+// Disjoint parts of the pairs, one pass after the other: a softmax over the union of local and strided keys
+// takes two, for each has its own good order of slots.
+struct AttentionMaps {
+  static constexpr int kMaxPasses = 8;
+  AttentionPass pass[kMaxPasses];
+  std::int32_t passes = 0;
+  const std::int32_t* group_of_head = nullptr;  // (H)  in the queue's memory
+  std::int32_t groups = 0;
+};
+
+// Which queries and keys belong together besides the pattern: (B, T) i32 each, both or neither. A pair is
+// attended only where both numbers are equal and not negative: documents packed into one sequence do not see
+// each other, and padding (negative) neither sees nor is seen.
+struct Segments {
+  TensorView queries{}, keys{};
+  explicit operator bool() const { return queries.data != nullptr; }
+};
+
+// Which of the CUDA kernels runs. `automatic` takes the fastest that covers the shape (choose_form()).
+enum class AttentionForm { automatic, simple, general, hopper };
+
+struct AttentionForward {
+  static constexpr const char* kName = "attention_forward";
+  HeadsView y;     // (B, T, H, Dv)   T
+  TensorView lse;  // (B, H, T)       wide(T): natural log-sum-exp of each row: all the backward pass keeps
+  HeadsView q;     // (B, T, H, Dqk)  T
+  HeadsView k;     // (B, Tk, H, Dqk) T
+  HeadsView v;     // (B, Tk, H, Dv)  T
+  AttentionMaps maps;
+  double scale = 1;  // 1 / sqrt(Dqk)
+  Segments segments{};
+  AttentionForm form = AttentionForm::automatic;
+  // The pairs that are attended are known to the pattern alone: flops stay 0.
+  LaunchCost cost() const {
+    return {
+        .bytes = y.bytes() + q.bytes() + k.bytes() + v.bytes() + bytes_of({lse}), .flops = 0, .shape = ""};
+  }
+};
+void run(CpuQueue&, const AttentionForward&);
+void run(CudaQueue&, const AttentionForward&);
+
+// With p_ij = exp(scale * s_ij - lse_i), delta_i = dy_i . y_i, ds_ij = p_ij (dy_i . v_j - delta_i):
+//   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i,  dv_j = sum_i p_ij dy_i
+// Two walks (rows for dQ, columns for dK and dV), or one that sums dQ in a fixed order: no atomics, same
+// inputs, same bits. Gradients are stored,
+// not added; every position is written, those of keys that nobody attends with 0.
+struct AttentionBackward {
+  static constexpr const char* kName = "attention_backward";
+  HeadsView dq, dk, dv;  // like q, k, v
+  TensorView delta;      // (B, H, T)  wide(T): scratch, written here
+  HeadsView dy, y;       // (B, T, H, Dv)
+  TensorView lse;        // (B, H, T)
+  HeadsView q, k, v;
+  AttentionMaps maps;
+  double scale = 1;
+  Segments segments{};
+  AttentionForm form = AttentionForm::automatic;
+  TensorView scratch{};  // (backward_scratch() or more)  f32, or absent: the pass takes longer
+  LaunchCost cost() const {
+    return {
+        .bytes = dy.bytes() + y.bytes() + 2 * (q.bytes() + k.bytes() + v.bytes()) + bytes_of({lse, delta}),
+        .flops = 0,
+        .shape = ""};
+  }
+};
+void run(CpuQueue&, const AttentionBackward&);
+void run(CudaQueue&, const AttentionBackward&);
+// Elements of AttentionBackward::scratch that make it faster; 0: there is nothing to gain.
+inline std::int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
+std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);
+
+}  // namespace weft

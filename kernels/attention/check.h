@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// What every form of the attention kernels asks of its arguments: equal types, shapes that fit together.
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace weft {
+
+void check(const AttentionForward&);
+void check(const AttentionBackward&);
+
+// `x` must be (batch, time, heads, size) of `dtype`, and have data.
+void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
+                 std::int64_t heads, std::int64_t size, DType dtype);
+
+// What the CUDA forms ask beside that: an element type of theirs, and rows that are read in pieces of 16
+// bytes.
+void check_cuda_dtype(DType);
+void check_cuda_rows(const char* name, const HeadsView&);
+
+}  // namespace weft

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// Backward attention over a band (band.cuh) on Hopper: the tiles that a block sweeps over, its
+// shared memory, and the way back to global memory. BandBackward, the rings and the registers are those of
+// the kernels over pairs of key tiles, too (column_memory.cuh).
+//   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
+// out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
+// gradient is written by exactly one block.
+#pragma once
+
+#include "kernels/attention/hopper/band/band.cuh"
+#include "kernels/attention/hopper/stream.cuh"
+
+namespace weft::attention::hopper {
+
+// A tile of a (batch, head).
+struct TilePlace {
+  int tile, group, h, b;
+  __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
+    return {tile, run.group, run.h, run.b};
+  }
+};
+
+struct BandBackward {
+  CUtensorMap q, k, v, y, dy, dq, dk, dv;
+  BandTiles tiles;
+  const float* lse;  // (B, H, T)
+  float* delta;      // (B, H, T): written where !accumulate, else read
+  float scale;
+  bool accumulate;  // adds to gradients that an earlier pass left
+
+  static BandBackward of(const AttentionBackward& g, const AttentionPass& pass, const BandTiles& tiles) {
+    BandBackward x{.tiles = tiles,
+                   .lse = static_cast<const float*>(g.lse.data),
+                   .delta = static_cast<float*>(g.delta.data),
+                   .scale = static_cast<float>(g.scale),
+                   .accumulate = pass.accumulate};
+    const bool described = describe(x.q, g.q, tiles) && describe(x.k, g.k, tiles) &&
+                           describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
+                           describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
+                           describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
+    WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
+               " over these views");
+    return x;
+  }
+  // Of lse and delta: the first of a (batch, head).
+  __device__ std::int64_t first_number(int b, int h) const {
+    return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
+  }
+  // delta of a row of a tile of queries, where there is such a row and this block writes it.
+  __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
+    const int position = tiles.position(at.group, at.tile, row);
+    if (owned && position >= 0) delta[first_number(at.b, at.h) + position] = x;
+  }
+};
+
+// The tiles of a block's runs, one a step.
+class Sweep {
+ public:
+  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) { open(); }
+  // Whether there is a step.
+  __device__ explicit operator bool() const { return tile_ < end_; }
+  __device__ __forceinline__ void next() {
+    if (++tile_ < end_) return;
+    unit_ += gridDim.x;
+    open();
+  }
+  __device__ const BandRun& run() const { return run_; }
+  __device__ int tile() const { return tile_; }
+  // Key tiles before this one that its queries meet.
+  __device__ int met_before() const { return min(tile_ - run_.first, tiles_.tiles_back()); }
+  __device__ bool is_last() const { return tile_ + 1 == end_; }
+  __device__ bool owns_queries() const {
+    return run_.first == 0 || tile_ - run_.first >= tiles_.tiles_back();
+  }
+  // Whether dK and dV of the tile `back` steps ago belong to this run.
+  __device__ bool owns_keys(int back) const { return tile_ - back < run_.end; }
+
+ private:
+  __device__ __forceinline__ void open() {
+    tile_ = end_ = 0;
+    if (unit_ >= tiles_.units()) return;
+    run_ = tiles_.unit(unit_);
+    tile_ = run_.first;
+    end_ = min(run_.end + tiles_.tiles_back(), tiles_.tiles);
+  }
+  const BandTiles& tiles_;
+  int unit_, tile_ = 0, end_ = 0;
+  BandRun run_{};
+};
+
+// What the producer tells of a step.
+struct SweepStep {
+  TilePlace place;
+  int met_before;  // -1: there is no step, the sweep is over
+  bool is_last, owns_queries;
+  int owned_keys;  // bit b: Sweep::owns_keys(b)
+
+  __device__ __forceinline__ static SweepStep of(const Sweep& sweep) {
+    const BandRun& run = sweep.run();
+    SweepStep step{TilePlace::of(run, sweep.tile()), sweep.met_before(), sweep.is_last(),
+                   sweep.owns_queries(), 0};
+    for (int back = 0; back <= step.met_before; ++back)
+      step.owned_keys |= static_cast<int>(sweep.owns_keys(back)) << back;
+    return step;
+  }
+  __device__ __forceinline__ void write(std::uint32_t to) const {
+    const int flags = met_before < 0 ? -1
+                                     : met_before | static_cast<int>(is_last) << 8 |
+                                           static_cast<int>(owns_queries) << 9 | owned_keys << 16;
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(place.tile), "r"(place.group),
+                 "r"(place.h), "r"(place.b)
+                 : "memory");
+    asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 16), "r"(flags) : "memory");
+  }
+  // All but the place.
+  __device__ __forceinline__ static SweepStep read(std::uint32_t from) {
+    int flags;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
+    flags = same_in_warp(flags);
+    return {{}, flags < 0 ? -1 : flags & 0xff, (flags >> 8 & 1) != 0, (flags >> 9 & 1) != 0, flags >> 16};
+  }
+  __device__ __forceinline__ static TilePlace read_place(std::uint32_t from) {
+    TilePlace r;
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r.tile), "=r"(r.group), "=r"(r.h), "=r"(r.b)
+                 : "r"(from));
+    return r;
+  }
+};
+
+// What the shared memory of each backward kernel over bands has: slots with the keys and values of a tile,
+// stages with the queries and dy of one, and their barriers. M says how many there are, and where they lie.
+// What ends a phase, and who arrives:
+//   full        queries, dy and their numbers have come: the thread that asks the copy engine for rows, and
+//               32 lanes that fetch lse (and delta, where an earlier pass made it)
+//   free        nobody reads the stage any more: warps of consumers, and those that make delta
+//   delta_full  delta is there, where this pass makes it: the warps that do
+//   keys_full   keys and values have come: the thread that asks for them
+//   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
+//   y_full, y_free   y has come: the thread that asks for it; delta has been made of it: the warps that do
+template <class M>
+struct BackwardRings {
+  static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
+  std::uint32_t base;
+
+  __device__ std::uint32_t k(int slot) const { return base + slot * (M::kX + M::kY); }
+  __device__ std::uint32_t v(int slot) const { return k(slot) + M::kX; }
+  __device__ std::uint32_t q(int stage) const { return base + M::kQueries + stage * (M::kX + M::kY); }
+  __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
+
+  __device__ std::uint32_t full(int stage) const { return base + M::kBarriers + stage * 8; }
+  __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
+  __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
+  __device__ std::uint32_t keys_full(int slot) const { return full(3 * M::kStages + slot); }
+  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeySlots + slot); }
+  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeySlots + slot); }
+  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYSlots + slot); }
+
+  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a slot of keys, free.
+  __device__ void init_rings(int stage_readers, int key_readers) const {
+    for (int i = 0; i < M::kStages; ++i) {
+      init_barrier(full(i), 1 + 32);
+      init_barrier(free(i), stage_readers);
+      init_barrier(delta_full(i), kDeltaWarps);
+    }
+    for (int i = 0; i < M::kKeySlots; ++i)
+      init_barrier(keys_full(i), 1), init_barrier(keys_free(i), key_readers);
+    for (int i = 0; i < M::kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+  }
+};
+
+// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that sums dQ.
+struct OwnerRegisters {
+  static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
+};
+
+// Shared memory of a block. Consumer w holds dK and dV of every kConsumers-th key tile. x: rows of Dqk
+// columns, y: of Dv, in panels of 64.
+template <int Dqk_, int Dv_, int kConsumers_>
+struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
+  using Rings = BackwardRings<SweepMemory>;
+  using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
+  static constexpr int Dqk = Dqk_, Dv = Dv_, kConsumers = kConsumers_;
+  static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
+  // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is known.
+  static constexpr bool kSmall = Dqk == 64 && Dv == 64;
+  static constexpr int kKeySlots = kSmall      ? 5
+                                   : Dqk == 64 ? 4
+                                               : 3,
+                       kStages = kSmall ? 3 : 2, kYSlots = kSmall ? 2 : 1,
+                       kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
+  static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
+                       kScores = kYs + kYSlots * kY, kOuts = kScores + kConsumers * kPanel,
+                       kNumbers = kOuts + kConsumers * kOut * kPanel,
+                       kSteps = kNumbers + kStages * 2 * kTile * 4, kBarriers = kSteps + kStages * 32,
+                       kEnd = kBarriers + (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2) * 8,
+                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static_assert(kBytes <= 227 * 1024);
+
+  __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
+  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
+  // dS^T of the key tile `back` steps ago and the queries at hand.
+  __device__ std::uint32_t ds(int back) const { return base + kScores + back * kPanel; }
+  __device__ std::uint32_t out(int consumer, int panel) const {
+    return base + kOuts + (consumer * kOut + panel) * kPanel;
+  }
+  __device__ std::uint32_t lse(int stage) const { return base + kNumbers + stage * 2 * kTile * 4; }
+  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+  __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
+
+  // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
+  __device__ std::uint32_t ds_full() const { return y_full(2 * kYSlots); }
+  __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
+
+  // By all threads of the block, before anything else.
+  __device__ void init(bool makes_delta) const {
+    if (threadIdx.x == 0) {
+      // Keys: the consumer that holds the gradients of a tile, and the one that sums dQ over it.
+      Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
+      init_barrier(ds_full(), kConsumers * kWarps);
+      init_barrier(ds_free(), kWarps);
+      show_to_products();  // and to the copy engine
+    }
+    __syncthreads();
+  }
+};
+
+// A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what is there.
+__device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t from, int panel,
+                                            const BandTiles& tiles, const TilePlace& at, bool add) {
+  const int row = at.tile * kTile, column = at.group * tiles.columns();
+  if (add)
+    add_box(to, from, panel, row, column, at.h, at.b);
+  else
+    store_box(to, from, panel, row, column, at.h, at.b);
+  commit_stores();
+}
+
+}  // namespace weft::attention::hopper

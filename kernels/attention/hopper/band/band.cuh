@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
+// * row makes one thing of `local` (stride 1: one column) and `strided`: columns that are causal sequences of
+// their own, in which a query sees a few of the rows just above it.
+//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles, tile i with its rows
+//   64 i .. 64 i + 63. Shorter columns share a tile: row r of it is row r % slot of its column r / slot.
+//   Group: the columns that share tiles; one column where they do not.
+//   Run: tiles of a group that follow each other, which a block takes one after the other.
+// The copy engine reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as
+// zeros, and are not stored.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/attention/hopper/tensor_map.cuh"
+#include "kernels/device/wgmma.cuh"
+
+namespace weft::attention::hopper {
+
+// Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0 .. 63.
+struct TileRows {
+  int first, last;
+};
+
+// Tiles first .. end - 1 of a group.
+struct BandRun {
+  int b, h, group, first, end;
+};
+
+// Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below 2^31.
+struct Divisor {
+  std::uint32_t by, factor, shift;
+  static Divisor of(int by) {
+    Divisor d{static_cast<std::uint32_t>(by), 0, 0};
+    while (1u << d.shift < d.by) ++d.shift;
+    d.factor = static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
+    return d;
+  }
+  // Divides x; the remainder.
+  __device__ __forceinline__ int take_from(int& x) const {
+    const auto from = static_cast<std::uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
+    x = static_cast<int>(quotient);
+    return static_cast<int>(from - quotient * by);
+  }
+};
+
+// A pass over a band in tiles, a kernel's argument.
+struct BandTiles {
+  int stride, rows;   // columns, and rows of each
+  int reach, skip;    // as in Band; reach is kNoLimit where every row above is seen
+  int slot, shift;    // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << shift
+  int groups, tiles;  // groups of columns, and tiles of each
+  int batch, heads;
+  int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
+  Divisor by_heads, by_runs, by_groups;
+
+  static constexpr int kNoLimit = 1 << 30;
+
+  // One run a group.
+  static BandTiles of(const Band& band, const HeadsView& x) {
+    BandTiles t{};
+    t.stride = band.stride;
+    t.rows = static_cast<int>(x.time / band.stride);
+    t.reach = band.reach < t.rows ? band.reach : kNoLimit;
+    t.skip = band.skip;
+    for (t.shift = 6; t.shift > 3 && 1 << (t.shift - 1) >= t.rows;) --t.shift;
+    t.slot = 1 << t.shift;
+    t.groups = (t.stride + t.columns() - 1) / t.columns();
+    t.tiles = (t.rows + kTile - 1) / kTile;
+    t.batch = static_cast<int>(x.batch);
+    t.heads = static_cast<int>(x.heads);
+    t.runs = 1;
+    t.run = t.tiles;
+    t.by_heads = Divisor::of(std::max(t.heads, 1));
+    t.by_runs = Divisor::of(1);
+    t.by_groups = Divisor::of(std::max(t.groups, 1));
+    return t;
+  }
+  // Cuts groups into runs so that `blocks` blocks, which take them in turn, end as soon as possible, where a
+  // run costs as much as `extra` tiles more than it has.
+  void cut(int blocks, double extra) {
+    const std::int64_t columns = std::int64_t{batch} * heads * groups;
+    double least = INFINITY;
+    for (int count = 1; count <= std::min(tiles, 512); ++count) {
+      const int each = (tiles + count - 1) / count, used = (tiles + each - 1) / each;
+      const auto rounds = static_cast<double>((columns * used + blocks - 1) / blocks);
+      const double time = rounds * (each + (used > 1 ? extra : 0));
+      if (time < least) least = time, runs = used, run = each;
+    }
+    check_units();
+  }
+  // Cuts groups into runs of `each` tiles, the last of which may be shorter.
+  void cut_to(int each) {
+    run = each;
+    runs = (tiles + each - 1) / each;
+    check_units();
+  }
+  // Once runs are known.
+  void check_units() {
+    by_runs = Divisor::of(std::max(runs, 1));
+    WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
+               " heads of ", groups, " columns in ", runs,
+               " runs are more than one launch can take; lower the batch size");
+  }
+
+  __host__ __device__ int columns() const { return kTile >> shift; }               // of a tile
+  __host__ __device__ int units() const { return batch * groups * runs * heads; }  // runs of all groups
+  // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
+  __host__ __device__ int tiles_back() const {
+    const int back = (reach + kTile - 2) / kTile;
+    return back < tiles ? back : tiles - 1;
+  }
+
+  // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a time.
+  __device__ __forceinline__ BandRun unit(int number) const {
+    BandRun r;
+    r.h = by_heads.take_from(number);
+    r.first = by_runs.take_from(number) * run;
+    r.end = min(r.first + run, tiles);
+    r.group = by_groups.take_from(number);
+    r.b = number;
+    return r;
+  }
+  // Of row r of a tile; -1: there is none.
+  __device__ __forceinline__ int position(int group, int tile, int r) const {
+    const int row = tile * kTile + (r & (slot - 1)), column = group * columns() + (r >> shift);
+    return row < rows && column < stride ? row * stride + column : -1;
+  }
+  // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
+  __device__ __forceinline__ TileRows keys_of(int r, int back) const {
+    return {max(r + 1 - reach + back * kTile, r & -slot), r - skip + back * kTile};
+  }
+  // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
+  __device__ __forceinline__ bool hides(int back) const {
+    return slot < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
+  }
+  // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
+  __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
+    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -slot) + slot) - 1};
+  }
+};
+
+// Fetches a description ahead of its first use.
+__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
+// Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
+// engine does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
+// row is often wanted, too.
+inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
+                     CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
+  const auto encode = tensor_map_encoder();
+  if (!encode) return false;
+  const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const cuuint64_t sizes[5] = {u64(x.size), u64(tiles.rows), u64(tiles.stride), u64(x.heads), u64(x.batch)};
+  const std::int64_t steps[4] = {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride};
+  cuuint64_t strides[4];
+  for (int i = 0; i < 4; ++i) {
+    if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
+    strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
+  }
+  const int of_column = std::min(tiles.slot, box_rows);
+  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(of_column),
+                             static_cast<cuuint32_t>(box_rows / of_column), 1, 1},
+                   every[5] = {1, 1, 1, 1, 1};
+  return encode(&map,
+                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
+                x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// The box of `panel` from a row and a column on to shared memory; its bytes are counted at `barrier`.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row,
+                                         int column, int h, int b, std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(to),
+      "l"(&from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b), "r"(barrier)
+      : "memory");
+#endif
+}
+// The reverse, of the group that commit_stores() ends: rows and columns that do not exist are left out.
+__device__ __forceinline__ void store_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
+                                          int column, int h, int b) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &to),
+      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
+      : "memory");
+#endif
+}
+// The same, added to what is there.
+__device__ __forceinline__ void add_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
+                                        int column, int h, int b) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+      "[%1];" ::"l"(&to),
+      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
+      : "memory");
+#endif
+}
+
+// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
+template <int D>
+__device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                          const BandRun& run, int tile, std::uint32_t barrier) {
+#pragma unroll
+  for (int panel = 0; panel < D / 64; ++panel)
+    copy_box(to + panel * kPanel, from, panel, tile * kTile, run.group * tiles.columns(), run.h, run.b,
+             barrier);
+}
+
+// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have; those
+// that do not exist are left out.
+template <int D>
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
+                                                const BandTiles& tiles, const BandRun& run, int tile,
+                                                int first) {
+#pragma unroll
+  for (int panel = 0; panel < D / 64; ++panel)
+    store_box(to, from + panel * kPanel + first * 128, panel, tile * kTile + (first & (tiles.slot - 1)),
+              run.group * tiles.columns() + (first >> tiles.shift), run.h, run.b);
+  commit_stores();
+}
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// f16 and bf16 instantiations of the backward sweep with wide heads.
+#include "kernels/attention/hopper/band/head128_backward.cuh"
+#include "kernels/attention/hopper/hopper.cuh"
+
+namespace weft::attention::hopper {
+
+template void launch_wide_band_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_wide_band_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+
+}  // namespace weft::attention::hopper

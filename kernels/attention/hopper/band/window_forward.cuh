@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// Forward attention over windows of 129 to 257 rows, heads up to 64: a sweep as in
+// forward.cuh, whose consumers meet the five key tiles of a query tile one after the other,
+// with an online softmax. The first and the last of them share their powers: no query sees the same column of
+// both.
+#pragma once
+
+#include "kernels/attention/hopper/band/column_forward.cuh"
+
+namespace weft::attention::hopper {
+
+// A slot has the queries of a tile, whose place y takes; a stage the keys and values of one.
+struct WindowShape {
+  static constexpr int Dqk = 64, Dv = 64;
+  static constexpr bool kAccumulate = false, kStorer = true;
+  static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
+                       kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kQ = kPanel, kY = kPanel, kStage = kQ + kY, kSlot = kQ, kSlots = 8, kStages = 10;
+  static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
+  static_assert(kStages >= kConsumers + kMostBack);
+  static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
+                       kLastUsers = kBarriers + (kStages + 4 * kSlots) * 8, kEnd = kLastUsers + kStages * 4,
+                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static_assert(kBytes <= 227 * 1024);
+};
+
+// The stages that a query tile meets, from its own on: what step_forward() asks of a Consumer. A mask is the
+// distance of a key tile that hides something, or -1.
+class WindowStream {
+ public:
+  using Memory = BandMemory<WindowShape>;
+  __device__ WindowStream(const Memory& memory, const BandTiles& tiles) : memory_(memory), tiles_(tiles) {}
+  // Of the tile whose own stage is `own`, up to `last` tiles back.
+  __device__ __forceinline__ void open(Memory::Stage own, int last) {
+    own_ = own, back_ = 0, last_ = last;
+    wait_for_phase(memory_.stage_full(own_), own_.parity);
+  }
+  __device__ __forceinline__ int step() {
+    if (back_ == last_) return kEnd;
+    ++back_;
+    const auto stage = own_.back(back_);
+    wait_for_phase(memory_.stage_full(stage), stage.parity);
+    return tiles_.hides(back_) ? back_ : -1;
+  }
+  __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
+  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).at; }
+  // All stages of a tile are given back at once.
+  __device__ __forceinline__ void release(int) const {}
+
+ private:
+  const Memory& memory_;
+  const BandTiles& tiles_;
+  Memory::Stage own_{};
+  int back_ = 0, last_ = 0;
+};
+
+// A consumer warpgroup: every kConsumers-th query tile of the block.
+template <class T>
+class WindowConsumer {
+ public:
+  using Shape = WindowShape;
+  using Memory = BandMemory<Shape>;
+  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
+      : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
+
+  // Its whole life.
+  __device__ __forceinline__ void run() {
+    take_query_tiles<Shape>(
+        maps_.tiles, this_thread(),
+        [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
+  }
+
+ private:
+  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::Slot slot,
+                                         Memory::Stage stage) {
+    ForwardSums<T, Shape::Dv> sums(maps_.scale);
+    Owned<Shape::Dqk, false> q;
+    q.load(same_in_warp(static_cast<int>(memory_.queries(slot))));
+    wait_for_phase(memory_.slot_full(slot), slot.parity);
+    walk(sums, q, tile, stage);
+    arrive_warp(memory_.done(slot));
+    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    Softmax::Row row[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row[half] = sums.softmax.finish(half, -INFINITY);
+      const int position = maps_.tiles.position(run.group, tile, row_of(half));
+      if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
+    }
+    // y takes the place of the queries, which the group reads.
+    synchronize_group();
+    put_rows<T, false>(sums.y, row, memory_.y(slot));
+    show_to_products();  // and to the copy engine
+    arrive_warp(memory_.y_full(slot));
+  }
+
+  __device__ __forceinline__ void walk(ForwardSums<T, Shape::Dv>& sums, const Owned<Shape::Dqk, false>& q,
+                                       int tile, Memory::Stage own) {
+    const BandTiles& tiles = maps_.tiles;
+    const StageDescriptors<Memory> at(memory_);
+    const int farthest = tiles.tiles_back();
+    // A reach of 64 m + 1 rows begins in the column where the query's own keys end.
+    const bool shares = tile >= farthest && tiles.reach - tiles.skip <= farthest * kTile;
+    stream_.open(own, shares ? farthest - 1 : min(tile, farthest));
+    std::uint32_t p[4][4], p_far[4][4];
+    int mask;
+    if (shares) {
+      begin_shared(sums, p, p_far, q, at, own);
+      mask = stream_.step();
+      pin(sums.y), pin(p_far);
+      begin_products();
+      sums.start_values(p_far, at.values(own.back(farthest).at));
+      wait_for_products<0>();  // there are no registers to let them run on
+      pin(sums.y);
+    } else {
+      sums.start_scores(q, at.keys(own.at));
+      mask = stream_.step();
+      wait_for_products<0>();
+      pin(sums.s);
+      hide(sums.s, LongBandMasks<true>{tiles}, 0);
+      sums.softmax.begin(sums.s);
+      sums.softmax.add();
+      round_to_operand<T>(p, sums.s);
+    }
+    while (mask != kEnd)
+      mask = step_forward<T>(sums, p, stream_, memory_, at, LongBandMasks<true>{tiles}, q, mask);
+    pin(sums.y);
+    begin_products();
+    sums.start_values(p, at.values(stream_.stage()));
+    wait_for_products<0>();
+    pin(sums.y);
+  }
+
+  // The query tile's own keys and the farthest ones: the scores of both share their registers, and their
+  // probabilities are told apart when they are rounded.
+  __device__ __forceinline__ void begin_shared(ForwardSums<T, Shape::Dv>& sums, std::uint32_t (&p)[4][4],
+                                               std::uint32_t (&p_far)[4][4],
+                                               const Owned<Shape::Dqk, false>& q,
+                                               const StageDescriptors<Memory>& at, Memory::Stage own) {
+    const BandTiles& tiles = maps_.tiles;
+    const int farthest = tiles.tiles_back();
+    const auto far = own.back(farthest);
+    wait_for_phase(memory_.stage_full(far), far.parity);
+    float distant[32];
+    pin(sums.s);
+    begin_products();
+    q.template start_product_with<T>(sums.s, at.keys(own.at));
+    q.template start_product_with<T>(distant, at.keys(far.at));
+    commit_products();
+    wait_for_products<0>();
+    pin(sums.s), pin(distant);
+    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
+    const SeenKeys seen = SeenKeys::of(tiles, 0);
+    // Only 16 x 16 scores around the diagonal are looked at one by one.
+    const int diagonal = same_in_warp(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
+#pragma unroll
+    for (int columns = 0; columns < kTile; columns += 16) {
+      if (columns + 15 <= diagonal) continue;  // all rows of this warp see them
+      if (columns > diagonal + 15) {
+#pragma unroll
+        for (int i = columns / 2; i < columns / 2 + 8; ++i) sums.s[i] = distant[i];
+      } else {
+#pragma unroll
+        for (int i = columns / 2; i < columns / 2 + 8; ++i)
+          sums.s[i] = seen.before_end(i) ? sums.s[i] : distant[i];
+      }
+    }
+    sums.softmax.begin(sums.s);
+    sums.softmax.add();
+    round_to_operand<T>(p, sums.s);
+    split(p, p_far, seen);
+  }
+
+  const Memory& memory_;
+  const AttentionForward& f_;
+  const BandForwardMaps& maps_;
+  WindowStream stream_;
+};
+
+template <class T>
+__global__ void __launch_bounds__(WindowShape::kThreads, 1)
+    window_forward_kernel(const __grid_constant__ AttentionForward f,
+                          const __grid_constant__ BandForwardMaps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = WindowShape;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = BandMemory<Shape>::of(shared);
+  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    char* const last_users = shared + (memory.base - shared_address(shared)) + Shape::kLastUsers;
+    if (threadIdx.x == 0)
+      produce_band(memory, maps, reinterpret_cast<int*>(last_users));
+    else if (threadIdx.x % 32 == 0)
+      store_band(memory, maps);
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    WindowConsumer<T>(memory, f, maps).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
+  // A tile that is fetched again but not written costs about half as much as others.
+  maps.tiles.cut(processors(), 0.25 * maps.tiles.tiles_back());
+  start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads, WindowShape::kBytes, f,
+        maps);
+}
+
+}  // namespace weft::attention::hopper

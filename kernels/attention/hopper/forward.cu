@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// f16 and bf16 instantiations of the Hopper forward kernel.
+#include "kernels/attention/hopper/forward.cuh"
+#include "kernels/attention/hopper/hopper.cuh"
+
+namespace weft::attention::hopper {
+
+template void launch_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+
+}  // namespace weft::attention::hopper

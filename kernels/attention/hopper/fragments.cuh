@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// What a consumer warpgroup does between products and after the last: masks on sums, the scale of
+// probabilities in f16, and rows to memory.
+#pragma once
+
+#include "kernels/attention/hopper/stream.cuh"
+
+namespace weft::attention::hopper {
+
+// This thread's row: 0 for g, 1 for g + 8.
+__device__ __forceinline__ int row_of(int half) {
+  return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+}
+
+// Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
+struct MaskWords {
+  std::uint64_t row[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
+  __device__ __forceinline__ void load(const std::uint64_t* masks, int mask) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      row[half] =
+          __ldg(masks + static_cast<std::int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
+  }
+  // Of columns 8 j + 2 t + i.
+  __device__ __forceinline__ bool at(int half, int j, int i) const { return row[half] >> (8 * j + i) & 1; }
+  __device__ __forceinline__ void apply(float (&s)[32], float value) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (!at(half, j, i)) s[4 * j + 2 * half + i] = value;
+  }
+};
+
+// The walks over columns keep probabilities, as operands, and sums of dV times 2^kProbabilityBits until dV is
+// stored. f16 has all its digits above 6e-5 and none below 3e-8: what is rarely attended would get a dV of
+// few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16. dS has no such
+// scale: dP and delta are times kProbabilityUnit before they meet a probability.
+template <class T>
+inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+// What an operand of 1 stands for.
+template <class T>
+inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
+
+// What is added to scaled scores, whose powers of two are probabilities times 2^kProbabilityBits then.
+// Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
+template <class T>
+__device__ __forceinline__ float less_lse(float lse) {
+  if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
+  return fmaf(lse, -kLog2E, kProbabilityBits<T>);
+}
+
+// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact, as
+// products of f16 are multiples of 2^-48, far above the smallest of f32: the difference is rounded as that of
+// dP and delta themselves.
+template <class T>
+__device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
+  if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
+  return p * fmaf(dp, kProbabilityUnit<T>, -delta);
+}
+
+// As round_to_operand(), of such probabilities. What rounding of large scores puts above their bound becomes
+// the largest number of the type, not infinity; NaN stays NaN.
+template <class T>
+__device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+  if constexpr (kProbabilityBits<T> == 0) {
+    round_to_operand<T>(a, s);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;"
+          : "=r"(a[i / 4][i % 4])
+          : "f"(s[2 * i + 1]), "f"(s[2 * i]));
+  }
+}
+
+// Position in the owned tile of this thread's rows, -1: empty.
+template <int kOwners>
+__device__ __forceinline__ int position_of(const Work<kOwners>& work, int own, int half) {
+  const int tile = work.tile[own];
+  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
+}
+
+// Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at `position`.
+// add: what is there is added, times `kept`. Lanes of a quad exchange pieces so that each writes 16 bytes.
+template <class T, int kHalf, int N>
+__device__ __forceinline__ void store_row(const float (&c)[N], float factor, bool add, float kept,
+                                          int position, const Rows& out) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int group = 0; group < N / 16; ++group) {
+    std::uint32_t w[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int j = 4 * group + k;
+      float low = c[4 * j + 2 * kHalf] * factor, high = c[4 * j + 2 * kHalf + 1] * factor;
+      if (add && position >= 0 && j < static_cast<int>(out.chunks)) {
+        const auto before = *reinterpret_cast<const std::uint32_t*>(out.at(position, j) + t * 4);
+        low = fmaf(low_half<T>(before), kept, low);
+        high = fmaf(high_half<T>(before), kept, high);
+      }
+      w[k] = pack<T>(low, high);
+    }
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (k & bit) continue;
+        const bool odd = t & bit;
+        const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
+        if (odd)
+          w[k] = got;
+        else
+          w[k | bit] = got;
+      }
+    const int chunk = 4 * group + t;
+    if (position >= 0 && chunk < static_cast<int>(out.chunks))
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) =
+          make_uint4(w[0], w[1], w[2], w[3]);
+  }
+}
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+// dQ in the backward walk over columns: a warpgroup sums it over the keys of a task, threads add that to what
+// the tasks before left in global memory, and the last task rounds the sums to the type of the gradients.
+// A kernel ahead of the walk makes what it reads of each row of queries.
+#pragma once
+
+#include "kernels/attention/hopper/fused_memory.cuh"
+#include "kernels/attention/hopper/query_stationary.cuh"
+#include "kernels/device/dependent_launch.cuh"
+
+namespace weft::attention::hopper {
+
+template <class T>
+class QuerySums {
+ public:
+  __device__ QuerySums(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+                       const AttentionPass& pass, const FusedScratch& scratch)
+      : memory_(memory), shared_(shared), g_(g), pass_(pass), scratch_(scratch) {}
+
+  __device__ __forceinline__ void run() {
+    for (;;) {
+      wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
+      const auto& work = memory_.work(shared_, slot_.at);
+      if (same_in_warp(work.end)) break;
+      const int pair = same_in_warp(work.b * static_cast<int>(g_.q.heads) + work.h);
+      for (bool more = !same_in_warp(work.empty); more;) more = step(pair);
+      arrive_warp(memory_.slot_free(slot_.at));
+      slot_.advance();
+    }
+    for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
+  }
+
+ private:
+  // A tile of queries of one (batch, head); false: it was the last of the task.
+  __device__ __forceinline__ bool step(int pair) {
+    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    int info[2];
+    QueryPlace place;
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(info[0]), "=r"(info[1]), "=r"(place.tile), "=r"(place.turn)
+                 : "r"(memory_.info(stage_.at)));
+    info[0] = same_in_warp(info[0]), info[1] = same_in_warp(info[1]);
+    place.turn = same_in_warp(place.turn);
+    arrive_warp(memory_.free(stage_.at));
+    stage_.advance();
+    const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
+    float dq[32];
+    place.tile += pair * scratch_.tiles;
+    if (place.turn < 0) {
+      finish(dq, has, pair, {place.tile, ~place.turn});
+    } else {
+      clear(dq);
+      sum(dq, has);
+      open();
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         memory_.sums(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
+                     "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                     : "memory");
+      close(place);
+    }
+    return !(info[0] & 1);
+  }
+  __device__ __forceinline__ static void clear(float (&dq)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dq[i] = 0;
+  }
+  // The last turn: this task's part is added to what the tasks before left, and the sum is rounded.
+  __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
+    const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
+    const std::int32_t* order = pass_.maps[g_.maps.group_of_head[h]].query_order +
+                                static_cast<std::int64_t>(place.tile - pair * scratch_.tiles) * kTile;
+    const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
+    clear(dq);
+    if (place.turn > 0) {
+      scratch_.wait_for_turn(place);
+      const auto* sums =
+          reinterpret_cast<const float4*>(scratch_.sums_of(place.tile)) + threadIdx.x % kWarpgroup;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float4 x = __ldcg(sums + i * kWarpgroup);
+        dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+      }
+    }
+    sum(dq, has);
+    const Rows out = Rows::of(g_.dq, b, h);
+    const auto scale = static_cast<float>(g_.scale);
+    store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
+    store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
+  }
+  // Adds to dQ over the keys of the owners that have the tile.
+  __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
+    if (has[0]) wait_for_phase(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
+    if (has[1]) wait_for_phase(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0] && has[1])
+      add<0, 1>(dq);
+    else
+      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0]) release(0);
+    if (has[1]) release(1);
+  }
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void add(float (&dq)[32]) const {
+    pin(dq);
+    begin_products();
+#pragma unroll
+    for (int owner = kFirst; owner <= kLast; ++owner) {
+      const Descriptor ds = descriptor(memory_.scores(owner, ds_[owner].at)),
+                       k = descriptor(memory_.own_x(slot_.at, owner));
+      start_sums_of_rows<T>(dq, ds, k, 1);
+    }
+    commit_products();
+    wait_for_products<0>();
+    pin(dq);
+  }
+  __device__ __forceinline__ void release(int owner) {
+    arrive_warp(memory_.scores_free(owner, ds_[owner].at));
+    ds_[owner].advance();
+  }
+  // A buffer for sums, from when it is free to when it is full.
+  __device__ __forceinline__ void open() { wait_for_phase(memory_.sums_free(out_.at), out_.parity ^ 1); }
+  __device__ __forceinline__ void close(QueryPlace place) {
+    if (leads_group())
+      asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)), "r"(place.tile),
+                   "r"(place.turn)
+                   : "memory");
+    show_to_products();  // and to the copy engine
+    arrive_warp(memory_.sums_full(out_.at));
+    out_.advance();
+  }
+
+  const FusedMemory& memory_;
+  char* shared_;
+  const AttentionBackward& g_;
+  const AttentionPass& pass_;
+  const FusedScratch& scratch_;
+  Ring<FusedMemory::kStages> stage_;
+  Ring<FusedMemory::kSlots> slot_;
+  Ring<FusedMemory::kBuffers> ds_[2];
+  Ring<FusedMemory::kBuffers> out_;
+};
+
+// One thread for each buffer of sums.
+class TurnTaker {
+ public:
+  __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
+      : memory_(memory), scratch_(scratch), buffer_(buffer) {}
+
+  __device__ __forceinline__ void run() {
+    for (int parity = 0;; parity ^= 1) {
+      wait_for_phase(memory_.sums_full(buffer_), parity);
+      QueryPlace place;
+      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];"
+                   : "=r"(place.tile), "=r"(place.turn)
+                   : "r"(memory_.place(buffer_)));
+      if (place.tile < 0) break;
+      scratch_.wait_for_turn(place);
+      send(place);
+      arrive(memory_.sums_free(buffer_));
+      finish(place);
+    }
+  }
+
+ private:
+  // Returns when shared memory has been read.
+  __device__ __forceinline__ void send(QueryPlace place) const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    float* to = scratch_.sums_of(place.tile);
+    const std::uint32_t from = memory_.sums(buffer_);
+    asm volatile("fence.proxy.async;" ::: "memory");
+    if (place.turn == 0)
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                   "n"(FusedMemory::kSums)
+                   : "memory");
+    else
+      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                   "r"(from), "n"(FusedMemory::kSums)
+                   : "memory");
+#endif
+    commit_stores();
+    wait_until_read<0>();
+  }
+  // Once the sums are there it is the next task's turn.
+  __device__ __forceinline__ void finish(QueryPlace place) const {
+    wait_until_stored();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile), "r"(place.turn + 1)
+                 : "memory");
+#endif
+  }
+
+  const FusedMemory& memory_;
+  const FusedScratch& scratch_;
+  int buffer_;
+};
+
+// ---- before the walk ----
+
+// dQ of a tile of queries that attend nothing, which no task has.
+__device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
+                                                 int pair, int tile) {
+  const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
+  const TileMap& map = pass.maps[g.maps.group_of_head[h]];
+  if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
+  const Rows out = Rows::of(g.dq, b, h);
+  for (int i = 0; i < kTile; ++i) {
+    const int position = map.query_order[static_cast<std::int64_t>(tile) * kTile + i];
+    for (std::uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// Numbers of rows, eight lanes for each, which have several rows on their way; no task has added to any dQ
+// yet.
+inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
+                     kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
+template <class T>
+__global__ void __launch_bounds__(kRowThreads)
+    begin_fused_kernel(const __grid_constant__ AttentionBackward g,
+                       const __grid_constant__ AttentionPass pass,
+                       const __grid_constant__ FusedScratch scratch) {
+  let_next_kernel_begin();
+  // Rows are fewer than 2^32: each has 16 bytes or more in every tensor.
+  const auto heads = static_cast<unsigned>(g.q.heads), time = static_cast<unsigned>(g.q.time),
+             rows = static_cast<unsigned>(g.q.batch) * time * heads,
+             first = blockIdx.x * kRowsOfBlock + threadIdx.x / kRowLanes;
+  const unsigned chunk = threadIdx.x % kRowLanes;
+  unsigned at[kRowsAhead];
+  float lse[kRowsAhead];
+  uint4 y_part[kRowsAhead], dy_part[kRowsAhead];
+#pragma unroll
+  for (int i = 0; i < kRowsAhead; ++i) {
+    const unsigned row = first + i * (kRowThreads / kRowLanes), bt = row / heads, h = row - bt * heads,
+                   b = bt / time, t = bt - b * time;
+    at[i] = (b * heads + h) * time + t;
+    y_part[i] = dy_part[i] = {};
+    if (row >= rows) continue;
+    if (chunk == 0) lse[i] = __ldg(static_cast<const float*>(g.lse.data) + at[i]);
+    const Rows y = Rows::of(g.y, b, h), dy = Rows::of(g.dy, b, h);
+    if (chunk >= y.chunks) continue;
+    y_part[i] = __ldg(reinterpret_cast<const uint4*>(y.at(static_cast<int>(t), chunk)));
+    dy_part[i] = __ldg(reinterpret_cast<const uint4*>(dy.at(static_cast<int>(t), chunk)));
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsAhead; ++i) {
+    float sum = dot<T>(y_part[i], dy_part[i]);
+#pragma unroll
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
+      scratch.numbers[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
+  }
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
+  scratch.turns[tile] = 0;
+  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
+}
+
+}  // namespace weft::attention::hopper

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// The rows' walk of backward attention on Hopper: dQ, and delta for the columns' walk. The products that end
+// a step run while the next step's scores are turned into probabilities.
+#pragma once
+
+#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/tma_producer.cuh"
+
+namespace weft::attention::hopper {
+
+template <int Dqk, int Dv, bool kBoxes>
+struct RowsShape {
+  static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
+  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots, kBoxes>;
+  static constexpr int kProducerRegisters = !kBoxes        ? 56
+                                            : kOwners == 3 ? 32
+                                                           : 40,
+                       kConsumerRegisters = kOwners == 3 ? (kBoxes ? 160 : 152) : (kBoxes ? 232 : 224);
+};
+
+// Products of pairs of elements that lie in four words each.
+template <class T>
+__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+  const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    sum = fmaf(high_half<T>(x[i]), high_half<T>(y[i]), fmaf(low_half<T>(x[i]), low_half<T>(y[i]), sum));
+  return sum;
+}
+
+// lse (in powers of two) and delta of this thread's rows.
+struct RowNumbers {
+  float lse[2], delta[2];
+  // Computes delta from y and the owned tile of dy, and leaves it in g.delta: the columns' walk reads it
+  // there.
+  template <class T, int Dv>
+  __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
+                                       std::uint32_t dy) {
+    const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+    const Rows y = Rows::of(g.y, b, h);
+    uint4 of_y[2][Dv / 32];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = position[half];
+      lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
+#pragma unroll
+      for (int i = 0; i < Dv / 32; ++i) {
+        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        of_y[half][i] = t >= 0 && chunk < y.chunks ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
+                                                   : make_uint4(0, 0, 0, 0);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = position[half], row = row_of(half);
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < Dv / 32; ++i) {
+        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        const uint4 of_dy = load_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
+        sum += dot<T>(of_y[half][i], of_dy);
+      }
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      delta[half] = sum;
+      if (t >= 0 && threadIdx.x % 4 == 0) static_cast<float*>(g.delta.data)[first + t] = sum;
+    }
+  }
+  // Scores and dP into dS; kMasked: where `words` allow it.
+  template <bool kMasked>
+  __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&s)[32], float scale,
+                                                const MaskWords& words) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int half = i / 2 % 2;
+      float p = exp2_fast(fmaf(s[i], scale, -lse[half]));
+      if (kMasked && !words.at(half, i / 4, i % 2)) p = 0;
+      dp[i] = p * (dp[i] - delta[half]);
+    }
+  }
+};
+
+// Sums and operand of a consumer's step, and what is done to them between waits.
+template <class T, int Dqk>
+struct RowSums {
+  float dq[Dqk / 2], s[32], ds[32], scale;
+  std::uint32_t ds_operand[4][4];
+  MaskWords words;
+
+  __device__ __forceinline__ explicit RowSums(float scale_log2) : scale(scale_log2) {
+#pragma unroll
+    for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
+  }
+  // A group of products: scores, and dP.
+  template <class M, class Q, class Dy>
+  __device__ __forceinline__ void start_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
+    pin(s), pin(ds);
+    begin_products();
+    q.template start_product<T>(s, memory.x(stage));
+    dy.template start_product<T>(ds, memory.y(stage));
+    commit_products();
+  }
+  __device__ __forceinline__ void start_queries(std::uint32_t x) {
+    pin(dq);
+    begin_products();
+    start_sums<T>(dq, ds_operand, descriptor(x), 1);
+    commit_products();
+  }
+  // Once both are there: dS.
+  __device__ __forceinline__ void differentiate(const RowNumbers& numbers, int mask) {
+    pin(s), pin(ds);
+    if (mask >= 0)
+      numbers.differentiate<true>(ds, s, scale, words);
+    else
+      numbers.differentiate<false>(ds, s, scale, words);
+    pin(ds);
+  }
+};
+
+template <class T, int Dqk, class M, class Q, class Dy>
+__device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& stream, const M& memory,
+                                          const std::uint64_t* masks, const Q& q, const Dy& dy,
+                                          const RowNumbers& numbers) {
+  int mask = stream.next();
+  // Waits for the step after this one early: that is hidden behind the products.
+  const auto look_ahead = [&] {
+    if (mask >= 0) sums.words.load(masks, mask);
+    return stream.step();
+  };
+  while (mask != kEnd) {
+    sums.start_scores(memory, stream.stage(), q, dy);
+    int following = look_ahead();
+    wait_for_products<0>();
+    sums.differentiate(numbers, mask);
+    round_to_operand<T>(sums.ds_operand, sums.ds);
+    while (is_tile(mask = following)) {
+      const int stage = stream.stage(), before = stream.stage_before();
+      sums.start_scores(memory, stage, q, dy);
+      sums.start_queries(memory.x(before));
+      following = look_ahead();
+      wait_for_products<1>();
+      sums.differentiate(numbers, mask);
+      wait_for_products<0>();
+      pin(sums.dq);
+      stream.release(before);
+      round_to_operand<T>(sums.ds_operand, sums.ds);
+    }
+    const int last = stream.last_tile(mask);
+    sums.start_queries(memory.x(last));
+    wait_for_products<0>();
+    pin(sums.dq);
+    stream.release(last);
+    if (mask == kSkip) mask = stream.next();
+  }
+}
+
+template <class T, int Dqk, int Dv, bool kBoxes>
+__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv, kBoxes>::M& memory,
+                                             char* shared, const AttentionBackward& g) {
+  using M = typename RowsShape<Dqk, Dv, kBoxes>::M;
+  Consumer<M> stream(memory, shared);
+  const auto scale = static_cast<float>(g.scale);
+  for (;;) {
+    const auto& work = stream.take_task();
+    if (same_in_warp(work.end)) break;
+    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
+    const std::uint64_t* const masks = work.masks;
+    RowNumbers numbers;
+    numbers.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
+    Owned<Dqk, false> q;
+    Owned<Dv, false> dy;
+    q.load(stream.own_x());
+    dy.load(stream.own_y());
+    RowSums<T, Dqk> sums(scale * kLog2E);
+    walk_rows(sums, stream, memory, masks, q, dy, numbers);
+    const Rows out = Rows::of(g.dq, work.b, work.h);
+    const bool accumulate = work.accumulate;
+    stream.release_task();
+    const auto store = [&](bool add) {
+      store_row<T, 0>(sums.dq, scale, add, 1.0f, position[0], out);
+      store_row<T, 1>(sums.dq, scale, add, 1.0f, position[1], out);
+    };
+    accumulate ? store(true) : store(false);
+  }
+}
+
+template <class T, int Dqk, int Dv, bool kBoxes>
+__global__ void __launch_bounds__(RowsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
+    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
+                         const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = RowsShape<Dqk, Dv, kBoxes>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = Shape::M::of(shared);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Shape::kProducerRegisters>();
+    produce<Direction::rows>(memory, shared, g.maps, pass, pass.query_tiles,
+                             {g.q, g.dy, g.k, g.v, g.lse, g.delta}, boxes);
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    consume_rows<T, Dqk, Dv, kBoxes>(memory, shared, g);
+  }
+#endif
+}
+
+}  // namespace weft::attention::hopper

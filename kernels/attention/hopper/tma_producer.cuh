@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// The producer where slots follow each other in runs of 8 or more positions: warps that take stages in turn,
+// whose lanes ask the copy engine for a box of rows each (PTX ISA, "cp.async.bulk.tensor"). It writes the
+// same 128-byte swizzle.
+#pragma once
+
+#include "kernels/attention/hopper/gather_producer.cuh"
+#include "kernels/attention/hopper/tensor_map.cuh"
+
+namespace weft::attention::hopper {
+
+// The box of rows from `row` on, columns of `panel`, to shared memory; its bytes are counted at `barrier`.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row, int h,
+                                         int b, std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(to),
+      "l"(&from), "r"(panel * 64), "r"(row), "r"(h), "r"(b), "r"(barrier)
+      : "memory");
+#endif
+}
+
+// A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
+// what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
+// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::rows or
+// Direction::columns.
+template <auto kSide, class M>
+class BoxProducer {
+ public:
+  __device__ BoxProducer(const M& memory, char* shared)
+      : memory_(memory), shared_(shared), warp_(same_in_warp(static_cast<int>(threadIdx.x / 32))) {}
+
+  // Its whole life. `own` and `stream` are the shapes of what is owned and of what is walked over.
+  __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
+                                      const HeadsView& own_x, const HeadsView& x, const Boxes& boxes,
+                                      const TensorView& lse, const TensorView& delta) {
+    Tasks tasks(own_x, tiles, kOwners);
+    Front ahead;
+    for (unsigned round = 0; round < tasks.rounds(); ++round) {
+      if (round % kAhead == 0) ahead = look_ahead(tasks, round, maps, pass);
+      if (!tasks.go_to(round)) continue;
+      const int b = tasks.batch(), h = tasks.head();
+      const TileMap& map = pass.maps[maps.group_of_head[h]];
+      const Direction of_map = kSide(map);
+      // What is looked up anew takes no registers from step to step.
+      const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
+      Front front = ahead.of_task(round % kAhead);
+      int key = front.first();
+      if (warp_ == 0)
+        open_task(direction(), front.own, b, h, key == kEnd, map.accumulate, boxes,
+                  static_cast<int>(own_x.time));
+      const float *lse_row = nullptr, *delta_row = nullptr;
+      if constexpr (M::kScalars && !M::kFused) {
+        const std::int64_t first = (b * x.heads + h) * x.time;
+        lse_row = static_cast<const float*>(lse.data) + first;
+        delta_row = static_cast<const float*>(delta.data) + first;
+      }
+      while (key != kEnd) {
+        const Direction d = direction();
+        const bool mine = stage_.at % kWarps == warp_;
+        Step step{};
+        int mask = kSkip;
+        if (mine) {
+          step = look_up(d, tile_of(key), boxes.run, static_cast<int>(x.time));
+          mask = front.mask_of(key, d);
+          if constexpr (M::kFused) step.tile = tile_of(key), step.turn = front.turn_of(key, d);
+        }
+        front.drop(key, d);
+        key = front.first();
+        if (mine) {
+          if constexpr (M::kFused)
+            lse_row = static_cast<const float*>(lse.data) + (b * x.heads + h) * x.time * 2;
+          feed(mask, key == kEnd, step, b, h, boxes, lse_row, delta_row);
+        }
+        stage_.advance();
+      }
+    }
+    if (warp_ != 0) return;
+    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    if (!speaks()) return;
+    memory_.work(shared_, slot_.at).end = true;
+    arrive(memory_.slot_full(slot_.at));
+  }
+
+ private:
+  static constexpr int kOwners = M::kOwners, kWarps = M::kProducingWarps;
+  static constexpr unsigned kAhead = 32 / kOwners;  // tasks
+  // Lists are walked by rising keys: tiles ascending, or descending where dQ is summed on the way.
+  __device__ __forceinline__ static int tile_of(int key) { return M::kFused ? -1 - key : key; }
+  __device__ __forceinline__ static int key_at(const Direction& d, int at) {
+    return tile_of(__ldg(d.tile + at));  // the same both ways
+  }
+  // Lane i of a task has the i-th owned tile and the rest of its list.
+  struct Front {
+    int own = -1, at = 0, end = 0, key = kEnd;
+    // Of all lanes.
+    __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, key); }
+    __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
+      return key == other ? __ldg(d.mask + at) : kSkip;
+    }
+    __device__ __forceinline__ int turn_of(int other, const Direction& d) const {
+      return static_cast<int>(
+          __reduce_or_sync(0xffffffffu, key == other ? static_cast<unsigned>(__ldg(d.turn + at)) : 0));
+    }
+    __device__ __forceinline__ void drop(int other, const Direction& d) {
+      if (key != other) return;
+      at += M::kFused ? -1 : 1;
+      key = at != end ? key_at(d, at) : kEnd;
+    }
+    __device__ __forceinline__ Front of_task(unsigned task) const {
+      const unsigned from = task * kOwners + lane();
+      const auto get = [&](int x) { return __shfl_sync(0xffffffffu, x, from % 32); };
+      Front f{get(own), get(at), get(end), get(key)};
+      if (lane() >= kOwners) f.own = -1, f.key = kEnd;
+      return f;
+    }
+  };
+  // What a lane copies of a tile: a box from `row` on, and the numbers of two rows (-1: none).
+  struct Step {
+    int row, number[2];
+    int tile, turn;  // where dQ is summed on the way
+  };
+  // The fronts of kAhead tasks, one after the other in the lanes.
+  __device__ __forceinline__ static Front look_ahead(Tasks tasks, unsigned round, const AttentionMaps& maps,
+                                                     const AttentionPass& pass) {
+    Front f;
+    if (lane() < kAhead * kOwners && tasks.go_to(round + lane() / kOwners)) {
+      const Direction d = kSide(pass.maps[maps.group_of_head[tasks.head()]]);
+      const int rank = tasks.rank() * kOwners + lane() % kOwners;
+      if (rank < d.own_tiles) {
+        f.own = __ldg(d.schedule + rank);
+        const int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
+        f.at = M::kFused ? past - 1 : begin;
+        f.end = M::kFused ? begin - 1 : past;
+        if (begin < past) f.key = key_at(d, f.at);
+      }
+    }
+    __syncwarp();
+    return f;
+  }
+  __device__ static unsigned lane() { return threadIdx.x % 32; }
+  __device__ static bool speaks() { return lane() == 0; }
+  // First position of this lane's box: that of its first slot; past the end, which reads as zeros, where the
+  // slots are empty.
+  __device__ __forceinline__ static int first_row(const std::int32_t* order, int tile, int run, int time) {
+    if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
+    const int row = __ldg(order + static_cast<std::int64_t>(tile) * kTile + lane() * run);
+    return row < 0 ? time : row;
+  }
+  __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
+    Step step{first_row(d.other_order, tile, run, time), {-1, -1}, 0, 0};
+    if constexpr (M::kScalars) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        step.number[i] = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + lane() + 32 * i);
+    }
+    return step;
+  }
+  template <int kPanels>
+  __device__ __forceinline__ static void copy(std::uint32_t to, const CUtensorMap& from, int run, int row,
+                                              int h, int b, std::uint32_t barrier) {
+    if (static_cast<int>(lane()) * run >= kTile) return;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+      copy_box(to + panel * kPanel + lane() * run * 128, from, panel, row, h, b, barrier);
+  }
+
+  __device__ __forceinline__ void open_task(const Direction& d, int own, int b, int h, bool empty,
+                                            bool accumulate, const Boxes& boxes, int time) {
+    const std::uint32_t full = memory_.slot_full(slot_.at);
+    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    Work<kOwners>& work = memory_.work(shared_, slot_.at);
+    if (lane() < kOwners) work.tile[lane()] = own;
+    __syncwarp();
+    if (speaks()) {
+      work.b = b;
+      work.h = h;
+      work.empty = empty;
+      work.end = false;
+      work.accumulate = accumulate;
+      work.own_order = d.own_order;
+      work.masks = d.masks;
+      arrive_and_expect(full, M::kSlot);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kOwners; ++i) {
+      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), boxes.own_run, time);
+      copy<M::kXPanels>(memory_.own_x(slot_.at, i), boxes.own_x, boxes.own_run, row, h, b, full);
+      if constexpr (M::kOwnsY)
+        copy<M::kYPanels>(memory_.own_y(slot_.at, i), boxes.own_y, boxes.own_run, row, h, b, full);
+    }
+    slot_.advance();
+  }
+
+  // `mask`: of the owner whose list this lane has.
+  __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
+                                       const Boxes& boxes, const float* lse, const float* delta) {
+    const std::uint32_t full = memory_.full(stage_.at);
+    wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
+    if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
+    if constexpr (M::kFused) {
+      if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
+    }
+    __syncwarp();
+    if (speaks()) arrive_and_expect(full, M::kStage);
+    __syncwarp();
+    copy<M::kXPanels>(memory_.x(stage_.at), boxes.x, boxes.run, step.row, h, b, full);
+    copy<M::kYPanels>(memory_.y(stage_.at), boxes.y, boxes.run, step.row, h, b, full);
+    if constexpr (M::kScalars) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = max(step.number[i], 0);
+        if constexpr (M::kFused) {
+          copy_8_async(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+        } else {
+          const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
+          copy_4_async(to, lse + at, step.number[i] >= 0);
+          copy_4_async(to + 8, delta + at, step.number[i] >= 0);
+        }
+      }
+      arrive_after_copies(full);
+    }
+  }
+
+  const M& memory_;
+  char* shared_;
+  int warp_;
+  Ring<M::kStages> stage_;
+  Ring<M::kSlots> slot_;
+};
+
+// The producer warpgroup's part of a kernel.
+template <auto kSide, class M>
+__device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
+                                        const AttentionPass& pass, int tiles, const Sources& from,
+                                        const Boxes& boxes) {
+  if constexpr (!M::kBoxes)
+    Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
+  else if (threadIdx.x < M::kProducingWarps * 32)
+    BoxProducer<kSide, M>(memory, shared)
+        .run(maps, pass, tiles, from.own_x, from.x, boxes, from.lse, from.delta);
+}
+
+}  // namespace weft::attention::hopper

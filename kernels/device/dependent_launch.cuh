@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Kernels that start before the one ahead of them on the queue has ended (programmatic dependent launch,
+// compute capability 9.0): they fetch what that one does not write, then wait for it. A chain of short
+// kernels, as sampling is, loses no time between two of them, and weights are on their way early.
+#pragma once
+
+#include "kernels/device/cuda.cuh"
+
+namespace weft {
+
+// Everything that a kernel ahead may have written is read, and everything is written, after this. To be
+// called by every thread of a kernel started with launch_ahead().
+__device__ __forceinline__ void wait_for_kernel_ahead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on the next kernel on the queue may begin, if it was started with launch_ahead().
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct LaunchSize {
+  unsigned blocks, threads, shared_bytes = 0, cluster = 1;
+};
+
+template <class... Parameters>
+void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize size,
+                  const std::type_identity_t<Parameters>&... values) {
+  int device = 0, major = 0;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (major >= 9) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (size.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {size.cluster, 1, 1};
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(size.blocks);
+  config.blockDim = dim3(size.threads);
+  config.dynamicSmemBytes = size.shared_bytes;
+  config.stream = queue.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, values...));
+}
+template <class... Parameters>
+void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+                  const std::type_identity_t<Parameters>&... values) {
+  launch_ahead(queue, kernel, LaunchSize{blocks, threads}, values...);
+}
+
+}  // namespace weft

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// Embeddings: the definition. Forward by rows; backward by columns, rows in order in parts of fixed size, so
+// that sums have a fixed order.
+#include "kernels/layers/embedding.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels/checks.h"
+#include "kernels/cpu.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
+constexpr std::int64_t kAhead = 8;     // rows of dy fetched ahead: hardware does not foresee strides of a row
+constexpr std::int64_t kLine = 64;     // bytes of a line of the cache
+
+// Where the tokens of a batch lie in the grid of positions.
+struct Places {
+  const std::int32_t *offsets, *positions;  // null where absent
+  std::int64_t time;
+
+  std::int64_t of(std::int64_t b, std::int64_t token) const {
+    if (positions) return positions[b * time + token];
+    return token + (offsets ? offsets[b] : 0);
+  }
+};
+
+// Row 0 of sequence b: the start vector, or the sum of those that its conditions name.
+template <class T>
+void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
+  const T* start = k.start.as<T>();
+  const std::int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
+  if (kinds == 0) {
+    std::copy(start, start + cols, out);
+    return;
+  }
+  const std::int32_t* row = k.conditions.as<std::int32_t>() + b * kinds;
+  for (std::int64_t c = 0; c < cols; ++c) {
+    wide_t<T> sum = 0;
+    for (std::int64_t i = 0; i < kinds; ++i) sum += static_cast<wide_t<T>>(start[row[i] * cols + c]);
+    out[c] = static_cast<T>(sum);
+  }
+}
+
+template <class T>
+void forward(const EmbeddingForward& k) {
+  using W = wide_t<T>;
+  const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
+                     cols = k.y.cols();
+  const std::int64_t first = k.first_at ? *k.first_at : k.first;
+  const auto* tokens = k.tokens.as<std::int32_t>();
+  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
+                         static_cast<const std::int32_t*>(k.positions.data), time};
+  const T* table = k.table.as<T>();
+  const T* position[kMaxPositionAxes] = {};
+  for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
+  T* y = k.y.as<T>();
+#pragma omp parallel for schedule(static) if (k.y.size() > kParallelElements)
+  for (std::int64_t row = 0; row < batch * count; ++row) {
+    const std::int64_t b = row / count, t = first + row % count;
+    T* out = y + row * cols;
+    if (t == 0) {
+      start_row(k, b, out);
+      continue;
+    }
+    const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
+    const std::int64_t place = places.of(b, t - 1);
+    const T* of_axis[kMaxPositionAxes] = {};
+    for (int a = 0; a < k.axes; ++a) {
+      of_axis[a] = position[a] + (place / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
+    }
+    for (std::int64_t c = 0; c < cols; ++c) {
+      W sum = static_cast<W>(token[c]);
+      for (int a = 0; a < k.axes; ++a) sum += static_cast<W>(of_axis[a][c]);
+      out[c] = static_cast<T>(sum);
+    }
+  }
+}
+
+// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. The row of a
+// position that comes round again and again takes a large part of all tokens: rows are added kTerms at a time
+// before they join the gradient, so that rounding errors grow with the root of some hundreds of terms, not of
+// hundreds of thousands. The order depends on the tokens alone.
+template <class T>
+class RowSums {
+  using W = wide_t<T>;
+
+ public:
+  RowSums(const GradView& grad, std::int64_t first, std::int64_t count)
+      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr),
+        rows_(grad ? grad.view.rows() : 0),
+        cols_(grad ? grad.view.cols() : 0),
+        count_(count),
+        terms_(static_cast<std::size_t>(rows_)),
+        part_(std::make_unique_for_overwrite<W[]>(static_cast<std::size_t>(rows_ * count))) {
+    for (std::int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
+      std::fill(out_ + r * cols_, out_ + r * cols_ + count_, W{0});
+  }
+  explicit operator bool() const { return out_ != nullptr; }
+
+  void add(std::int64_t row, const T* dy) {
+    W* part = part_.get() + row * count_;
+    if (terms_[static_cast<std::size_t>(row)]++ == 0) {
+      for (std::int64_t c = 0; c < count_; ++c) part[c] = static_cast<W>(dy[c]);
+    } else {
+      for (std::int64_t c = 0; c < count_; ++c) part[c] += static_cast<W>(dy[c]);
+    }
+    if (terms_[static_cast<std::size_t>(row)] == kTerms) join(row);
+  }
+  // Parts that are still open join the gradient.
+  void finish() {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      if (terms_[static_cast<std::size_t>(r)] > 0) join(r);
+  }
+
+ private:
+  static constexpr int kTerms = 512;
+
+  void join(std::int64_t row) {
+    const W* part = part_.get() + row * count_;
+    W* out = out_ + row * cols_;
+    for (std::int64_t c = 0; c < count_; ++c) out[c] += part[c];
+    terms_[static_cast<std::size_t>(row)] = 0;
+  }
+
+  W* out_;
+  std::int64_t rows_, cols_, count_;
+  std::vector<int> terms_;     // rows in the part of each table row that is open
+  std::unique_ptr<W[]> part_;  // (rows, count)  written by the first term of a part
+};
+
+template <class T>
+void fetch(const T* row, std::int64_t count) {
+  for (std::int64_t c = 0; c < count; c += kLine / std::int64_t{sizeof(T)}) __builtin_prefetch(row + c);
+}
+
+template <class T>
+void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, RowSums<T>& start) {
+  if (!k.conditions) return start.add(0, dy);
+  const std::int64_t kinds = k.conditions.shape[1];
+  const auto* row = static_cast<const std::int32_t*>(k.conditions.data) + b * kinds;
+  for (std::int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
+}
+
+template <class T>
+void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
+  const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
+  const T* columns = static_cast<const T*>(k.dy.data) + first;
+  const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
+  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
+                         static_cast<const std::int32_t*>(k.positions.data), time};
+  RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count);
+  std::vector<RowSums<T>> axis;
+  for (int a = 0; a < k.axes; ++a) axis.emplace_back(k.daxis[a], first, count);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t t = 0; t < time; ++t) {
+      const std::int64_t row = b * time + t;
+      const T* dy = columns + row * cols;
+      fetch(columns + std::min(row + kAhead, batch * time - 1) * cols, count);
+      if (t == 0) {
+        if (start) add_start(k, b, dy, start);
+        continue;
+      }
+      if (table) table.add(tokens[row - 1], dy);
+      const std::int64_t place = places.of(b, t - 1);
+      for (std::size_t a = 0; a < axis.size(); ++a)
+        if (axis[a]) axis[a].add((place / k.divisor[a]) % k.daxis[a].view.shape[0], dy);
+    }
+  }
+  table.finish();
+  start.finish();
+  for (RowSums<T>& sums : axis) sums.finish();
+}
+
+template <class T>
+void backward(const EmbeddingBackward& k) {
+  const std::int64_t cols = k.dy.cols();
+#pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
+  for (std::int64_t first = 0; first < cols; first += kColumns) {
+    backward_columns<T>(k, first, std::min(kColumns, cols - first));
+  }
+}
+
+// What a sequence is told besides its tokens. `start`: the start vector, or its gradient.
+void check_sequence(const std::string& kernel, std::int64_t batch, std::int64_t time, std::int64_t cols,
+                    const TensorView& offsets, const TensorView& positions, const TensorView& conditions,
+                    const TensorView& start, DType start_type) {
+  if (offsets) expect_size(offsets, DType::i32, batch, (kernel + ": offsets").c_str());
+  if (positions) expect_matrix(positions, DType::i32, batch, time, (kernel + ": positions").c_str());
+  WEFT_CHECK(!offsets || !positions, kernel, ": offsets and positions exclude each other");
+  if (conditions) {
+    WEFT_CHECK(conditions.rank == 2 && conditions.shape[1] > 0, kernel, ": conditions must be (B, K), got ",
+               shape_text(conditions));
+    expect_matrix(conditions, DType::i32, batch, conditions.shape[1], (kernel + ": conditions").c_str());
+    if (start) expect_matrix(start, start_type, start.rows(), cols, (kernel + ": start").c_str());
+  } else if (start) {
+    expect_size(start, start_type, cols, (kernel + ": start").c_str());
+  }
+}
+
+void check_axes(int axes) {
+  WEFT_CHECK(axes >= 0 && axes <= kMaxPositionAxes, "embedding: 0 to ", kMaxPositionAxes,
+             " position axes, got ", axes);
+}
+
+}  // namespace
+
+void check(const EmbeddingForward& k) {
+  const DType t = k.y.dtype;
+  const std::int64_t cols = k.y.cols();
+  expect_floating(k.y, "embedding_forward: y");
+  WEFT_CHECK(k.tokens.rank == 2 && k.y.rank == 3,
+             "embedding_forward: tokens (B, T) and y (B, count, C), got ", shape_text(k.tokens), " and ",
+             shape_text(k.y));
+  expect_size(k.tokens, DType::i32, k.tokens.size(), "embedding_forward: tokens");
+  expect_matrix(k.y, t, k.tokens.shape[0] * k.y.shape[1], cols, "embedding_forward: y");
+  WEFT_CHECK(k.first >= 0 && k.first + k.y.shape[1] <= k.tokens.shape[1] + 1, "embedding_forward: rows ",
+             k.first, " to ", k.first + k.y.shape[1] - 1, " of a sequence of ", k.tokens.shape[1], " tokens");
+  expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
+  check_axes(k.axes);
+  WEFT_CHECK(k.start, "embedding_forward: start is absent");
+  check_sequence(EmbeddingForward::kName, k.tokens.shape[0], k.tokens.shape[1], cols, k.offsets, k.positions,
+                 k.conditions, k.start, t);
+  for (int a = 0; a < k.axes; ++a) {
+    expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
+    WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
+               " needs rows and a divisor of at least 1");
+  }
+}
+
+void check(const EmbeddingBackward& k) {
+  const DType w = wide(k.dy.dtype);
+  const std::int64_t cols = k.dy.cols();
+  expect_floating(k.dy, "embedding_backward: dy");
+  WEFT_CHECK(k.dy.rank == 3, "embedding_backward: dy must be (B, T, C), got ", shape_text(k.dy));
+  expect_size(k.dy, k.dy.dtype, k.dy.size(), "embedding_backward: dy");
+  expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
+  if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
+  check_axes(k.axes);
+  check_sequence(EmbeddingBackward::kName, k.dy.shape[0], k.dy.shape[1], cols, k.offsets, k.positions,
+                 k.conditions, k.dstart.view, w);
+  for (int a = 0; a < k.axes; ++a) {
+    if (!k.daxis[a]) continue;
+    expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,
+                  "embedding_backward: gradient of a position table");
+    WEFT_CHECK(k.daxis[a].view.shape[0] > 0 && k.divisor[a] > 0, "embedding_backward: position axis ", a,
+               " needs rows and a divisor of at least 1");
+  }
+}
+
+void run(CpuQueue&, const EmbeddingForward& k) {
+  check(k);
+  dispatch_float(k.y.dtype, [&]<class T>() { forward<T>(k); });
+}
+
+void run(CpuQueue&, const EmbeddingBackward& k) {
+  check(k);
+  dispatch_float(k.dy.dtype, [&]<class T>() { backward<T>(k); });
+}
+
+}  // namespace weft

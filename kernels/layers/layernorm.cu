@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+// Layer normalisation and residual connection on CUDA. One kernel each way does both and leaves out what is
+// absent: fused and alone, rows have the same bits. A warp holds a row in registers (statistics in two passes
+// over it, in f32); rows that are longer or not made of aligned groups of eight are read again from the
+// cache.
+#include "kernels/layers/layernorm.h"
+
+#include "kernels/layers/layernorm_backward.cuh"
+
+namespace weft {
+
+using namespace layernorm;
+
+namespace {
+
+constexpr std::int64_t kMultiprocessors = 132;  // of an H200
+
+// How often a warp reaches along a row that it holds in registers (1, 2 or 4), or 0: it does not.
+int groups_of_warp(std::int64_t cols, bool packed) {
+  if (!packed || cols > 4 * kRowOfWarp) return 0;
+  return cols <= kRowOfWarp ? 1 : cols <= 2 * kRowOfWarp ? 2 : 4;
+}
+
+// Whether a kernel of its own, without questions, fits: the case of a block in the middle of a model.
+template <class T>
+bool is_whole(const Forward<T>& a, int groups) {
+  return a.branch && a.y && a.cols == groups * kRowOfWarp;
+}
+template <class T>
+bool is_whole(const Backward<T>& a, int groups) {
+  return a.dy && a.dh && a.dx && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
+}
+
+// f.operator()<kGroups, kWhole>() for rows that a warp holds in registers.
+template <class F>
+void dispatch_row(int groups, bool whole, F&& f) {
+  const auto of = [&]<int kGroups>() {
+    if (whole) return f.template operator()<kGroups, true>();
+    f.template operator()<kGroups, false>();
+  };
+  if (groups == 1) of.template operator()<1>();
+  if (groups == 2) of.template operator()<2>();
+  if (groups == 4) of.template operator()<4>();
+}
+
+template <class T>
+void launch_forward(CudaQueue& q, const Forward<T>& a) {
+  const unsigned blocks = blocks_for(a.rows, kWarps);
+  const int groups = groups_of_warp(a.cols, a.packed);
+  dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {
+    const unsigned resident = kMultiprocessors * kForwardBlocksOfSm<T, kGroups>;
+    forward_in_registers<T, kGroups, kWhole><<<std::min(blocks, resident), kThreads, 0, q.stream>>>(a);
+  });
+  if (groups == 0 && a.packed) forward_any_length<T, true><<<blocks, kThreads, 0, q.stream>>>(a);
+  if (groups == 0 && !a.packed) forward_any_length<T, false><<<blocks, kThreads, 0, q.stream>>>(a);
+}
+
+template <class T>
+void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums, const char* kernel) {
+  const int groups = groups_of_warp(a.cols, a.packed);
+  std::int64_t of_sm = 4;
+  dispatch_row(groups, false, [&]<int kGroups, bool>() { of_sm = kBlocksOfSm<T, kGroups>; });
+  const std::int64_t rows_of_block = groups ? kWarps : 1;
+  const std::int64_t room =  // for partial sums
+      static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<std::int64_t>(kSums * a.cols, 1);
+  const std::int64_t blocks =
+      std::min({of_sm * kMultiprocessors, (a.rows + rows_of_block - 1) / rows_of_block, room});
+  std::size_t offset = 0;
+  a.partial = take_workspace<float>(q, offset, blocks * kSums * a.cols, kernel);
+  const auto grid = static_cast<unsigned>(blocks);
+  if (blocks > 0) {
+    dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {
+      constexpr int kBytes = sizeof(Ring<T, kGroups>);
+      const auto rows = backward_in_registers<T, kGroups, kWhole>;
+      WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+      rows<<<grid, kThreads, kBytes, q.stream>>>(a);
+    });
+    if (groups == 0 && a.packed) backward_any_length<T, true><<<grid, kThreads, 0, q.stream>>>(a);
+    if (groups == 0 && !a.packed) backward_any_length<T, false><<<grid, kThreads, 0, q.stream>>>(a);
+  }
+  if (sums.of[0].out || sums.of[1].out || sums.of[2].out)
+    launch_sum_partials(q, sums, a.partial, blocks, a.cols);
+}
+
+template <class T>
+T* data_or_null(const TensorView& v) {
+  return v ? v.as<T>() : nullptr;
+}
+
+}  // namespace
+
+void run(CudaQueue& q, const LayerNormForward& k) {
+  check(k);
+  if (k.x.size() == 0) return;
+  const bool packed =
+      k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.y) && aligned16(k.w) && aligned16(k.b);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    launch_forward(q, Forward<T>{.h = nullptr,
+                                 .y = k.y.as<T>(),
+                                 .x = k.x.as<T>(),
+                                 .branch = nullptr,
+                                 .bias = nullptr,
+                                 .mean = k.mean.as<float>(),
+                                 .rstd = k.rstd.as<float>(),
+                                 .w = k.w.as<float>(),
+                                 .b = k.b.as<float>(),
+                                 .rows = k.x.rows(),
+                                 .cols = k.x.cols(),
+                                 .eps = static_cast<float>(k.eps),
+                                 .dropout = {},
+                                 .packed = packed});
+  });
+}
+
+void run(CudaQueue& q, const ResidualForward& k) {
+  check(k);
+  if (k.x.size() == 0) return;
+  const bool packed = k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.h) && aligned16(k.y) &&
+                      aligned16(k.branch) && aligned16(k.bias) && aligned16(k.w) && aligned16(k.b);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    launch_forward(q, Forward<T>{.h = k.h.as<T>(),
+                                 .y = data_or_null<T>(k.y),
+                                 .x = k.x.as<T>(),
+                                 .branch = k.branch.as<T>(),
+                                 .bias = data_or_null<T>(k.bias),
+                                 .mean = data_or_null<float>(k.mean),
+                                 .rstd = data_or_null<float>(k.rstd),
+                                 .w = data_or_null<float>(k.w),
+                                 .b = data_or_null<float>(k.b),
+                                 .rows = k.x.rows(),
+                                 .cols = k.x.cols(),
+                                 .eps = static_cast<float>(k.eps),
+                                 .dropout = dropout_call(k.p, k.site, k.step, k.x.cols()),
+                                 .packed = packed});
+  });
+}
+
+void run(CudaQueue& q, const LayerNormBackward& k) {
+  check(k);
+  const bool packed =
+      k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.dy) && aligned16(k.dx.view) && aligned16(k.w);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
+                           .dbranch = nullptr,
+                           .y = nullptr,
+                           .dy = k.dy.as<T>(),
+                           .h = k.x.as<T>(),
+                           .dh = nullptr,
+                           .mean = k.mean.as<float>(),
+                           .rstd = k.rstd.as<float>(),
+                           .w = k.w.as<float>(),
+                           .b = nullptr,
+                           .partial = nullptr,
+                           .rows = k.x.rows(),
+                           .cols = k.x.cols(),
+                           .dropout = {},
+                           .packed = packed,
+                           .add_dx = k.dx.accumulate,
+                           .add_dbranch = false,
+                           .residual = false};
+    launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), {}}}, LayerNormBackward::kName);
+  });
+}
+
+void run(CudaQueue& q, const ResidualBackward& k) {
+  check(k);
+  const TensorView& shaped = k.dy ? k.dy : k.dh;
+  const bool packed = shaped.cols() % kGroup == 0 && aligned16(k.dy) && aligned16(k.dh) && aligned16(k.h) &&
+                      aligned16(k.dx.view) && aligned16(k.dbranch.view) && aligned16(k.y) && aligned16(k.w) &&
+                      aligned16(k.b);
+  dispatch_cuda(shaped.dtype, [&]<class T>() {
+    const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
+                           .dbranch = data_or_null<T>(k.dbranch.view),
+                           .y = data_or_null<T>(k.y),
+                           .dy = data_or_null<T>(k.dy),
+                           .h = data_or_null<T>(k.h),
+                           .dh = data_or_null<T>(k.dh),
+                           .mean = data_or_null<float>(k.mean),
+                           .rstd = data_or_null<float>(k.rstd),
+                           .w = data_or_null<float>(k.w),
+                           .b = data_or_null<float>(k.b),
+                           .partial = nullptr,
+                           .rows = shaped.rows(),
+                           .cols = shaped.cols(),
+                           .dropout = dropout_call(k.p, k.site, k.step, shaped.cols()),
+                           .packed = packed,
+                           .add_dx = k.dx.accumulate,
+                           .add_dbranch = k.dbranch.accumulate,
+                           .residual = true};
+    launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), column_sums(k.dbias)}},
+                    ResidualBackward::kName);
+  });
+}
+
+}  // namespace weft

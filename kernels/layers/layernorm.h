@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Layer normalisation over the last axis (Ba et al. 2016, arXiv 1607.06450, eq. 4), alone and behind the
+// residual connection that makes its input.
+//   y = w * (x - mean) * rstd + b,   rstd = 1 / sqrt(var + eps)
+#pragma once
+
+#include "kernels/optimizer/step_scalars.h"
+#include "kernels/queue.h"
+
+namespace weft {
+
+struct LayerNormForward {
+  static constexpr const char* kName = "layernorm_forward";
+  TensorView y;           // (N, C)  type T; any leading axes
+  TensorView mean, rstd;  // (N)     wide(T): kept for the backward pass
+  TensorView x;           // (N, C)  T
+  TensorView w, b;        // (C)     wide(T)
+  double eps = 1e-5;
+  std::vector<TensorView> outputs() const { return {y, mean, rstd}; }
+  std::vector<TensorView> inputs() const { return {x, w, b}; }
+};
+void check(const LayerNormForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const LayerNormForward&);
+void run(CudaQueue&, const LayerNormForward&);
+
+// With xhat = (x - mean) * rstd and g = dy * w:
+//   dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)),  dw = sum_N dy * xhat,  db = sum_N dy
+// The sums over N are taken in a fixed order: same inputs, same bits.
+struct LayerNormBackward {
+  static constexpr const char* kName = "layernorm_backward";
+  GradView dx;            // (N, C)  T
+  GradView dw, db;        // (C)     wide(T)
+  TensorView dy, x;       // (N, C)  T
+  TensorView mean, rstd;  // (N)     wide(T)
+  TensorView w;           // (C)     wide(T)
+  std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
+  std::vector<TensorView> inputs() const { return {dy, x, mean, rstd, w}; }
+};
+void check(const LayerNormBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const LayerNormBackward&);
+void run(CudaQueue&, const LayerNormBackward&);
+
+// A branch joins the residual stream, and the sum is normalised in the same pass:
+//   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
+// The mask is a function of (seed, draw, site, first_row + row, column, columns) alone: kernels/philox.h. The
+// norm is that of h as it is stored, rounded to T. Without y there is no norm, and mean, rstd, w and b are
+// absent, too.
+struct ResidualForward {
+  static constexpr const char* kName = "residual_forward";
+  TensorView h;           // (N, C)  T; any leading axes
+  TensorView y;           // (N, C)  T, or absent
+  TensorView mean, rstd;  // (N)     wide(T): kept for the backward pass
+  TensorView x, branch;   // (N, C)  T
+  TensorView bias;        // (C)     T, or absent
+  TensorView w, b;        // (C)     wide(T)
+  double eps = 1e-5;
+  double p = 0;  // 0 <= p < 1; 0 draws nothing
+  std::uint32_t site = 0;
+  const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
+  std::vector<TensorView> outputs() const { return {h, y, mean, rstd}; }
+  std::vector<TensorView> inputs() const { return {x, branch, bias, w, b}; }
+};
+void check(const ResidualForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const ResidualForward&);
+void run(CudaQueue&, const ResidualForward&);
+
+// With g = dh + the dx of LayerNormBackward for dy, rounded to T:
+//   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
+// and dw and db as there. y is what the forward pass made, to the same bits, so that it need not be kept for
+// what is summed over its rows. It may be h itself, which it then takes the place of.
+struct ResidualBackward {
+  static constexpr const char* kName = "residual_backward";
+  GradView dx;            // (N, C)  T; absent without dy: it would be dh
+  GradView dbranch;       // (N, C)  T
+  GradView dbias;         // (C)     wide(T)
+  GradView dw, db;        // (C)     wide(T); absent without dy
+  TensorView y;           // (N, C)  T: memory of its own or that of h; or absent: not wanted
+  TensorView dh;          // (N, C)  T: what reached h otherwise, or absent
+  TensorView dy;          // (N, C)  T, or absent: there is no norm, then, and what follows is absent, too
+  TensorView h;           // (N, C)  T
+  TensorView mean, rstd;  // (N)     wide(T)
+  TensorView w;           // (C)     wide(T)
+  TensorView b;           // (C)     wide(T); absent without y
+  double p = 0;
+  std::uint32_t site = 0;
+  const StepScalars* step = nullptr;
+  std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y}; }
+  std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
+};
+void check(const ResidualBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const ResidualBackward&);
+void run(CudaQueue&, const ResidualBackward&);
+
+}  // namespace weft

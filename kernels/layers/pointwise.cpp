@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
+#include "kernels/layers/pointwise.h"
+
+#include <algorithm>
+
+#include "kernels/checks.h"
+#include "kernels/cpu.h"
+#include "kernels/layers/dropout_mask.h"
+
+namespace weft {
+namespace {
+
+// Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a Philox call.
+template <class Piece>
+void for_pieces(std::int64_t n, Piece piece) {
+#pragma omp parallel for schedule(static) if (n > kParallelElements)
+  for (std::int64_t i = 0; i < chunks_of(n); ++i) piece(i * kChunk, std::min(n, (i + 1) * kChunk));
+}
+
+template <class W>
+W sigmoid(W x) {
+  return 1 / (1 + exp_of(-x));
+}
+
+// Calls row(begin, end, bias) for rows of a matrix; bias is null when absent.
+template <class T, class Row>
+void for_rows(const TensorView& x, const TensorView& bias, Row row) {
+  const std::int64_t rows = x.rows(), cols = x.cols();
+  const T* b = bias ? bias.as<T>() : nullptr;
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
+}
+
+template <class T>
+void gelu_forward(const GeluForward& k) {
+  using W = wide_t<T>;
+  T* y = k.y.as<T>();
+  const T* x = k.x.as<T>();
+  constexpr W slope = static_cast<W>(kGeluSlope);
+  for_rows<T>(k.x, k.bias, [=](std::int64_t begin, std::int64_t end, const T* bias) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
+      y[i] = static_cast<T>(v * sigmoid(slope * v));
+    }
+  });
+}
+
+// d/dv v s(av) = s + a v s (1 - s)
+template <class T>
+void gelu_backward(const GeluBackward& k) {
+  using W = wide_t<T>;
+  const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
+  constexpr W slope = static_cast<W>(kGeluSlope);
+  Kept<T> dx(k.dx, k.x.size());
+  for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
+    constexpr std::int64_t kPiece = 64;  // a loop with nothing to choose in it is vectorised
+    for (std::int64_t first = begin; first < end; first += kPiece) {
+      W piece[kPiece];
+      const std::int64_t count = std::min(kPiece, end - first);
+      for (std::int64_t c = 0; c < count; ++c) {
+        const std::int64_t i = first + c;
+        const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0),
+                s = sigmoid(slope * v);
+        piece[c] = static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s));
+      }
+      dx.put(first, piece, count);
+    }
+  });
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  if (k.dbias)
+    sum_rows<W>(k.dbias, rows, cols, [&](std::int64_t n, std::int64_t c) { return dx.at(n * cols + c); });
+}
+
+template <class T>
+void dropout(const Dropout& k) {
+  using W = wide_t<T>;
+  T* y = k.y.view.as<T>();
+  const T* x = k.x.as<T>();
+  const bool accumulate = k.y.accumulate;
+  const DropoutMask mask(k.p, k.site, k.step, k.x.cols());
+  const W scale = static_cast<W>(mask.scale());
+  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+    mask.over(begin, end, [=](std::int64_t i, bool kept) {
+      store(y, i, kept ? static_cast<W>(x[i]) * scale : 0, accumulate);
+    });
+  });
+}
+
+template <class T>
+void add(const Add& k) {
+  T* out = k.out.view.as<T>();
+  const T* x = k.x.as<T>();
+  const bool accumulate = k.out.accumulate;
+  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) store(out, i, x[i], accumulate);
+  });
+}
+
+template <class T>
+void sum_of(const SumOf& k) {
+  for_pieces(k.out.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      auto sum = static_cast<wide_t<T>>(k.xs[0].as<T>()[i]);
+      for (std::size_t x = 1; x < k.xs.size(); ++x) sum += static_cast<wide_t<T>>(k.xs[x].as<T>()[i]);
+      k.out.as<T>()[i] = static_cast<T>(sum);
+    }
+  });
+}
+
+template <class Y, class X>
+void cast(const Cast& k) {
+  Y* y = k.y.as<Y>();
+  const X* x = k.x.as<X>();
+  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<Y>(static_cast<wide_t<X>>(x[i]));
+  });
+}
+
+}  // namespace
+
+void check(const GeluForward& k) {
+  expect_floating(k.x, "gelu_forward: x");
+  expect_size(k.y, k.x.dtype, k.x.size(), "gelu_forward: y");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_forward: bias");
+}
+
+void check(const GeluBackward& k) {
+  expect_floating(k.x, "gelu_backward: x");
+  expect_size(k.dy, k.x.dtype, k.x.size(), "gelu_backward: dy");
+  expect_size(k.dx.view, k.x.dtype, k.x.size(), "gelu_backward: dx");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_backward: bias");
+  if (k.dbias) expect_size(k.dbias.view, wide(k.x.dtype), k.x.cols(), "gelu_backward: dbias");
+}
+
+void check(const Dropout& k) {
+  expect_floating(k.x, "dropout: x");
+  expect_size(k.y.view, k.x.dtype, k.x.size(), "dropout: y");
+  check_dropout(k.p, k.step, Dropout::kName);
+}
+
+void check(const Add& k) {
+  expect_floating(k.x, "add: x");
+  expect_size(k.out.view, k.x.dtype, k.x.size(), "add: out");
+}
+
+void check(const SumOf& k) {
+  expect_floating(k.out, "sum_of: out");
+  WEFT_CHECK(!k.xs.empty() && k.xs.size() <= SumOf::kMost, "sum_of: 1 to ", SumOf::kMost, " terms, got ",
+             k.xs.size());
+  for (const TensorView& x : k.xs) expect_size(x, k.out.dtype, k.out.size(), "sum_of: a term");
+}
+
+void check(const Cast& k) {
+  expect_floating(k.x, "cast: x");
+  expect_floating(k.y, "cast: y");
+  expect_size(k.y, k.y.dtype, k.x.size(), "cast: y");
+}
+
+void run(CpuQueue&, const GeluForward& k) {
+  check(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { gelu_forward<T>(k); });
+}
+
+void run(CpuQueue&, const GeluBackward& k) {
+  check(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { gelu_backward<T>(k); });
+}
+
+void run(CpuQueue&, const Dropout& k) {
+  check(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { dropout<T>(k); });
+}
+
+void run(CpuQueue&, const Add& k) {
+  check(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { add<T>(k); });
+}
+
+void run(CpuQueue&, const SumOf& k) {
+  check(k);
+  dispatch_float(k.out.dtype, [&]<class T>() { sum_of<T>(k); });
+}
+
+void run(CpuQueue&, const Cast& k) {
+  check(k);
+  dispatch_float(k.y.dtype, [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
+}
+
+}  // namespace weft

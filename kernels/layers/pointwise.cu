@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+// Elementwise kernels on CUDA: one thread for eight consecutive elements, in 16-byte loads where alignment
+// allows. GELU, which has a bias, keeps a thread on its eight columns.
+#include "kernels/device/column_sums.cuh"
+#include "kernels/device/dropout_mask.cuh"
+#include "kernels/device/vector8.cuh"
+#include "kernels/layers/pointwise.h"
+
+namespace weft {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kGroup = 8;  // elements of a thread, and of one Philox call
+constexpr int kGeluBlocksOfSm = 4;
+constexpr std::int64_t kGeluBlocks = 132 * kGeluBlocksOfSm;  // the multiprocessors of an H200
+
+// body(first, count): the elements first .. first + min(8, count) - 1.
+template <class Body>
+__global__ void __launch_bounds__(kThreads) for_groups(std::int64_t n, Body body) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+  if (first < n) body(first, n - first);
+}
+
+template <class Body>
+void launch_groups(CudaQueue& q, std::int64_t n, const Body& body) {
+  if (n == 0) return;
+  for_groups<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(n, body);
+}
+
+template <class T>
+__device__ __forceinline__ float sigmoid(float x) {
+  return __fdividef(1.0f, 1.0f + exp_for<T>(-x));
+}
+
+// Backward where there is a dy.
+template <class T>
+struct Gelu {
+  T* out;
+  const T *dy, *x, *bias;  // bias: null when absent
+  float* partial;          // (stripes, cols): first stage of dbias
+  std::int64_t rows, cols;
+  bool accumulate;
+};
+
+// Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; kRows rows of a warp are on their way
+// at a time.
+template <class T, bool kBackward, bool kPacked, int kRows>
+__global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(const Gelu<T> a) {
+  constexpr float slope = static_cast<float>(kGeluSlope);
+  const std::int64_t first_of_block = static_cast<std::int64_t>(blockIdx.x) * kStripeColumns;
+  const std::int64_t first = first_of_block + threadIdx.x % kWarp * kGroup;
+  const std::int64_t count = kPacked && first < a.cols ? kGroup : a.cols - first;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kStripeWarps;
+  float bias[kGroup] = {}, sum[1][kGroup] = {};
+  if (a.bias) load(bias, a.bias + first, count, kPacked);
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kStripeWarps + threadIdx.x / kWarp;
+       first < a.cols && row < a.rows; row += kRows * step) {
+    Eight<T> x[kRows], dy[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!kPacked || row + r * step >= a.rows) break;
+      x[r] = load_eight(a.x + (row + r * step) * a.cols + first);
+      if constexpr (kBackward) dy[r] = load_eight(a.dy + (row + r * step) * a.cols + first);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (row + r * step >= a.rows) break;
+      const std::int64_t at = (row + r * step) * a.cols + first;
+      float v[kGroup], gradient[kGroup];
+      if constexpr (kPacked) unpack(v, x[r]);
+      if constexpr (!kPacked) load(v, a.x + at, count, false);
+      if constexpr (kBackward && kPacked) unpack(gradient, dy[r]);
+      if constexpr (kBackward && !kPacked) load(gradient, a.dy + at, count, false);
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        v[j] += bias[j];
+        const float s = sigmoid<T>(slope * v[j]);
+        v[j] *= s;
+        if constexpr (kBackward) v[j] = gradient[j] * (s + slope * v[j] * (1.0f - s));
+        if constexpr (kBackward) sum[0][j] += v[j];
+      }
+      store(a.out + at, v, kPacked ? kGroup : count, kPacked, a.accumulate);
+    }
+  }
+  if constexpr (kBackward) {
+    __shared__ WarpSums<1> of_warp;
+    write_stripe<1>(of_warp, a.partial, blockIdx.y, first_of_block, a.cols, sum);
+  }
+}
+
+template <bool kBackward, class T>
+void launch_gelu(CudaQueue& q, const Gelu<T>& a, std::int64_t stripes, bool packed) {
+  constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
+  const dim3 grid(blocks_for(a.cols, kStripeColumns), static_cast<unsigned>(stripes));
+  if (packed) gelu_rows<T, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
+  if (!packed) gelu_rows<T, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+}
+
+template <class T>
+struct DropoutBody {
+  T* y;
+  const T* x;
+  DropoutCall call;
+  bool packed, accumulate, whole;  // whole: rows of whole groups
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    float v[kGroup];
+    load(v, x + first, count, packed);
+    whole ? drop<true>(v, call, first) : drop<false>(v, call, first);
+    store(y + first, v, count, packed, accumulate);
+  }
+};
+
+template <class Y, class X>
+struct CopyBody {
+  Y* y;
+  const X* x;
+  bool packed, accumulate;
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    float v[kGroup];
+    load(v, x + first, count, packed);
+    store(y + first, v, count, packed, accumulate);
+  }
+};
+
+// All terms of a thread are on their way at a time.
+template <class T>
+struct SumBody {
+  T* out;
+  const T* xs[SumOf::kMost];
+  int terms;
+  bool packed;
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    constexpr int kMost = static_cast<int>(SumOf::kMost);
+    float x[kMost][kGroup], sum[kGroup];
+#pragma unroll
+    for (int i = 0; i < kMost; ++i)
+      if (i < terms) load(x[i], xs[i] + first, count, packed);
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) sum[e] = x[0][e];
+#pragma unroll
+    for (int i = 1; i < kMost; ++i) {
+      if (i >= terms) continue;
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) sum[e] += x[i][e];
+    }
+    store(out + first, sum, count, packed, false);
+  }
+};
+
+}  // namespace
+
+void run(CudaQueue& q, const GeluForward& k) {
+  check(k);
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  if (k.x.size() == 0) return;
+  const bool packed = cols % kGroup == 0 && aligned16(k.x) && aligned16(k.y) && aligned16(k.bias);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    const Gelu<T> a = {.out = k.y.as<T>(),
+                       .dy = nullptr,
+                       .x = k.x.as<T>(),
+                       .bias = k.bias ? k.bias.as<T>() : nullptr,
+                       .partial = nullptr,
+                       .rows = rows,
+                       .cols = cols,
+                       .accumulate = false};
+    launch_gelu<false>(q, a, stripes_of(rows, cols, kGeluBlocks), packed);
+  });
+}
+
+void run(CudaQueue& q, const GeluBackward& k) {
+  check(k);
+  const std::int64_t rows = k.x.rows(), cols = k.x.cols(), stripes = stripes_of(rows, cols, kGeluBlocks);
+  if (cols == 0) return;
+  std::size_t offset = 0;
+  auto* partial = take_workspace<float>(q, offset, stripes * cols, GeluBackward::kName);
+  const bool packed =
+      cols % kGroup == 0 && aligned16(k.dx.view) && aligned16(k.dy) && aligned16(k.x) && aligned16(k.bias);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    const Gelu<T> a = {.out = k.dx.view.as<T>(),
+                       .dy = k.dy.as<T>(),
+                       .x = k.x.as<T>(),
+                       .bias = k.bias ? k.bias.as<T>() : nullptr,
+                       .partial = partial,
+                       .rows = rows,
+                       .cols = cols,
+                       .accumulate = k.dx.accumulate};
+    launch_gelu<true>(q, a, stripes, packed);
+  });
+  if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
+}
+
+void run(CudaQueue& q, const Dropout& k) {
+  check(k);
+  const bool packed = aligned16(k.y.view) && aligned16(k.x);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    launch_groups(q, k.x.size(),
+                  DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
+                                 packed, k.y.accumulate, k.x.cols() % kGroup == 0});
+  });
+}
+
+void run(CudaQueue& q, const Add& k) {
+  check(k);
+  if (!k.out.accumulate) {  // the runtime's own copy is the fastest there is
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data, static_cast<std::size_t>(k.x.bytes()),
+                                    cudaMemcpyDeviceToDevice, q.stream));
+    return;
+  }
+  const bool packed = aligned16(k.out.view) && aligned16(k.x);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    launch_groups(q, k.x.size(), CopyBody<T, T>{k.out.view.as<T>(), k.x.as<T>(), packed, true});
+  });
+}
+
+void run(CudaQueue& q, const SumOf& k) {
+  check(k);
+  dispatch_cuda(k.out.dtype, [&]<class T>() {
+    SumBody<T> body{.out = k.out.as<T>(), .xs = {}, .terms = 0, .packed = aligned16(k.out)};
+    for (const TensorView& x : k.xs) {
+      body.xs[body.terms++] = x.as<T>();
+      body.packed = body.packed && aligned16(x);
+    }
+    launch_groups(q, k.out.size(), body);
+  });
+}
+
+void run(CudaQueue& q, const Cast& k) {
+  check(k);
+  const bool packed = aligned16(k.y) && aligned16(k.x);
+  dispatch_cuda(k.y.dtype, [&]<class Y>() {
+    dispatch_cuda(k.x.dtype, [&]<class X>() {
+      launch_groups(q, k.x.size(), CopyBody<Y, X>{k.y.as<Y>(), k.x.as<X>(), packed, false});
+    });
+  });
+}
+
+}  // namespace weft

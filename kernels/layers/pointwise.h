@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Element by element: bias and quick GELU, dropout, addition, conversion.
+#pragma once
+
+#include "kernels/optimizer/step_scalars.h"
+#include "kernels/queue.h"
+
+namespace weft {
+
+// y = f(x + bias), f(v) = v * sigmoid(1.702 v)  (Hendrycks & Gimpel 2016, arXiv 1606.08415, the sigmoid
+// approximation that Child et al. 2019 use).
+inline constexpr double kGeluSlope = 1.702;
+struct GeluForward {
+  static constexpr const char* kName = "gelu_forward";
+  TensorView y, x;       // (N, C)  T; any leading axes
+  TensorView bias = {};  // (C)     T, or absent
+  std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x, bias}; }
+};
+void check(const GeluForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const GeluForward&);
+void run(CudaQueue&, const GeluForward&);
+
+// dx = f'(x + bias) dy,   dbias = sum_N dx (before it is rounded; fixed order)
+struct GeluBackward {
+  static constexpr const char* kName = "gelu_backward";
+  GradView dx;           // (N, C)  T
+  TensorView dy, x;      // (N, C)  T
+  GradView dbias = {};   // (C)     wide(T), or absent
+  TensorView bias = {};  // (C)     T, or absent
+  std::vector<TensorView> outputs() const { return {dx.view, dbias.view}; }
+  std::vector<TensorView> inputs() const { return {x, dy, bias}; }
+};
+void check(const GeluBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const GeluBackward&);
+void run(CudaQueue&, const GeluBackward&);
+
+// y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns) alone:
+// kernels/philox.h. It is its own backward. p = 0 draws nothing.
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  GradView y;    // (N, C)  T; any leading axes
+  TensorView x;  // (N, C)  T
+  double p = 0;  // 0 <= p < 1
+  std::uint32_t site = 0;
+  const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
+  std::vector<TensorView> outputs() const { return {y.view}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+void check(const Dropout&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const Dropout&);
+void run(CudaQueue&, const Dropout&);
+
+// out = x, or out += x.
+struct Add {
+  static constexpr const char* kName = "add";
+  GradView out;  // T
+  TensorView x;  // T
+  std::vector<TensorView> outputs() const { return {out.view}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+void check(const Add&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const Add&);
+void run(CudaQueue&, const Add&);
+
+// out = xs[0] + xs[1] + ..., added in this order in wide(T) and rounded once; `out` may be one of them.
+struct SumOf {
+  static constexpr const char* kName = "sum_of";
+  static constexpr std::size_t kMost = 8;
+  TensorView out;              // T
+  std::vector<TensorView> xs;  // T, each; 1 to kMost
+  std::vector<TensorView> outputs() const { return {out}; }
+  std::vector<TensorView> inputs() const { return xs; }
+};
+void check(const SumOf&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const SumOf&);
+void run(CudaQueue&, const SumOf&);
+
+// y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest
+// even.
+struct Cast {
+  static constexpr const char* kName = "cast";
+  TensorView y, x;
+  std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+void check(const Cast&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const Cast&);
+void run(CudaQueue&, const Cast&);
+
+}  // namespace weft

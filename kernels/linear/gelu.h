@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// The two halves of a residual block's MLP that meet at its quick GELU f (kernels/layers/pointwise.h), each
+// as one launch: the up projection with f behind it, and, backward, the down projection with f' behind it.
+// Sums are taken in wide(T). The pre-activation h is kept without its bias.
+#pragma once
+
+#include "kernels/queue.h"
+
+namespace weft {
+
+// Which CUDA kernels run. `automatic` takes hopper where it covers the case.
+//   composed  a product of the library, then passes of pointwise.h: every type and shape
+//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, sums over at most 512 elements,
+//             rows of a multiple of 16 bytes
+enum class LinearGeluForm : std::uint8_t { automatic, composed, hopper };
+const char* name_of(LinearGeluForm);
+struct LinearGeluCase {
+  DType dtype;
+  std::int64_t inner, cols;  // what is summed over; columns of the result
+  bool aligned;              // every tensor begins at a multiple of 16 bytes
+  int compute_capability;    // 80, 90, ...
+};
+// `wanted` where it covers the case, else Error with what is missing.
+LinearGeluForm choose_form(LinearGeluForm wanted, const LinearGeluCase&);
+
+//   h = x w^T,   y = f(h + b)      h is rounded to T before b is added
+struct LinearGeluForward {
+  static constexpr const char* kName = "linear_gelu_forward";
+  TensorView y;  // (N, M)  T; any leading axes
+  TensorView h;  // (N, M)  T, or absent: not wanted
+  TensorView x;  // (N, K)  T
+  TensorView w;  // (M, K)  T
+  TensorView b;  // (M)     T
+  LinearGeluForm form = LinearGeluForm::automatic;
+  std::vector<TensorView> outputs() const { return {y, h}; }
+  LaunchCost cost() const;
+};
+void check(const LinearGeluForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const LinearGeluForward&);
+void run(CudaQueue&, const LinearGeluForward&);
+
+//   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
+// y is what the forward pass made, so that it need not be kept for dw = dy^T y. It may be h itself, which it
+// then takes the place of. dh may have been rounded to T before it is multiplied by f'.
+struct LinearGeluBackward {
+  static constexpr const char* kName = "linear_gelu_backward";
+  TensorView dh;  // (N, M)  T
+  TensorView y;   // (N, M)  T: memory of its own or that of h; or absent: not wanted
+  GradView db;    // (M)     wide(T), or absent
+  TensorView dy;  // (N, C)  T: of the down projection's output
+  TensorView w;   // (C, M)  T: of the down projection
+  TensorView h;   // (N, M)  T
+  TensorView b;   // (M)     T
+  LinearGeluForm form = LinearGeluForm::automatic;
+  std::vector<TensorView> outputs() const { return {dh, y, db.view}; }
+  LaunchCost cost() const;
+};
+void check(const LinearGeluBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const LinearGeluBackward&);
+void run(CudaQueue&, const LinearGeluBackward&);
+
+}  // namespace weft

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+// LinearGelu on Hopper. Both directions are one product with work on its sums behind it, and are made
+// transposed: a consumer warpgroup owns 64 columns of the result. Their weights stay in its registers as the
+// A operand while tiles of 128 rows of x (backward: dy) pass through shared memory as B, which each
+// instruction then reads once. The lanes of a warp hold sums of a few columns and many rows, so that a bias
+// takes two registers and a sum over rows two more.
+//   A thread block has two consumers, which share the tiles and take turns: one multiplies while the other
+// works on its sums. One warp fills stages with tiles, two move what consumers make. A cluster of two thread
+// blocks shares each tile, of which both fetch a half for both.
+//   Columns of the result beyond the last are zeros in shared memory and are not stored; so are rows, and
+// what is summed over is filled up with zeros to whole chunks.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention/hopper/launch.cuh"
+#include "kernels/device/column_sums.cuh"
+#include "kernels/linear/gelu_hopper_memory.cuh"
+
+namespace weft::linear_gelu {
+
+// One thread, which fills stages: its whole life.
+template <class T, bool kBackward, int kChunks>
+__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, Walk walk, int rank) {
+  Place<kStages> place;
+  const auto next = [&](auto&& fetch_stage) {
+    wait_for_phase(memory.empty(place.at), place.parity ^ 1);
+    arrive_and_expect(memory.full(place.at), kStage);
+    fetch_stage(memory.stage(place.at), memory.full(place.at));
+    place.advance();
+  };
+  for (bool new_columns = true; walk.more(a); new_columns = walk.advance(a)) {
+    if (new_columns)
+      for (int chunk = 0; chunk < kChunks; ++chunk)
+        next([&](std::uint32_t to, std::uint32_t full) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int first = walk.column(rank) + half * kColumns;
+            if constexpr (kBackward) fetch(to + half * kHalf, a.w, first, chunk * kChunk, full);
+            if constexpr (!kBackward) fetch(to + half * kHalf, a.w, chunk * kChunk, first, full);
+          }
+        });
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+      next([&](std::uint32_t to, std::uint32_t full) {
+        fetch_for_both(to + rank * kHalf, a.x, chunk * kChunk, walk.tile * kRows + rank * kRows / 2, full);
+      });
+  }
+}
+
+// One thread, which moves what a consumer makes, and h: its whole life. Slots are opened as many halves of a
+// tile ahead as there are slots.
+template <class T, bool kBackward>
+__device__ __forceinline__ void move_results(const Memory& memory, const Arguments<T>& a, const Walk& first,
+                                             int rank, int consumer) {
+  struct Half {
+    Walk walk;
+    int half;
+    __device__ __forceinline__ int row() const { return walk.tile * kRows + half * kRows / 2; }
+    __device__ __forceinline__ void advance(const Arguments<T>& a) {
+      half ^= 1;
+      if (half == 0) walk.advance(a);
+    }
+  };
+  const auto column = [&](const Half& of) { return of.walk.column(rank) + consumer * kColumns; };
+  Half ahead = {first, 0}, at = ahead;
+  Place<kSlots> place;
+  const auto open = [&](int slot) {
+    if (!ahead.walk.more(a)) return;
+    const std::uint32_t barrier = memory.open(consumer, slot);
+    if constexpr (kBackward) {
+      arrive_and_expect(barrier, kHalf);
+      fetch(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
+    } else {
+      arrive(barrier);
+    }
+    ahead.advance(a);
+  };
+  for (int slot = 0; slot < kSlots; ++slot) open(slot);
+  for (; at.walk.more(a); at.advance(a), place.advance()) {
+    wait_for_phase(memory.done(consumer, place.at), place.parity);
+    if (kBackward || a.with_h)
+      put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
+    if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
+    commit_stores();
+    wait_until_read<0>();
+    open(place.at);
+  }
+}
+
+template <class T, bool kBackward, int kChunks>
+class Consumer {
+ public:
+  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const Walk& walk, int rank)
+      : memory_(memory),
+        a_(a),
+        walk_(walk),
+        rank_(rank),
+        self_(same_in_warp(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
+    // Of the 8 x 8 matrices of 16 rows by 16 columns, down first in columns of the result.
+    const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
+    lane_offset_ = ((lane >> 4) * 8 + (lane & 7)) * 128 + ((chunk ^ (lane & 7)) << 4);
+  }
+
+  // Its whole life.
+  __device__ __forceinline__ void run() {
+    if (self_ == 1) come_to(turn(0), 2 * kWarpgroup);
+    while (walk_.more(a_)) {
+      column_ = walk_.column(rank_) + self_ * kColumns;
+      std::uint32_t w[kChunks * 4][4];
+      take_weights(w);
+      float bias[2], sum[2] = {};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) bias[i] = own(i) < a_.cols ? to_float(a_.bias[own(i)]) : 0.0f;
+      for (bool new_columns = false; !new_columns;) {
+        float c[64];
+        new_columns = walk_.advance(a_);
+        const bool turn_is_awaited = self_ == 0 || walk_.more(a_);
+        meet(turn(self_), 2 * kWarpgroup);
+        multiply(c, w);
+        if (turn_is_awaited) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
+        wait_for_products<0>();
+        pin(c);
+        release();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          wait_for_phase(memory_.open(self_, slot_.at), slot_.parity);
+          kBackward ? finish_backward(c, half, bias, sum) : finish_forward(c, half, bias);
+          show_to_products();  // and to the copy engine
+          arrive_warp(memory_.done(self_, slot_.at));
+          slot_.advance();
+        }
+      }
+      if (kBackward && a_.partial) write_partial(sum);
+    }
+  }
+
+ private:
+  __device__ static int turn(int consumer) { return 1 + consumer; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) % kWarpgroup / 32; }
+  // Number i of the two columns of the result that this thread has sums of.
+  __device__ int own(int i) const {
+    return column_ + warp() * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * i;
+  }
+
+  // The stage before place_ may be filled again.
+  __device__ __forceinline__ void release() {
+    const int at = place_.at == 0 ? kStages - 1 : place_.at - 1;
+    __syncwarp();
+    if (threadIdx.x % 32 != 0) return;
+    arrive(memory_.empty(at));
+    arrive_at(memory_.empty(at), rank_ ^ 1);
+  }
+
+  __device__ __forceinline__ void take_weights(std::uint32_t (&w)[kChunks * 4][4]) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      wait_for_phase(memory_.full(place_.at), place_.parity);
+      const std::uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if constexpr (kBackward) load_matrices_transposed(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
+        if constexpr (!kBackward)
+          load_matrices(w[chunk * 4 + k], attention::lane_address<64>(from, warp(), k));
+      }
+      place_.advance();
+      release();
+    }
+  }
+
+  // c = w x^T, under way.
+  __device__ __forceinline__ void multiply(float (&c)[64], const std::uint32_t (&w)[kChunks * 4][4]) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      wait_for_phase(memory_.full(place_.at), place_.parity);
+      begin_products();
+      const Descriptor x = descriptor(memory_.stage(place_.at));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
+      commit_products();
+      if (chunk > 0) {
+        wait_for_products<1>();
+        release();
+      }
+      place_.advance();
+    }
+  }
+
+  // h and y of 64 rows to shared memory.
+  __device__ __forceinline__ void finish_forward(const float (&c)[64], int half, const float (&bias)[2]) {
+#pragma unroll
+    for (int i = 4 * half; i < 4 * half + 4; ++i) {  // 16 rows
+      const std::uint32_t at = lane_offset_ + i % 4 * 2048;
+      std::uint32_t h[4], y[4];
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        h[m] = pack<T>(c[8 * i + 2 * m], c[8 * i + 2 * m + 1]);
+        const float2 v = unpack<T>(h[m]);
+        const float low = v.x + bias[m % 2], high = v.y + bias[m % 2];
+        y[m] = pack<T>(low * sigmoid_of_slope(low), high * sigmoid_of_slope(high));
+      }
+      if (a_.with_h) store_matrices_transposed(memory_.h(self_, slot_.at) + at, h);
+      store_matrices_transposed(memory_.y(self_, slot_.at) + at, y);
+    }
+  }
+  // dh and y of 64 rows to shared memory, dh in the place of h.
+  __device__ __forceinline__ void finish_backward(const float (&c)[64], int half, const float (&bias)[2],
+                                                  float (&sum)[2]) {
+    constexpr float slope = static_cast<float>(kGeluSlope);
+#pragma unroll
+    for (int i = 4 * half; i < 4 * half + 4; ++i) {
+      const std::uint32_t at = lane_offset_ + i % 4 * 2048;
+      std::uint32_t h[4], dh[4], y[4];
+      load_matrices_transposed(h, memory_.h(self_, slot_.at) + at);
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        const float2 two = unpack<T>(h[m]);
+        float v[2] = {two.x, two.y}, d[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          v[j] += bias[m % 2];
+          const float s = sigmoid_of_slope(v[j]);
+          v[j] *= s;
+          d[j] = c[8 * i + 2 * m + j] * fmaf(slope, fmaf(-v[j], s, v[j]), s);
+          sum[m % 2] += d[j];
+        }
+        y[m] = pack<T>(v[0], v[1]);
+        dh[m] = pack<T>(d[0], d[1]);
+      }
+      store_matrices_transposed(memory_.h(self_, slot_.at) + at, dh);
+      if (a_.with_y) store_matrices_transposed(memory_.y(self_, slot_.at) + at, y);
+    }
+  }
+  __device__ __forceinline__ void write_partial(float (&sum)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 1);
+      sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 2);
+      if (threadIdx.x % 4 == 0 && own(i) < a_.cols)
+        a_.partial[static_cast<std::int64_t>(walk_.lane) * a_.cols + own(i)] = sum[i];
+    }
+  }
+
+  const Memory& memory_;
+  const Arguments<T>& a_;
+  Walk walk_;
+  const int rank_, self_;
+  Place<kStages> place_;
+  Place<kSlots> slot_;
+  int column_ = 0;  // the first of this consumer
+  std::uint32_t lane_offset_;
+};
+
+template <class T, bool kBackward, int kChunks>
+__global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_constant__ Arguments<T> a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(128) char shared[];
+  const Memory memory = {first_panel(shared)};
+  const int rank = static_cast<int>(rank_in_cluster());
+  const Walk walk = Walk::of(a, static_cast<int>(blockIdx.x) / kCluster);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(memory.full(i), 1);
+      init_barrier(memory.empty(i), kCluster * kConsumers * kWarpgroup / 32);
+    }
+    for (int i = 0; i < kConsumers * kSlots; ++i) {
+      init_barrier(memory.open(0, i), 1);
+      init_barrier(memory.done(0, i), kWarpgroup / 32);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_to_products();  // and to the copy engine
+  }
+  __syncwarp();
+  meet_cluster();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<40>();
+    const int warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
+    if (threadIdx.x % 32 == 0) {
+      if (warp == 0) produce<T, kBackward, kChunks>(memory, a, walk, rank);
+      if (warp == 1 || warp == 2) move_results<T, kBackward>(memory, a, walk, rank, warp - 1);
+    }
+  } else {
+    take_registers<232>();
+    Consumer<T, kBackward, kChunks>(memory, a, walk, rank).run();
+  }
+  __syncwarp();
+  meet_cluster();  // nobody leaves while somebody may still send
+#endif
+}
+
+// ---- host ----
+
+// Boxes of 64 rows and 64 columns of a matrix. false: the engine does not take it.
+inline bool describe(CUtensorMap& map, const TensorView& x) {
+  const auto encode = tensor_map_encoder();
+  if (!encode) return false;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
+  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(x.cols() * 2)};
+  const cuuint32_t box[2] = {64, 64}, every[2] = {1, 1};
+  return encode(&map,
+                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+                x.data, sizes, stride, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Deals the work out to the multiprocessors.
+template <class T>
+void deal(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
+  const int clusters = std::max(1, processors() / kCluster);
+  a.cols = static_cast<int>(cols);
+  a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
+  a.groups = static_cast<int>((cols + kCluster * kSlab - 1) / (kCluster * kSlab));
+  a.columns = std::min(a.groups, clusters);
+  a.lanes = std::min(a.tiles, clusters / a.columns);
+}
+
+template <bool kBackward, int kChunks, class T>
+void start(CudaQueue& queue, const Arguments<T>& a) {
+  const auto kernel = linear_gelu_kernel<T, kBackward, kChunks>;
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kCluster;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(a.columns * a.lanes * kCluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = Memory::kBytes;
+  config.stream = queue.stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
+}
+
+}  // namespace weft::linear_gelu

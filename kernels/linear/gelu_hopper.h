@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// The Hopper form of LinearGelu (gelu_hopper.cuh), for what choose_form() lets it have.
+#pragma once
+
+#include "kernels/linear/gelu.h"
+
+namespace weft::linear_gelu {
+
+void run_hopper(CudaQueue&, const LinearGeluForward&);
+void run_hopper(CudaQueue&, const LinearGeluBackward&);
+
+}  // namespace weft::linear_gelu

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// Affine map: plain loops (the definition, used for f64 and where rows must not depend on each other) and
+// OpenBLAS (f32; f16 and bf16 after widening).
+#include "kernels/linear/linear.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/checks.h"
+#include "kernels/cpu.h"
+#include "kernels/linear/loops.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kColumns = 64;  // columns of db that one thread sums at a time
+// A product is cut along its longer axis into pieces, a call of sgemm each. Every call packs the whole other
+// factor, which costs as much as some thirty rows of the product: pieces of kLongPiece, or more where that
+// still gives kPieces of them, but down to kShortPiece rather than fewer than kFewPieces.
+constexpr std::int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
+
+blasint narrow(std::int64_t n) {
+  WEFT_CHECK(n <= INT32_MAX, "linear: an axis of ", n, " is longer than the BLAS library takes");
+  return static_cast<blasint>(n);
+}
+
+// The length of a piece of an axis; it does not depend on the number of threads, so that the bits do not.
+std::int64_t piece_of(std::int64_t axis) {
+  const auto share = [axis](std::int64_t pieces) { return (axis + pieces - 1) / pieces; };
+  return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
+}
+
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces go to the
+// threads that all kernels share: threads of OpenBLAS's own would wait spinning, in the way of the next
+// kernel.
+void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
+              std::int64_t inner, const float* a, const float* b, float beta, float* c) {
+  [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
+  const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
+  const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner), m = narrow(rows);
+  const bool by_rows = rows >= cols;
+  const std::int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
+#pragma omp parallel for schedule(dynamic) if (rows * cols > kParallelElements)
+  for (std::int64_t first = 0; first < axis; first += piece) {
+    const auto count = static_cast<blasint>(std::min(piece, axis - first));
+    if (by_rows) {
+      cblas_sgemm(CblasRowMajor, op_a, op_b, count, n, k, 1.0f,
+                  a + (op_a == CblasNoTrans ? first * lda : first), lda, b, ldb, beta, c + first * cols, n);
+    } else {
+      cblas_sgemm(CblasRowMajor, op_a, op_b, m, count, k, 1.0f, a, lda,
+                  b + (op_b == CblasNoTrans ? first : first * ldb), ldb, beta, c + first, n);
+    }
+  }
+}
+
+// A matrix as f32: in place when it is f32 already, else a widened copy.
+class Widened {
+ public:
+  explicit Widened(const TensorView& v) {
+    if (v.dtype == DType::f32) {
+      data_ = v.as<float>();
+      return;
+    }
+    copy_.resize(static_cast<std::size_t>(v.size()));
+    dispatch_float(v.dtype, [&]<class T>() {
+      const T* from = v.as<T>();
+      float* to = copy_.data();
+#pragma omp parallel for schedule(static) if (v.size() > kParallelElements)
+      for (std::int64_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(from[i]);
+    });
+    data_ = copy_.data();
+  }
+  const float* data() const { return data_; }
+
+ private:
+  std::vector<float> copy_;
+  const float* data_ = nullptr;
+};
+
+// y (N, M) of type T = product (f32, with the bias still to add) + b, or dx (N, K) = product.
+template <class T>
+void finish_rows(T* out, const float* product, const T* bias, std::int64_t rows, std::int64_t cols,
+                 bool accumulate) {
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t m = 0; m < cols; ++m) {
+      const float v = product[n * cols + m] + (bias ? static_cast<float>(bias[m]) : 0.0f);
+      store(out, n * cols + m, v, accumulate);
+    }
+  }
+}
+
+template <class T>
+void forward_blas(const LinearForward& k) {
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const T* bias = k.b ? k.b.as<T>() : nullptr;
+  T* y = k.y.as<T>();
+  const Widened x(k.x), w(k.w);
+  if constexpr (std::is_same_v<T, float>) {
+    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, y);
+    if (bias) finish_rows(y, y, bias, rows, cols, false);
+  } else {
+    std::vector<float> product(static_cast<std::size_t>(rows * cols));
+    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, product.data());
+    finish_rows(y, product.data(), bias, rows, cols, false);
+  }
+}
+
+template <class T>
+void backward_blas(const LinearBackward& k) {
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
+  if (k.dx) {
+    T* dx = k.dx.view.as<T>();
+    if constexpr (std::is_same_v<T, float>) {
+      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(),
+               k.dx.accumulate ? 1.0f : 0.0f, dx);
+    } else {
+      std::vector<float> product(static_cast<std::size_t>(rows * inner));
+      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(), 0.0f, product.data());
+      finish_rows<T>(dx, product.data(), nullptr, rows, inner, k.dx.accumulate);
+    }
+  }
+  if (k.dw) {
+    multiply(CblasTrans, CblasNoTrans, cols, inner, rows, dy.data(), x.data(), k.dw.accumulate ? 1.0f : 0.0f,
+             k.dw.view.as<float>());
+  }
+}
+
+template <class T>
+void forward_loops(const LinearForward& k) {
+  using W = wide_t<T>;
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b ? k.b.as<T>() : nullptr;
+  T* y = k.y.as<T>();
+#pragma omp parallel for collapse(2) schedule(static) if (rows * cols * inner > kParallelElements)
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t m = 0; m < cols; ++m) {
+      y[n * cols + m] =
+          static_cast<T>(dot(x + n * inner, w + m * inner, inner) + (b ? static_cast<W>(b[m]) : 0));
+    }
+  }
+}
+
+// out (rows, cols) = or += sum_i left[row, i] right[i, col], left given by its two strides.
+template <class T, class Out>
+void product_loops(Out* out, bool accumulate, const T* left, std::int64_t row_stride, std::int64_t sum_stride,
+                   const T* right, std::int64_t rows, std::int64_t cols, std::int64_t inner) {
+  using W = wide_t<T>;
+#pragma omp parallel for schedule(static) if (rows * cols * inner > kParallelElements)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::vector<W> sum(static_cast<std::size_t>(cols));
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const W factor = static_cast<W>(left[r * row_stride + i * sum_stride]);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        sum[static_cast<std::size_t>(c)] += factor * static_cast<W>(right[i * cols + c]);
+      }
+    }
+    for (std::int64_t c = 0; c < cols; ++c) {
+      store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
+    }
+  }
+}
+
+template <class T>
+void backward_loops(const LinearBackward& k) {
+  using W = wide_t<T>;
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const T *dy = k.dy.as<T>(), *x = k.x.as<T>(), *w = k.w.as<T>();
+  if (k.dx) product_loops(k.dx.view.as<T>(), k.dx.accumulate, dy, cols, 1, w, rows, inner, cols);
+  if (k.dw) product_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
+}
+
+template <class T>
+void bias_gradient(const LinearBackward& k) {
+  using W = wide_t<T>;
+  const std::int64_t rows = k.x.rows(), cols = k.w.rows();
+  const T* dy = k.dy.as<T>();
+  W* db = k.db.view.as<W>();
+#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
+  for (std::int64_t first = 0; first < cols; first += kColumns) {
+    const std::int64_t count = std::min(kColumns, cols - first);
+    W sum[kColumns] = {};
+    for (std::int64_t n = 0; n < rows; ++n) {
+      for (std::int64_t c = 0; c < count; ++c) sum[c] += static_cast<W>(dy[n * cols + first + c]);
+    }
+    for (std::int64_t c = 0; c < count; ++c) store(db, first + c, sum[c], k.db.accumulate);
+  }
+}
+
+}  // namespace
+
+void linear_forward_loops(const LinearForward& k) {
+  dispatch_float(k.x.dtype, [&]<class T>() { forward_loops<T>(k); });
+}
+
+void linear_backward_loops(const LinearBackward& k) {
+  dispatch_float(k.x.dtype, [&]<class T>() {
+    backward_loops<T>(k);
+    if (k.db) bias_gradient<T>(k);
+  });
+}
+
+void check(const LinearForward& k) {
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const DType t = k.x.dtype;
+  expect_floating(k.x, "linear_forward: x");
+  WEFT_CHECK(inner > 0, "linear_forward: x needs at least one column, got ", shape_text(k.x));
+  expect_matrix(k.w, t, cols, inner, "linear_forward: w");
+  expect_matrix(k.y, t, rows, cols, "linear_forward: y");
+  if (k.b) expect_size(k.b, t, cols, "linear_forward: b");
+}
+
+void check(const LinearBackward& k) {
+  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const DType t = k.x.dtype;
+  expect_floating(k.x, "linear_backward: x");
+  WEFT_CHECK(inner > 0, "linear_backward: x needs at least one column, got ", shape_text(k.x));
+  expect_matrix(k.w, t, cols, inner, "linear_backward: w");
+  expect_matrix(k.dy, t, rows, cols, "linear_backward: dy");
+  if (k.dx) expect_matrix(k.dx.view, t, rows, inner, "linear_backward: dx");
+  if (k.dw) expect_matrix(k.dw.view, wide(t), cols, inner, "linear_backward: dw");
+  if (k.db) expect_size(k.db.view, wide(t), cols, "linear_backward: db");
+}
+
+void run(CpuQueue&, const LinearForward& k) {
+  check(k);
+  if (k.y.size() == 0) return;
+  if (k.x.dtype == DType::f64 || k.batch_invariant) return linear_forward_loops(k);
+  dispatch_float(k.x.dtype, [&]<class T>() { forward_blas<T>(k); });
+}
+
+void run(CpuQueue&, const LinearBackward& k) {
+  check(k);
+  if (k.x.dtype == DType::f64 || k.dy.size() == 0) return linear_backward_loops(k);
+  dispatch_float(k.x.dtype, [&]<class T>() {
+    backward_blas<T>(k);
+    if (k.db) bias_gradient<T>(k);
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// The definition of the affine map in plain loops, on the CPU, for any floating type: what BLAS is tested
+// against.
+#pragma once
+
+#include "kernels/linear/linear.h"
+
+namespace weft {
+
+void linear_forward_loops(const LinearForward&);
+void linear_backward_loops(const LinearBackward&);
+
+}  // namespace weft

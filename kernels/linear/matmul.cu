@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// Products through cuBLASLt: descriptions, candidates, and the choice between them.
+#include "kernels/linear/matmul.cuh"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "kernels/linear/choices.h"
+
+namespace weft {
+namespace {
+
+constexpr int kCandidates = 8;        // asked for; the library names no more
+constexpr double kWorthTuning = 1e9;  // FLOP: smaller products cost as much as their launch
+
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using Algorithms = std::vector<Algorithm>;
+
+cudaDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: fail(str("linear: CUDA takes f32, f16 or bf16, got ", name_of(t)));
+  }
+}
+
+// The largest power of two, at most 256, that divides an address.
+std::uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p);
+  return static_cast<std::uint32_t>(address == 0 ? 256
+                                                 : std::min<std::uintptr_t>(256, address & (~address + 1)));
+}
+
+// Everything that the choice of an algorithm depends on, besides the device and the library.
+using Key = std::array<std::int64_t, 13>;
+Key key_of(const CudaQueue& q, const Product& p) {
+  return {static_cast<std::int64_t>(q.workspace_bytes),
+          p.rows,
+          p.cols,
+          p.inner,
+          p.transpose_a,
+          p.transpose_b,
+          p.accumulate,
+          static_cast<std::int64_t>(p.in),
+          static_cast<std::int64_t>(p.to),
+          alignment_of(p.a),
+          alignment_of(p.b),
+          alignment_of(p.out),
+          p.bias ? alignment_of(p.bias) : 0};
+}
+
+std::string text_of(const Key& key) {
+  std::string text;
+  for (const std::int64_t part : key) text += str(text.empty() ? "" : ",", part);
+  return text;
+}
+
+// What choices in a file are good for: this device, driver and library, and this list of candidates.
+std::string environment_text() {
+  int device = 0, driver = 0;
+  cudaDeviceProp properties;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  WEFT_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  return str(properties.name, ", sm_", properties.major, properties.minor, ", ",
+             properties.multiProcessorCount, " multiprocessors, driver for CUDA ", driver, ", cuBLASLt ",
+             cublasLtGetVersion(), ", ", kCandidates, " candidates");
+}
+
+template <class Value>
+void set(const ProductPlan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+  WEFT_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan.operation.handle, attribute, &value, sizeof(value)));
+}
+
+template <class Value>
+void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
+  WEFT_CUBLAS_CHECK(
+      cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof(value)));
+}
+
+void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t rows, std::int64_t cols) {
+  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<std::uint64_t>(rows),
+                                               static_cast<std::uint64_t>(cols), rows));
+}
+
+// What the library holds for the best, at most `count`, best first.
+Algorithms ask_for_algorithms(const CudaQueue& q, const Product& p, int count) {
+  const ProductPlan plan(p);
+  Preference preference;
+  WEFT_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(q.workspace_bytes));
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.out));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out));
+  cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      q.cublaslt, plan.operation.handle, plan.a.handle, plan.b.handle, plan.out.handle, plan.out.handle,
+      preference.handle, count, results, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+  WEFT_CUBLAS_CHECK(status);
+  Algorithms algorithms;
+  for (int i = 0; i < found; ++i) {
+    if (i == 0) WEFT_CUBLAS_CHECK(results[i].state);
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({results[i].algo});
+  }
+  return algorithms;
+}
+
+bool is_captured(const CudaQueue& q) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// The algorithms in use with one handle of the library, which is one device.
+class Chooser {
+ public:
+  // Null when the library has no algorithm.
+  const Algorithm* algorithm_for(CudaQueue& q, const Product& p) {
+    const Key key = key_of(q, p);
+    const auto [at, is_new] = entries_.try_emplace(key);
+    Entry& entry = at->second;
+    const bool tuned = tuning_enabled() && p.flops() >= kWorthTuning;
+    if (is_new) entry.algorithms = ask_for_algorithms(q, p, tuned ? kCandidates : 1);
+    if (entry.algorithms.empty()) return nullptr;
+    if (!entry.chosen && (!tuned || !is_captured(q))) {
+      entry.algorithms = {entry.algorithms[tuned ? choose(q, p, key, entry.algorithms) : 0]};
+      entry.chosen = true;
+    }
+    return &entry.algorithms.front();
+  }
+
+ private:
+  struct Entry {
+    Algorithms algorithms;  // candidates, or once chosen, that one
+    bool chosen = false;
+  };
+
+  std::size_t choose(CudaQueue& q, const Product& p, const Key& key, const Algorithms& algorithms) {
+    if (!kept_) kept_ = std::make_unique<LinearChoices>(cache_folder(), environment_text());
+    const auto count = static_cast<int>(algorithms.size());
+    if (const int known = kept_->find(text_of(key)); known >= 0 && known < count)
+      return static_cast<std::size_t>(known);
+    const int fastest = fastest_of(q, p, algorithms);
+    if (fastest >= 0) kept_->add(text_of(key), fastest);
+    return static_cast<std::size_t>(std::max(0, fastest));
+  }
+
+  std::map<Key, Entry> entries_;
+  std::unique_ptr<LinearChoices> kept_;
+};
+
+struct Choosers {
+  std::mutex mutex;
+  std::map<cublasLtHandle_t, Chooser> of_handle;
+};
+// Never destroyed: a device may be among the last things that are.
+Choosers& choosers() {
+  static auto* const all = new Choosers;
+  return *all;
+}
+
+}  // namespace
+
+ProductPlan::ProductPlan(const Product& p) {
+  WEFT_CUBLAS_CHECK(cublasLtMatmulDescCreate(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  set(*this, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(*this, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (p.bias) {
+    set(*this, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(*this, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    set(*this, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.to));
+  }
+  describe_layout(a.handle, p.in, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner);
+  describe_layout(b.handle, p.in, p.transpose_b ? p.cols : p.inner, p.transpose_b ? p.inner : p.cols);
+  describe_layout(out.handle, p.to, p.rows, p.cols);
+}
+
+cublasStatus_t ProductPlan::run(CudaQueue& q, const Product& p, const Algorithm& algorithm) const {
+  const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
+  return cublasLtMatmul(q.cublaslt, operation.handle, &alpha, p.a, a.handle, p.b, b.handle, &beta, p.out,
+                        out.handle, p.out, out.handle, &algorithm.value, q.workspace, q.workspace_bytes,
+                        q.stream);
+}
+
+void forget_algorithms(cublasLtContext* handle) {
+  Choosers& known = choosers();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  known.of_handle.erase(handle);
+}
+
+bool multiply(CudaQueue& q, const Product& p) {
+  const Algorithm* algorithm = nullptr;
+  {
+    Choosers& known = choosers();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    algorithm = known.of_handle[q.cublaslt].algorithm_for(q, p);
+  }
+  if (!algorithm) return false;
+  WEFT_CUBLAS_CHECK(ProductPlan(p).run(q, p, *algorithm));
+  return true;
+}
+
+}  // namespace weft

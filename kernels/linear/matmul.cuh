@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// A matrix product through cuBLASLt, in that library's column-major terms. Only algorithms whose partial sums
+// are added in a fixed order are taken.
+//
+// Results are those of the algorithm that the library names first. Which one runs is measured: on the first
+// eager call of a large product, candidates work on random operands in scratch memory, and the fastest of
+// those that give the same bits as the first is taken from then on, by this process and, through
+// choices.h, by later ones. Calls that are captured measure nothing. WEFT_TUNE=0: the first always.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <vector>
+
+#include "kernels/device/cuda.cuh"
+
+namespace weft {
+
+#define WEFT_CUBLAS_CHECK(statement)                                                                         \
+  do {                                                                                                       \
+    const cublasStatus_t weft_status = (statement);                                                          \
+    if (weft_status != CUBLAS_STATUS_SUCCESS) {                                                              \
+      fail(str("cuBLASLt: ", cublasLtGetStatusString(weft_status), "  [", #statement, " at ", __FILE_NAME__, \
+               ":", __LINE__, "]"));                                                                         \
+    }                                                                                                        \
+  } while (0)
+
+// out (rows, cols) = op(a) op(b) + (accumulate: out), sums over `inner`.
+struct Product {
+  const void *a = nullptr, *b = nullptr;
+  void* out = nullptr;
+  const void* bias = nullptr;  // (rows), added to every column
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  std::int64_t rows = 0, cols = 0, inner = 0;
+  DType in = DType::f32, to = DType::f32;
+
+  double flops() const {
+    return 2 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(inner);
+  }
+};
+
+// False when the library has no algorithm; nothing is launched then.
+bool multiply(CudaQueue&, const Product&);
+
+// A handle of the library, destroyed with its scope.
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
+struct Owned {
+  Handle handle = nullptr;
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle) kDestroy(handle);
+  }
+};
+
+// One of the library's algorithms for a product.
+struct Algorithm {
+  cublasLtMatmulAlgo_t value;
+};
+
+// A product as the library has it described.
+struct ProductPlan {
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
+  Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, out;
+
+  explicit ProductPlan(const Product&);
+  cublasStatus_t run(CudaQueue&, const Product&, const Algorithm&) const;
+};
+
+// The number of the fastest candidate that gives the same bits as candidate 0, or -1 when there is no memory
+// to find out. Waits for the queue.
+int fastest_of(CudaQueue&, const Product&, const std::vector<Algorithm>& candidates);
+
+}  // namespace weft

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass over both: what LinearBackward wants of a
+// projection with a bias. Both factors are summed over their rows and lie in shared memory as they lie in
+// global memory. A thread block makes 192 rows of dw (columns of dy) by 128 of its columns, over a share of
+// the rows; two consumer warpgroups have 64 of the 128 each. One warp fetches; the other three of its
+// warpgroup sum the columns of dy, of every so many-th stage, so that the thread blocks with the same columns
+// share that. A cluster of thread blocks shares the tiles of dy, of which each fetches a part for all.
+//   Shares are added in order by a second kernel.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/hopper/tensor_map.cuh"
+#include "kernels/device/cluster.cuh"
+#include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/wgmma.cuh"
+#include "kernels/linear/linear.h"
+
+namespace weft::linear_rows {
+
+using namespace attention::hopper;  // the instructions
+
+inline constexpr int kRows = 64;                  // of a stage
+inline constexpr int kXPanels = 2, kYPanels = 3;  // of 64 columns
+inline constexpr int kXColumns = kXPanels * 64, kYColumns = kYPanels * 64;
+inline constexpr int kStage = (kXPanels + kYPanels) * kPanel;  // bytes
+inline constexpr int kStages = 5;
+inline constexpr int kThreads = 3 * kWarpgroup, kCluster = 2;
+inline constexpr int kReaders = 8 + kYPanels;  // warps that read a stage
+inline constexpr int kBytes = 1024 + kStages * kStage + 2 * kStages * 8;
+
+struct Arguments {
+  CUtensorMap x, dy;      // boxes of 64 rows of x, of 64 / kCluster rows of dy, and 64 columns
+  float *partial, *sums;  // (shares, M, K); (shares, x_tiles, M)
+  int m, k;               // columns of dy and of x
+  int x_tiles, y_tiles, shares, stages;
+};
+
+struct Memory {
+  std::uint32_t base;  // a multiple of 1024
+  __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
+  __device__ std::uint32_t y(int stage) const { return x(stage) + kXPanels * kPanel; }
+  __device__ std::uint32_t full(int stage) const { return base + kStages * kStage + stage * 8; }
+  __device__ std::uint32_t empty(int stage) const { return full(kStages + stage); }
+};
+
+// Of a place in shared memory. In a cluster, an address has the number of the thread block in its upper bits,
+// which would run into the distance of panels.
+__device__ __forceinline__ Descriptor rows_at(std::uint32_t address) {
+  return descriptor(address & 0xffffff);
+}
+
+// A walk around the ring of stages.
+struct Place {
+  int at = 0, parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++at == kStages) at = 0, parity ^= 1;
+  }
+};
+
+// The share of a thread block.
+struct Work {
+  int x_tile, y_tile, share, first, end;  // stages first .. end - 1
+  __device__ __forceinline__ static Work of(const Arguments& a) {
+    const int block = static_cast<int>(blockIdx.x), rest = block / a.x_tiles;
+    Work w;
+    w.x_tile = block % a.x_tiles;
+    w.y_tile = rest % a.y_tiles;
+    w.share = rest / a.y_tiles;
+    w.first = static_cast<int>(static_cast<long long>(a.stages) * w.share / a.shares);
+    w.end = static_cast<int>(static_cast<long long>(a.stages) * (w.share + 1) / a.shares);
+    return w;
+  }
+};
+
+// A box to shared memory, counted at `barrier`; kShared: to this place of all thread blocks of the cluster,
+// counted at this barrier of each.
+template <bool kShared>
+__device__ __forceinline__ void fetch(std::uint32_t to, const CUtensorMap& from, int column, int row,
+                                      std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (!kShared)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3}], [%4];" ::"r"(to),
+        "l"(&from), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
+        : "memory");
+#endif
+}
+
+// The stage may be filled again, as far as this warp goes: said to all that fill it.
+__device__ __forceinline__ void release(std::uint32_t barrier) {
+  __syncwarp();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place_in(barrier, lane)) : "memory");
+#endif
+}
+
+// One thread, which fills stages: its whole life.
+__device__ __forceinline__ void produce(const Memory& memory, const Arguments& a, const Work& w) {
+  constexpr int kPart = kRows / kCluster;
+  const int rank = w.x_tile % kCluster;
+  wait_for_kernel_ahead();
+  let_next_kernel_begin();
+  Place place;
+  for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
+    wait_for_phase(memory.empty(place.at), place.parity ^ 1);
+    const std::uint32_t full = memory.full(place.at);
+    arrive_and_expect(full, kStage);
+#pragma unroll
+    for (int panel = 0; panel < kXPanels; ++panel)
+      fetch<false>(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64, stage * kRows,
+                   full);
+#pragma unroll
+    for (int panel = 0; panel < kYPanels; ++panel)
+      fetch<true>(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
+                  w.y_tile * kYColumns + panel * 64, stage * kRows + rank * kPart, full);
+  }
+}
+
+// A warp that sums 64 columns of dy: its whole life. Lanes have eight columns of sixteen rows each.
+template <class T>
+__device__ __forceinline__ void sum_columns(const Memory& memory, const Arguments& a, const Work& w,
+                                            int panel) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8, first_row = lane / 8 * 16;
+  float sum[8] = {};
+  Place place;
+  for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
+    wait_for_phase(memory.full(place.at), place.parity);
+    if (stage % a.x_tiles == w.x_tile) {
+      const std::uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
+#pragma unroll 4
+      for (int row = 0; row < 16; ++row) {
+        std::uint32_t words[4];
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(from + row * 128 + ((chunk ^ (row & 7)) << 4)));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sum[2 * i] += low_half<T>(words[i]);
+          sum[2 * i + 1] += high_half<T>(words[i]);
+        }
+      }
+    }
+    release(memory.empty(place.at));
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 8);
+    sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 16);
+  }
+  const int column = w.y_tile * kYColumns + panel * 64 + chunk * 8;
+  wait_for_kernel_ahead();  // which may use the workspace
+  if (lane < 8) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (column + i < a.m)
+        a.sums[(static_cast<std::int64_t>(w.share) * a.x_tiles + w.x_tile) * a.m + column + i] = sum[i];
+  }
+}
+
+// A consumer warpgroup: its whole life.
+template <class T>
+__device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w, int self) {
+  float c[96];
+  Place place;
+  int before = 0;
+  for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
+    wait_for_phase(memory.full(place.at), place.parity);
+    begin_products();
+    const Descriptor x = rows_at(memory.x(place.at) + self * kPanel), y = rows_at(memory.y(place.at));
+    start_sums_of_rows<T>(c, x, y, stage > w.first);
+    commit_products();
+    wait_for_products<1>();
+    if (stage > w.first) release(memory.empty(before));
+    before = place.at;
+  }
+  wait_for_products<0>();
+  pin(c);
+  release(memory.empty(before));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+  const int k = w.x_tile * kXColumns + self * 64 + warp * 16 + lane / 4;
+  const int m = w.y_tile * kYColumns + lane % 4 * 2;
+  wait_for_kernel_ahead();  // which may use the workspace
+  float* const out = a.partial + static_cast<std::int64_t>(w.share) * a.m * a.k;
+#pragma unroll
+  for (int j = 0; j < 24; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (m + 8 * j + i % 2 < a.m && k + i / 2 * 8 < a.k)
+        out[static_cast<std::int64_t>(m + 8 * j + i % 2) * a.k + k + i / 2 * 8] = c[4 * j + i];
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Arguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(128) char shared[];
+  const Memory memory = {first_panel(shared)};
+  const Work work = Work::of(a);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(memory.full(i), 1);
+      init_barrier(memory.empty(i), kCluster * kReaders);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_to_products();  // and to the copy engine
+  }
+  __syncwarp();
+  meet_cluster();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<40>();
+    const int warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
+    if (warp == 0 && threadIdx.x == 0) produce(memory, a, work);
+    if (warp > 0) sum_columns<T>(memory, a, work, warp - 1);
+  } else {
+    take_registers<232>();
+    consume<T>(memory, a, work, same_in_warp(static_cast<int>(threadIdx.x) / kWarpgroup - 1));
+  }
+  __syncwarp();
+  meet_cluster();  // nobody leaves while somebody may still send
+#endif
+}
+
+// Adds the shares: dw (+)= sum of `shares` parts of `size` elements, db (+)= sum of `rows` rows of sums.
+struct Join {
+  float *dw, *db;
+  const float *partial, *sums;
+  std::int64_t size;  // a multiple of four
+  int shares, rows, m;
+  bool add_dw, add_db;
+};
+
+static __global__ void __launch_bounds__(256) join_shares(const Join j) {
+  wait_for_kernel_ahead();
+  let_next_kernel_begin();
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * 4;
+  if (i < j.size) {
+    float4 sum = *reinterpret_cast<const float4*>(j.partial + i);
+#pragma unroll 4
+    for (int share = 1; share < j.shares; ++share) {
+      const float4 part = *reinterpret_cast<const float4*>(j.partial + share * j.size + i);
+      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+    }
+    auto* const out = reinterpret_cast<float4*>(j.dw + i);
+    if (j.add_dw) {
+      const float4 old = *out;
+      sum.x += old.x, sum.y += old.y, sum.z += old.z, sum.w += old.w;
+    }
+    *out = sum;
+  }
+  const std::int64_t column = i / 4;  // of db
+  if (column >= j.m) return;
+  float sum = j.sums[column];
+#pragma unroll 8
+  for (int row = 1; row < j.rows; ++row) sum += j.sums[static_cast<std::int64_t>(row) * j.m + column];
+  j.db[column] = j.add_db ? j.db[column] + sum : sum;
+}
+
+// ---- host ----
+
+// Boxes of `rows` rows and 64 columns of a matrix. false: the engine does not take it.
+inline bool describe(CUtensorMap& map, const TensorView& x, int rows) {
+  const auto encode = tensor_map_encoder();
+  if (!encode) return false;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
+  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(x.cols() * 2)};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(rows)}, every[2] = {1, 1};
+  return encode(&map,
+                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+                x.data, sizes, stride, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+inline int x_tiles_of(const LinearBackward& k) {
+  const auto tiles = static_cast<int>((k.x.cols() + kXColumns - 1) / kXColumns);
+  return (tiles + kCluster - 1) / kCluster * kCluster;
+}
+
+// What a share of the rows takes of the workspace.
+inline std::size_t bytes_of_share(const LinearBackward& k) {
+  return static_cast<std::size_t>(k.dy.cols() * (k.x.cols() + x_tiles_of(k))) * sizeof(float) + 512;
+}
+
+template <class T>
+void start(CudaQueue& q, const LinearBackward& k) {
+  Arguments a{};
+  WEFT_CHECK(describe(a.x, k.x, kRows) && describe(a.dy, k.dy, kRows / kCluster), LinearBackward::kName,
+             ": the copy engine does not take x ", shape_text(k.x), " and dy ", shape_text(k.dy));
+  a.m = static_cast<int>(k.dy.cols());
+  a.k = static_cast<int>(k.x.cols());
+  a.x_tiles = x_tiles_of(k);
+  a.y_tiles = (a.m + kYColumns - 1) / kYColumns;
+  a.stages = static_cast<int>((k.x.rows() + kRows - 1) / kRows);
+  const auto room = static_cast<int>(q.workspace_bytes / bytes_of_share(k));
+  a.shares = std::clamp(std::min(processors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
+  std::size_t offset = 0;
+  a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
+  a.sums = take_workspace<float>(q, offset, std::int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  const auto blocks = static_cast<unsigned>(a.x_tiles * a.y_tiles * a.shares);
+  launch_ahead(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
+  const Join join = {.dw = k.dw.view.as<float>(),
+                     .db = k.db.view.as<float>(),
+                     .partial = a.partial,
+                     .sums = a.sums,
+                     .size = k.dw.view.size(),
+                     .shares = a.shares,
+                     .rows = a.shares * a.x_tiles,
+                     .m = a.m,
+                     .add_dw = k.dw.accumulate,
+                     .add_db = k.db.accumulate};
+  launch_ahead(q, join_shares, {blocks_for(std::max<std::int64_t>(join.size / 4, join.m), 256), 256}, join);
+}
+
+}  // namespace weft::linear_rows

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// AdamW on CUDA: one launch over the flat blocks, four elements a thread.
+#include "kernels/device/cuda.cuh"
+#include "kernels/optimizer/adamw.h"
+
+namespace weft {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kGroup = 4;
+
+template <class T>  // T: element type of the compute copy
+struct Arguments {
+  float *master, *m, *v, *ema;  // ema may be null
+  T* compute;                   // may be null
+  const float* gradients;
+  const StepScalars* step;
+  const StepResults* results;
+  std::int64_t size, decayed;
+  float beta1, rest1, beta2, rest2, eps, weight_decay;  // rest = 1 - beta, rounded from f64
+  bool packed;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+  const float scale = a.results->update_scale;
+  if (first >= a.size || scale == 0.0f) return;
+  const std::int64_t count = a.size - first;
+  const float rate = a.step->learning_rate, c1 = a.step->beta1_correction, c2 = a.step->beta2_correction;
+  float p[kGroup], m[kGroup], v[kGroup], g[kGroup];
+  load(p, a.master + first, count, a.packed);
+  load(m, a.m + first, count, a.packed);
+  load(v, a.v + first, count, a.packed);
+  load(g, a.gradients + first, count, a.packed);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    g[i] *= scale;
+    m[i] = a.beta1 * m[i] + a.rest1 * g[i];
+    v[i] = a.beta2 * v[i] + a.rest2 * g[i] * g[i];
+    const float direction = (m[i] / c1) / (sqrtf(v[i] / c2) + a.eps);
+    p[i] -= rate * (direction + (first + i < a.decayed ? a.weight_decay : 0.0f) * p[i]);
+  }
+  store(a.master + first, p, count, a.packed);
+  store(a.m + first, m, count, a.packed);
+  store(a.v + first, v, count, a.packed);
+  if (a.compute) store(a.compute + first, p, count, a.packed);
+  if (!a.ema) return;
+  float average[kGroup];
+  load(average, a.ema + first, count, a.packed);
+  const float kept = a.step->ema_decay;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) average[i] = kept * average[i] + (1.0f - kept) * p[i];
+  store(a.ema + first, average, count, a.packed);
+}
+
+}  // namespace
+
+void run(CudaQueue& q, const AdamWUpdate& k) {
+  check(k);
+  const std::int64_t n = k.master.size();
+  if (n == 0) return;
+  const bool packed = aligned16(k.master) && aligned16(k.m) && aligned16(k.v) && aligned16(k.ema) &&
+                      aligned16(k.compute) && aligned16(k.gradients);
+  dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {
+    const Arguments<T> a = {k.master.as<float>(),
+                            k.m.as<float>(),
+                            k.v.as<float>(),
+                            k.ema ? k.ema.as<float>() : nullptr,
+                            k.compute ? k.compute.as<T>() : nullptr,
+                            k.gradients.as<float>(),
+                            k.step,
+                            k.results,
+                            n,
+                            k.decayed,
+                            static_cast<float>(k.beta1),
+                            static_cast<float>(1 - k.beta1),
+                            static_cast<float>(k.beta2),
+                            static_cast<float>(1 - k.beta2),
+                            static_cast<float>(k.eps),
+                            static_cast<float>(k.weight_decay),
+                            packed};
+    update<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(a);
+  });
+}
+
+}  // namespace weft

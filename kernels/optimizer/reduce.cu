@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// Sums over whole tensors on CUDA, in SumOrder: a fixed number of blocks leaves one f64 partial sum each in
+// the workspace, one more block adds those. The result does not depend on the GPU.
+#include "kernels/device/cuda.cuh"
+#include "kernels/optimizer/reduce.h"
+
+namespace weft {
+namespace {
+
+constexpr int kThreads = SumOrder::kLanes;
+constexpr int kBlocks = SumOrder::kBlocks;  // partial sums; all resident at once on a large GPU
+constexpr int kGroup = SumOrder::kGroup;
+static_assert(SumOrder::kWarp == kWarp);
+
+struct Value {
+  __device__ double operator()(float x) const { return x; }
+};
+struct Square {
+  __device__ double operator()(float x) const { return static_cast<double>(x) * x; }
+};
+struct NonFinite {
+  __device__ double operator()(float x) const { return isfinite(x) ? 0.0 : 1.0; }
+};
+
+// Adds to `sum` a thread's part of the sum of term(x[i]): groups of eight, one in each turn of all blocks.
+template <class T, class Term>
+__device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n, bool packed, Term term) {
+#pragma unroll 4
+  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
+       i += SumOrder::kTurn) {
+    float v[kGroup];
+    load(v, x + i, n - i, packed);
+    const std::int64_t count = n - i;
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) sum += j < count ? term(v[j]) : 0.0;
+  }
+}
+
+// partial[block] = what the threads of the block add up of x.
+template <class T, class Term>
+__global__ void __launch_bounds__(kThreads)
+    partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
+  double sum = 0;
+  add_part(sum, x, n, packed, term);
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+struct Parts {
+  const float* x[SquareSum::kMost];
+  std::int64_t n[SquareSum::kMost];
+  int count;
+  bool packed;
+};
+
+// The same for the squares of several tensors, one after the other.
+__global__ void __launch_bounds__(kThreads)
+    partial_squares(double* partial, const __grid_constant__ Parts parts) {
+  double sum = 0;
+  for (int i = 0; i < parts.count; ++i) add_part(sum, parts.x[i], parts.n[i], parts.packed, Square{});
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// Called by one block: the sum of `count` numbers, on every thread.
+__device__ double total_of(const double* partial, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
+  return block_sum<kThreads>(sum);
+}
+
+// y[0] = total * factor, and *copy too when there is one.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    write_total(T* y, float* copy, const double* partial, double factor) {
+  const double total = total_of(partial, kBlocks) * factor;
+  if (threadIdx.x != 0) return;
+  *y = static_cast<T>(total);
+  if (copy) *copy = static_cast<float>(total);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    write_clip(StepResults* results, const StepScalars* step, const double* partial, std::int64_t count,
+               double clip) {
+  const double squares = total_of(partial, count);
+  if (threadIdx.x != 0) return;
+  const double scale = step->gradient_scale;
+  const auto norm = static_cast<float>(scale * sqrt(squares));
+  double update = scale;
+  if (clip > 0 && norm > clip) update = scale * clip / norm;
+  results->gradient_norm = norm;
+  results->update_scale = isfinite(norm) ? static_cast<float>(update) : 0.0f;
+}
+
+// Leaves kBlocks partial sums in the workspace and returns where.
+template <class Term>
+const double* launch_partial_sums(CudaQueue& q, const TensorView& x, Term term, const char* kernel) {
+  std::size_t offset = 0;
+  auto* partial = take_workspace<double>(q, offset, kBlocks, kernel);
+  dispatch_cuda(x.dtype, [&]<class T>() {
+    partial_sums<<<kBlocks, kThreads, 0, q.stream>>>(partial, x.as<T>(), x.size(), aligned16(x), term);
+  });
+  return partial;
+}
+
+// Element i = dy / n, dy read from the device.
+__global__ void __launch_bounds__(kThreads)
+    fill_mean_gradient(float* dx, std::int64_t n, const float* dy, const StepScalars* step, bool accumulate) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  const float value = (dy ? *dy : step->loss_gradient) / static_cast<float>(n);
+  dx[i] = accumulate ? dx[i] + value : value;
+}
+
+}  // namespace
+
+void run(CudaQueue& q, const MeanForward& k) {
+  check(k);
+  const double* partial = launch_partial_sums(q, k.x, Value{}, MeanForward::kName);
+  write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<float>(), k.results ? &k.results->loss : nullptr, partial,
+                                            1.0 / static_cast<double>(k.x.size()));
+}
+
+void run(CudaQueue& q, const MeanBackward& k) {
+  check(k);
+  const std::int64_t n = k.dx.view.size();
+  if (n == 0) return;
+  fill_mean_gradient<<<blocks_for(n, kThreads), kThreads, 0, q.stream>>>(
+      k.dx.view.as<float>(), n, k.dy ? k.dy.as<float>() : nullptr, k.step, k.dx.accumulate);
+}
+
+void run(CudaQueue& q, const SquareSum& k) {
+  check(k);
+  Parts parts{.x = {}, .n = {}, .count = 0, .packed = true};
+  for (const TensorView& x : k.xs) {
+    parts.x[parts.count] = x.as<float>();
+    parts.n[parts.count++] = x.size();
+    parts.packed = parts.packed && aligned16(x);
+  }
+  std::size_t offset = 0;
+  auto* partial = take_workspace<double>(q, offset, kBlocks, SquareSum::kName);
+  partial_squares<<<kBlocks, kThreads, 0, q.stream>>>(partial, parts);
+  write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<double>(), nullptr, partial, 1.0);
+}
+
+void run(CudaQueue& q, const ClipCoefficient& k) {
+  check(k);
+  const double* partial = k.squares ? k.squares.as<double>()
+                                    : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
+  const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
+  write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
+}
+
+void run(CudaQueue& q, const CountNonFinite& k) {
+  check(k);
+  const double* partial = launch_partial_sums(q, k.x, NonFinite{}, CountNonFinite::kName);
+  write_total<<<1, kThreads, 0, q.stream>>>(k.count.as<std::int32_t>(), nullptr, partial, 1.0);
+}
+
+}  // namespace weft

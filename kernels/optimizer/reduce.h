@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Sums over whole tensors, in a fixed order; results stay on the device.
+#pragma once
+
+#include "kernels/optimizer/step_scalars.h"
+#include "kernels/queue.h"
+
+namespace weft {
+
+// y = mean of all elements of x. With `results`, results->loss is set too.
+struct MeanForward {
+  static constexpr const char* kName = "mean_forward";
+  TensorView y;  // (1)  wide type
+  TensorView x;  // any shape, wide type
+  StepResults* results = nullptr;
+  std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+void check(const MeanForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const MeanForward&);
+void run(CudaQueue&, const MeanForward&);
+
+// dx = dy / size. A null dy means "the objective itself": step->loss_gradient is used.
+struct MeanBackward {
+  static constexpr const char* kName = "mean_backward";
+  GradView dx;
+  TensorView dy;  // (1) or absent
+  const StepScalars* step = nullptr;
+  std::vector<TensorView> outputs() const { return {dx.view}; }
+  std::vector<TensorView> inputs() const { return {dy}; }
+};
+void check(const MeanBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const MeanBackward&);
+void run(CudaQueue&, const MeanBackward&);
+
+// The order in which CUDA adds up a tensor, and SquareSum on the CPU too: its sum is f64, and is the same
+// bits in both forms. Each of kBlocks * kLanes lanes adds up the groups of kGroup elements that fall to it,
+// in turn; the lanes of a block are added as warps by halves and then warp after warp; of the blocks' sums
+// lane l adds up number l, l + kLanes ..., and those of the lanes are added as in a block.
+struct SumOrder {
+  static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
+  static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // elements, over all lanes
+};
+
+// y = sum of x^2 over all elements of all xs, lanes going on from one to the next. Of what several processes
+// have parts: they add these up.
+struct SquareSum {
+  static constexpr const char* kName = "square_sum";
+  static constexpr std::size_t kMost = 64;
+  TensorView y;                // (1)  f64
+  std::vector<TensorView> xs;  // flat, wide type, at most kMost
+  std::vector<TensorView> outputs() const { return {y}; }
+  std::vector<TensorView> inputs() const { return xs; }
+};
+void check(const SquareSum&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const SquareSum&);
+void run(CudaQueue&, const SquareSum&);
+
+// Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
+//   norm = gradient_scale * sqrt(sum g^2)
+//   update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
+struct ClipCoefficient {
+  static constexpr const char* kName = "clip_coefficient";
+  StepResults* results = nullptr;
+  TensorView gradients = {};  // flat, wide type, or absent
+  const StepScalars* step = nullptr;
+  double clip = 1.0;        // 0: no clipping
+  TensorView squares = {};  // (n)  f64, in place of gradients: sums of g^2 over parts of them
+  std::vector<TensorView> inputs() const { return {gradients, squares}; }
+  std::vector<TensorView> outputs() const { return {}; }
+};
+void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const ClipCoefficient&);
+void run(CudaQueue&, const ClipCoefficient&);
+
+// count = number of elements that are NaN or infinite.
+struct CountNonFinite {
+  static constexpr const char* kName = "count_non_finite";
+  TensorView count;  // (1)  i32
+  TensorView x;      // any floating type
+};
+void check(const CountNonFinite&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const CountNonFinite&);
+void run(CudaQueue&, const CountNonFinite&);
+
+}  // namespace weft

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// A block chooses for one sample, without sorting: each token has a key that is the larger, the higher it
+// ranks, and what is looked for (the last rank kept, the rank drawn) is the largest key such that the tokens
+// with keys as large fulfil a condition on their number or sum. It is found bit by bit, a sum over all tokens
+// for each: 32 bits of the logit and as many as a token number has. Sums have a fixed order, and in that
+// order a sum of more tokens is never smaller.
+#include <curand_kernel.h>
+
+#include <bit>
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/sampling/choose_token.h"
+
+namespace weft {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+
+using Key = unsigned long long;
+
+struct Arguments {
+  std::int32_t *tokens, *drawn;
+  const std::int32_t *position, *first_sample;
+  std::int64_t batch, length, given;
+  std::int32_t vocab;
+  int number_bits;  // of a token
+  Choice choice;
+  std::uint64_t seed;
+};
+
+// Every thread of the block gets the largest (or smallest) of the values.
+template <bool kLargest>
+__device__ Key block_extreme(Key x) {
+  __shared__ Key of_warp[kWarps];
+  const auto better = [](Key a, Key b) { return kLargest ? max(a, b) : min(a, b); };
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = better(x, __shfl_xor_sync(kFullWarp, x, offset));
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  for (const Key other : of_warp) x = better(x, other);
+  return x;
+}
+
+template <class T>
+struct Row {
+  const T* logits;
+  std::int32_t vocab;
+  int number_bits;
+  double temperature, top;
+
+  __device__ float logit(std::int32_t token) const { return to_float(logits[token]); }
+  // Bits of a float in the order of its value, both zeros alike, above those of the token, first ones first.
+  __device__ Key key(std::int32_t token) const {
+    const unsigned bits = __float_as_uint(logit(token) + 0.0f);
+    const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return Key{ordered} << number_bits | static_cast<unsigned>(vocab - 1 - token);
+  }
+  __device__ std::int32_t token(Key key) const {
+    return vocab - 1 - static_cast<std::int32_t>(key & ((Key{1} << number_bits) - 1));
+  }
+  __device__ double weight(std::int32_t token) const {
+    return exp((static_cast<double>(logit(token)) - top) / temperature);
+  }
+  // Over the tokens with keys from `least` on.
+  __device__ double sum(Key least) const {
+    double sum = 0;
+    for (std::int32_t token = threadIdx.x; token < vocab; token += kThreads)
+      if (key(token) >= least) sum += weight(token);
+    return block_sum<kThreads>(sum);
+  }
+  __device__ std::int32_t count(Key least) const {
+    std::int32_t count = 0;
+    for (std::int32_t token = threadIdx.x; token < vocab; token += kThreads) count += key(token) >= least;
+    return block_sum<kThreads>(count);
+  }
+  // The largest key for which the condition holds; 0 when there is none.
+  template <class Condition>
+  __device__ Key largest(Condition holds) const {
+    Key found = 0;
+    for (int bit = 31 + number_bits; bit >= 0; --bit)
+      if (holds(found | Key{1} << bit)) found |= Key{1} << bit;
+    return found;
+  }
+};
+
+// The same on every thread.
+template <class T>
+__device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform) {
+  Key best = 0, last = ~Key{0};
+  bool finite = true;
+  for (std::int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {
+    finite = finite && isfinite(row.logit(token));
+    best = max(best, row.key(token));
+    last = min(last, row.key(token));
+  }
+  if (__syncthreads_or(!finite)) return -1;
+  best = block_extreme<true>(best);
+  if (choice.temperature == 0) return row.token(best);
+  row.top = row.logit(row.token(best));
+  if (choice.top_k > 0 && choice.top_k < row.vocab) {
+    last = row.largest([&](Key key) { return row.count(key) >= choice.top_k; });
+  } else {
+    last = block_extreme<false>(last);
+  }
+  double total = row.sum(last);
+  if (choice.top_p < 1) {
+    const double kept = choice.top_p * total;
+    last = max(last, row.largest([&](Key key) { return row.sum(key) >= kept; }));
+    total = row.sum(last);
+  }
+  const Key drawn = row.largest([&](Key key) { return uniform * total < row.sum(key); });
+  return row.token(max(drawn, last));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) choose_kernel(const Arguments a, const T* logits) {
+  const std::int64_t position = *a.position, b = blockIdx.x;
+  if (position < a.given) return;
+  const Philox4 counter = sample_counter(*a.first_sample + b, position);
+  const uint4 bits =
+      curand_Philox4x32_10(make_uint4(counter[0], counter[1], counter[2], counter[3]),
+                           make_uint2(static_cast<unsigned>(a.seed), static_cast<unsigned>(a.seed >> 32)));
+  const Row<T> row = {logits + b * a.vocab, a.vocab, a.number_bits, a.choice.temperature, 0};
+  const std::int32_t token = choose(row, a.choice, uniform_of(bits.x, bits.y));
+  if (threadIdx.x != 0) return;
+  a.tokens[b * a.length + position] = max(token, 0);
+  a.drawn[position * a.batch + b] = token;
+}
+
+}  // namespace
+
+void run(CudaQueue& queue, const ChooseToken& k) {
+  check(k);
+  if (k.logits.shape[0] == 0) return;
+  Arguments a = {};
+  a.tokens = k.tokens.as<std::int32_t>();
+  a.drawn = k.drawn.as<std::int32_t>();
+  a.position = k.position;
+  a.first_sample = k.first_sample;
+  a.batch = k.logits.shape[0];
+  a.length = k.tokens.shape[1];
+  a.given = k.given;
+  a.vocab = static_cast<std::int32_t>(k.logits.cols());
+  a.number_bits = std::bit_width(static_cast<std::uint32_t>(a.vocab - 1));
+  a.choice = k.choice;
+  a.seed = k.seed;
+  dispatch_cuda(k.logits.dtype, [&]<class T>() {
+    choose_kernel<T><<<blocks_for(a.batch, 1), kThreads, 0, queue.stream>>>(a, k.logits.as<T>());
+  });
+}
+
+}  // namespace weft

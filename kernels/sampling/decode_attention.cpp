@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// The definition: softmax over the listed rows of the cache, in wide(T).
+#include "kernels/sampling/decode_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention/check.h"
+#include "kernels/cpu.h"
+
+namespace weft {
+namespace {
+
+using std::int32_t, std::int64_t;
+
+template <class T>
+void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
+  if (!d.own_row || d.own_row[h] < 0) return;
+  std::copy_n(d.new_k.row<const T>(b, 0, h), d.new_k.size, d.k.row<T>(b, d.own_row[h], h));
+  std::copy_n(d.new_v.row<const T>(b, 0, h), d.new_v.size, d.v.row<T>(b, d.own_row[h], h));
+}
+
+template <class T>
+void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
+  using W = wide_t<T>;
+  const int32_t group = d.group_of_head[h];
+  const int32_t *keys = d.keys + d.key_start[group], *end = d.keys + d.key_start[group + 1];
+  const int64_t first = d.first_row ? d.first_row[h] : 0;
+  std::vector<W> p(static_cast<std::size_t>(end - keys)), y(static_cast<std::size_t>(d.v.size));
+  const T* q = d.q.row<const T>(b, 0, h);
+  W top = -std::numeric_limits<W>::infinity(), sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const T* k = d.k.row<const T>(b, first + keys[i], h);
+    W s = 0;
+    for (int64_t c = 0; c < d.q.size; ++c) s += static_cast<W>(q[c]) * static_cast<W>(k[c]);
+    p[i] = static_cast<W>(d.scale) * s;
+    top = std::max(top, p[i]);
+  }
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    p[i] = std::exp(p[i] - top);
+    sum += p[i];
+    const T* v = d.v.row<const T>(b, first + keys[i], h);
+    for (int64_t c = 0; c < d.v.size; ++c) y[static_cast<std::size_t>(c)] += p[i] * static_cast<W>(v[c]);
+  }
+  T* out = d.y.row<T>(b, 0, h);
+  for (int64_t c = 0; c < d.v.size; ++c)
+    out[c] = static_cast<T>(sum == 0 ? W(0) : y[static_cast<std::size_t>(c)] / sum);
+}
+
+}  // namespace
+
+void check(const AttentionDecode& d) {
+  const auto expect = [&](const char* name, const HeadsView& x, int64_t time, int64_t size) {
+    check_heads(name, x, d.q.batch, time, d.q.heads, size, d.q.dtype);
+  };
+  expect("q", d.q, 1, d.q.size);
+  expect("y", d.y, 1, d.v.size);
+  expect("k", d.k, d.k.time, d.q.size);
+  expect("v", d.v, d.k.time, d.v.size);
+  WEFT_CHECK(static_cast<bool>(d.new_k) == static_cast<bool>(d.new_v) &&
+                 static_cast<bool>(d.new_k) == static_cast<bool>(d.own_row),
+             "attention: new_k, new_v and own_row come together");
+  if (d.new_k) expect("new_k", d.new_k, 1, d.q.size);
+  if (d.new_v) expect("new_v", d.new_v, 1, d.v.size);
+  WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
+}
+
+void run(CpuQueue&, const AttentionDecode& d) {
+  check(d);
+  dispatch_float(d.q.dtype, [&]<class T>() {
+#pragma omp parallel for collapse(2) if (d.k.batch * d.k.time * d.k.heads * d.k.size > kParallelElements)
+    for (int64_t b = 0; b < d.q.batch; ++b)
+      for (int64_t h = 0; h < d.q.heads; ++h) {
+        put_own_row<T>(d, b, h);
+        decode_row<T>(d, b, h);
+      }
+  });
+}
+
+}  // namespace weft

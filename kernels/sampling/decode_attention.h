@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Attention while sampling: one query per sequence against a cache of keys and values.
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace weft {
+
+// One query per sequence against a cache, for sampling: only the listed rows of the cache are read.
+struct AttentionDecode {
+  static constexpr const char* kName = "attention_decode";
+  HeadsView y;                                  // (B, 1, H, Dv)   T
+  HeadsView q;                                  // (B, 1, H, Dqk)  T
+  HeadsView k;                                  // (B, R, H, Dqk)  T: the cache, R rows
+  HeadsView v;                                  // (B, R, H, Dv)   T
+  const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
+  const std::int32_t* key_start = nullptr;      // (groups + 1)
+  const std::int32_t* group_of_head = nullptr;  // (H)
+  double scale = 1;
+  // (H): added to the rows of a head's list, for heads that share a list and keep their rows apart; null: 0.
+  const std::int32_t* first_row = nullptr;
+  // The key and value of the position at hand: put into row own_row[h] of the cache (-1: kept nowhere) before
+  // anything is read there. Rows of different heads must not be the same memory. Absent: nothing is written.
+  HeadsView new_k{};                      // (B, 1, H, Dqk)  T
+  HeadsView new_v{};                      // (B, 1, H, Dv)   T
+  const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
+  // No list is longer; 0: not known. What is read of the cache and of the lists is fetched early on CUDA: it
+  // must not be written by the kernel just ahead.
+  std::int64_t longest = 0;
+};
+void run(CpuQueue&, const AttentionDecode&);
+void run(CudaQueue&, const AttentionDecode&);
+void check(const AttentionDecode&);
+
+}  // namespace weft

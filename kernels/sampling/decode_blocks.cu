@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// DecodeBlocks on CUDA: a cluster of thread blocks goes through all blocks at once where it can, else there
+// are five launches a block.
+#include <type_traits>
+
+#include "kernels/sampling/decode_blocks_steps.h"
+#include "kernels/sampling/decode_cluster_attention.cuh"
+#include "kernels/sampling/decode_cluster_matmul.cuh"
+
+namespace weft {
+namespace decode_cluster {
+namespace {
+
+template <class T, int kQk, int kV, int kAhead, int kTogether>
+__global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_constant__ Arguments<T> a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using namespace attention::hopper;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const Scene<T> scene = {a, attention::shared_address(shared), static_cast<int>(rank_in_cluster()),
+                          static_cast<int>(blockIdx.x / kRanks) * a.sizes.sequences};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Layout::kBarriers; ++i) {
+      const bool products_arrive = (i >= Layout::kEmpty && i < Layout::kSmallFull) ||
+                                   i == Layout::kSmallEmpty || i == Layout::kSmallEmpty + 1;
+      init_barrier(scene.barrier(i), products_arrive ? kProductWarps : 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  meet_cluster();
+  const int warp = threadIdx.x / kWarp;
+  if (warp < kAttentionWarps) {
+    Attention<T, kQk, kV, kAhead, kTogether>(scene).run();
+  } else if (warp == kAttentionWarps + kProductWarps) {
+    bring_weights(scene);
+  } else if (a.sizes.padded() <= 16) {
+    Products<T, 16>(scene).run();
+  } else {
+    Products<T, kMostSequences>(scene).run();
+  }
+  __syncwarp();
+  meet_cluster();  // nobody leaves while somebody may still send
+#endif
+}
+
+template <class T>
+void set_affine(Block<T>& to, Matrix which, const DecodeAffine& from) {
+  to.w[which] = from.w.as<T>();
+  to.b[which] = from.b.as<T>();
+}
+
+template <class T>
+Block<T> block_of(const DecodeBlock& from) {
+  Block<T> to = {};
+  set_affine(to, kQkv, from.qkv);
+  set_affine(to, kProj, from.proj);
+  set_affine(to, kUp, from.up);
+  set_affine(to, kDown, from.down);
+  const DecodeNorm* norms[2] = {&from.attention_norm, &from.mlp_norm};
+  for (int i = 0; i < 2; ++i) {
+    to.norm_w[i] = norms[i]->w.as<float>();
+    to.norm_b[i] = norms[i]->b.as<float>();
+    to.eps[i] = static_cast<float>(norms[i]->eps);
+  }
+  to.k = from.k.as<T>();
+  to.v = from.v.as<T>();
+  to.keys = from.keys;
+  to.key_start = from.key_start;
+  to.group_of_head = from.group_of_head;
+  to.first_row = from.first_row;
+  to.own_row = from.own_row;
+  to.rows = static_cast<std::int32_t>(from.k.shape[1]);
+  return to;
+}
+
+Sizes sizes_of(const DecodeBlocks& k) {
+  return {static_cast<int>(k.x.rows()),
+          static_cast<int>(k.x.cols()),
+          static_cast<int>(k.heads),
+          static_cast<int>(k.qk_size),
+          static_cast<int>(k.v_size),
+          static_cast<int>(k.hidden.cols()),
+          kMostSequences};
+}
+
+int shared_limit() {
+  int device = 0, bytes = 0;
+  WEFT_CUDA_CHECK(cudaGetDevice(&device));
+  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
+// Of a cluster: what it holds must fit into shared memory with at least three pieces of weights. 0: nothing
+// does.
+int most_sequences(Sizes s, int limit) {
+  for (const int sequences : {kMostSequences, 16}) {
+    s.sequences = sequences;
+    if (layout_of(s, limit).piece_count >= 3) return sequences;
+  }
+  return 0;
+}
+
+// As few sequences for a cluster as leave all clusters room at the same time, if need be in waves.
+template <class T>
+int sequences_of_cluster(void (*kernel)(Arguments<T>), cudaLaunchConfig_t config, int batch, int most) {
+  config.gridDim = dim3(kRanks);
+  int clusters = 0;
+  WEFT_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
+  WEFT_CHECK(clusters > 0, "decode_blocks: this GPU has no room for a cluster of ", kRanks, " thread blocks");
+  const int at_once = clusters * most, waves = (batch + at_once - 1) / at_once;
+  return (batch + clusters * waves - 1) / (clusters * waves);
+}
+
+template <class T>
+void start(CudaQueue& queue, void (*kernel)(Arguments<T>), Arguments<T>& a) {
+  const int limit = shared_limit();
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit));
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kRanks;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(limit);
+  config.stream = queue.stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  a.sizes.sequences = sequences_of_cluster(kernel, config, a.sizes.batch, most_sequences(a.sizes, limit));
+  a.layout = layout_of(a.sizes, limit);
+  config.gridDim = dim3(blocks_for(a.sizes.batch, a.sizes.sequences) * kRanks);
+  WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
+}
+
+template <class T>
+void launch(CudaQueue& queue, const DecodeBlocks& k) {
+  Arguments<T> a = {};
+  a.y = k.y.as<T>();
+  a.sizes = sizes_of(k);
+  a.scale = static_cast<float>(k.scale);
+  const T* x = k.x.as<T>();
+  for (std::size_t first = 0; first < k.blocks.size(); first += kMostBlocks) {
+    a.x = x;
+    a.blocks = static_cast<int>(std::min<std::size_t>(kMostBlocks, k.blocks.size() - first));
+    for (int i = 0; i < a.blocks; ++i)
+      a.block[i] = block_of<T>(k.blocks[first + static_cast<std::size_t>(i)]);
+    if (k.qk_size <= 64 && k.v_size <= 64)
+      start(queue, cluster_kernel<T, 1, 1, 8, 4>, a);
+    else if (k.qk_size <= 64)
+      start(queue, cluster_kernel<T, 1, 2, 6, 3>, a);
+    else
+      start(queue, cluster_kernel<T, 2, 2, 4, 2>, a);
+    x = a.y;
+  }
+}
+
+bool aligned(const DecodeBlock& b) {
+  for (const DecodeAffine* map : {&b.qkv, &b.proj, &b.up, &b.down})
+    if (!aligned16(map->w) || !aligned16(map->b)) return false;
+  for (const DecodeNorm* norm : {&b.attention_norm, &b.mlp_norm})
+    if (!aligned16(norm->w) || !aligned16(norm->b)) return false;
+  return aligned16(b.k) && aligned16(b.v);
+}
+
+#ifdef WEFT_SM90A  // the build has machine code for sm_90a
+constexpr bool kBuilt = true;
+#else
+constexpr bool kBuilt = false;
+#endif
+
+// Longer lists take a thread block for each (sequence, head): AttentionDecode.
+constexpr std::int64_t kLongestList = 256;
+
+// Eighths of all products must come in tiles of 8 columns, and sums in steps of 64.
+bool covers(const DecodeBlocks& k) {
+  if (!kBuilt || (k.x.dtype != DType::f16 && k.x.dtype != DType::bf16)) return false;
+  if (compute_capability() != 90) return false;
+  if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
+  for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
+    if (part->cols() % 64 != 0 || part->cols() > 8192) return false;
+  if (!aligned16(k.x) || !aligned16(k.y)) return false;
+  for (const DecodeBlock& block : k.blocks)
+    if (!aligned(block) || block.longest == 0 || block.longest > kLongestList) return false;
+  return most_sequences(sizes_of(k), shared_limit()) > 0;
+}
+
+}  // namespace
+}  // namespace decode_cluster
+
+void run(CudaQueue& queue, const DecodeBlocks& k) {
+  check(k);
+  if (k.y.size() == 0) return;
+  if (!decode_cluster::covers(k)) return run_in_steps(queue, k);
+  if (k.x.dtype == DType::f16)
+    decode_cluster::launch<__half>(queue, k);
+  else
+    decode_cluster::launch<__nv_bfloat16>(queue, k);
+}
+
+}  // namespace weft

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// DecodeLinear on the tensor cores, f16 and bf16: a block makes 32 rows by 32 columns, each of its four warps
+// 16 by 16. Weights are on their way before the kernel ahead has ended. Rows are normalised between shared
+// memory and the product, so that they are read once, as they are. The order of a sum depends on K alone.
+#pragma once
+
+#include "kernels/device/mma.cuh"
+#include "kernels/sampling/decode_linear.cuh"
+
+namespace weft::decode_linear {
+
+inline constexpr int kTile = 32;   // rows and columns of a block
+inline constexpr int kDepth = 64;  // columns of x and w in a stage
+inline constexpr int kStages = 5;  // in shared memory at a time; all but one under way
+inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+inline constexpr int kTileBytes = kTile * kDepth * 2;
+
+template <int kPending>
+__device__ __forceinline__ void wait_for_stage() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of
+// kernels/device/mma.cuh.
+template <class T>
+__device__ __forceinline__ void fetch_tile(std::uint32_t to, const T* matrix, std::int64_t first,
+                                           std::int64_t count, std::int64_t inner, std::int64_t column) {
+  constexpr int kChunks = kDepth / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < kTile * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    const bool inside = first + row < count && column + chunk * 8 < inner;
+    const T* from = inside ? matrix + (first + row) * inner + column + chunk * 8 : matrix;
+    attention::copy_16_async(to + attention::chunk_offset<kDepth>(row, chunk), from, inside);
+  }
+}
+
+// Columns of norm_w and norm_b of one stage.
+struct Norms {
+  float w[kDepth], b[kDepth];
+};
+
+// Zeros beyond the last column.
+template <class T>
+__device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, std::int64_t column) {
+  const int half = threadIdx.x / (kDepth / 4), at = threadIdx.x % (kDepth / 4) * 4;
+  if (half > 1) return;
+  const float* from = half == 0 ? a.norm_w : a.norm_b;
+  const bool inside = column + at < a.inner;
+  attention::copy_16_async(attention::shared_address((half == 0 ? to.w : to.b) + at),
+                           inside ? from + column + at : from, inside);
+}
+
+// An A fragment with its rows g and g + 8 normalised; `k`: which of the stage.
+template <class T>
+__device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const Norms& norms,
+                                                   const Statistics& upper, const Statistics& lower, int k) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int c = k * 16 + half * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    const float2 w = *reinterpret_cast<const float2*>(norms.w + c);
+    const float2 b = *reinterpret_cast<const float2*>(norms.b + c);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const Statistics& s = row == 0 ? upper : lower;
+      const float2 x = attention::unpack<T>(f[half * 2 + row]);
+      f[half * 2 + row] = attention::pack<T>(normalise(x.x, s, w.x, b.x), normalise(x.y, s, w.y, b.y));
+    }
+  }
+}
+
+// Two neighbouring elements of y in each of two rows, eight apart: where they are, and what is added to them.
+template <class T>
+struct Place {
+  std::int64_t row, column;
+  float2 bias = {0, 0};
+  std::uint32_t residual[2] = {0, 0};
+
+  __device__ __forceinline__ bool inside(const Arguments<T>& a, int i) const {
+    return row + i * 8 < a.rows && column < a.cols;
+  }
+  __device__ __forceinline__ void read_bias(const Arguments<T>& a) {
+    if (a.b && column < a.cols) bias = {to_float(a.b[column]), to_float(a.b[column + 1])};
+  }
+  __device__ __forceinline__ void read_residual(const Arguments<T>& a) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (a.residual && inside(a, i))
+        residual[i] = *reinterpret_cast<const std::uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
+  }
+  __device__ __forceinline__ void write(const Arguments<T>& a, const float (&sums)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!inside(a, i)) continue;
+      const float2 r = attention::unpack<T>(residual[i]);
+      const float first = activation<T>(sums[2 * i] + bias.x, a.gelu) + r.x;
+      const float second = activation<T>(sums[2 * i + 1] + bias.y, a.gelu) + r.y;
+      *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
+          attention::pack<T>(first, second);
+    }
+  }
+};
+
+template <class T, bool kNorm>
+__global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) {
+  __shared__ __align__(128) unsigned char tiles[kStages][2][kTileBytes];
+  __shared__ Statistics statistics[kTile];
+  __shared__ __align__(16) Norms norms[kNorm ? kStages : 1];
+  const std::uint32_t memory = attention::shared_address(tiles);
+  const auto x_tile = [&](int stage) { return memory + static_cast<unsigned>(stage) * 2 * kTileBytes; };
+  const auto w_tile = [&](int stage) { return x_tile(stage) + kTileBytes; };
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kTile;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x % a.column_blocks) * kTile;
+  const int warp = threadIdx.x / kWarp, row_block = warp / 2, column_block = warp % 2;
+  const int stages = static_cast<int>((a.inner + kDepth - 1) / kDepth);
+  const auto fetch_w = [&](int i) {
+    if (i >= stages) return;
+    fetch_tile(w_tile(i % kStages), a.w, first_column, a.cols, a.inner, std::int64_t{i} * kDepth);
+    if constexpr (kNorm) fetch_norms(norms[i % kStages], a, std::int64_t{i} * kDepth);
+  };
+  const auto fetch_x = [&](int i) {
+    if (i < stages)
+      fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, std::int64_t{i} * kDepth);
+    attention::commit_copies();
+  };
+  Place<T> place[2];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    place[n].row = first_row + row_block * 16 + threadIdx.x % kWarp / 4;
+    place[n].column = first_column + column_block * 16 + n * 8 + threadIdx.x % 4 * 2;
+    place[n].read_bias(a);
+  }
+  let_next_kernel_begin();
+  for (int i = 0; i < kStages - 1; ++i) fetch_w(i);
+  wait_for_kernel_ahead();
+  for (int i = 0; i < kStages - 1; ++i) fetch_x(i);
+  for (Place<T>& p : place) p.read_residual(a);
+  if constexpr (kNorm)
+    row_statistics<kTile / kWarps, true>(statistics + warp * (kTile / kWarps), a,
+                                         first_row + warp * (kTile / kWarps));
+
+  float sums[2][4] = {};
+  for (int i = 0; i < stages; ++i) {
+    wait_for_stage<kStages - 2>();
+    __syncthreads();  // the stage is there for all, and the one before it is free
+    fetch_w(i + kStages - 1);
+    fetch_x(i + kStages - 1);
+    const int at = i % kStages, row = row_block * 16 + threadIdx.x % kWarp / 4;
+#pragma unroll
+    for (int k = 0; k < kDepth / 16; ++k) {
+      std::uint32_t x[4], w[4];
+      attention::load_matrices(x, attention::lane_address<kDepth>(x_tile(at), row_block, k));
+      attention::load_matrices(w, attention::lane_address<kDepth>(w_tile(at), column_block, k));
+      if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
+      attention::mma<T>(sums[0], x, w[0], w[2]);
+      attention::mma<T>(sums[1], x, w[1], w[3]);
+    }
+  }
+  attention::wait_for_copies();
+#pragma unroll
+  for (int n = 0; n < 2; ++n) place[n].write(a, sums[n]);
+}
+
+template <class T>
+void launch_mma(CudaQueue& queue, Arguments<T> a) {
+  a.column_blocks = blocks_for(a.cols, kTile);
+  const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
+  launch_ahead(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
+}
+
+}  // namespace weft::decode_linear

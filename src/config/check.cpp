@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// Do the values of a config fit together? Each refusal names the keys and values that would work.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/view.h"
+#include "src/config/conditions.h"
+#include "src/config/fields.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8,
+                       kHeadMost = 256;  // sizes of a head that attention supports
+
+class Check {
+ public:
+  Check(const Config& config, const Places& places, ConfigUse use)
+      : config_(config), places_(places), use_(use) {}
+
+  void all() const {
+    values();
+    widths();
+    positions();
+    attention();
+    batches();
+    context_schedule();
+    augmentation();
+  }
+
+ private:
+  // Throws with the place of the first of `keys` that was set, else that of the file.
+  [[noreturn]] void refuse(const std::vector<std::string>& keys, const std::string& text) const {
+    for (const std::string& key : keys)
+      if (const auto it = places_.find(key); it != places_.end()) fail(str(it->second, ": ", text));
+    const std::string& source = config_.source;
+    fail(source.empty() ? text : str(source, ": ", text));
+  }
+
+  // Limits of single values: those read from YAML have passed already, those of a struct filled by code have
+  // not.
+  void values() const {
+    Config copy = config_;
+    for_each_field(copy, [&](const Field& field) {
+      std::visit([&](const auto* value) { check_value(field, *value); }, field.value);
+    });
+    if (config_.name.empty() || config_.name.find('/') != std::string::npos || config_.name.starts_with('.'))
+      refuse({"name"}, str("name: expected the name of a folder, found \"", config_.name, "\""));
+  }
+  template <class T>
+  void check_value(const Field& field, const T& value) const {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (!field.choices.empty() &&
+          std::find(field.choices.begin(), field.choices.end(), value) == field.choices.end())
+        refuse({field.key}, str(field.key, ": expected one of ", joined(field.choices), ", found ", value));
+    } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+      if (!field.range.contains(static_cast<double>(value)))
+        refuse({field.key}, str(field.key, ": expected a number", field.range.text(), ", found ", value));
+    }
+  }
+
+  // features / heads must be a size that attention supports. `ratio` of the width makes the features.
+  void head_size(double ratio, const std::vector<std::string>& keys, const std::string& what) const {
+    const ModelConfig& m = config_.model;
+    const double size = ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
+    const bool works = size == std::floor(size) && static_cast<std::int64_t>(size) % kHeadStep == 0;
+    if (works && size >= kHeadLeast && size <= kHeadMost) return;
+    const double unit = static_cast<double>(kHeadStep);
+    const double below = std::clamp(std::floor(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
+    const double above = std::clamp(std::ceil(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
+    const auto width_for = [&](double head) { return head * static_cast<double>(m.heads) / ratio; };
+    std::string widths;
+    for (const double head : {below, above})
+      if (const double w = width_for(head); w == std::floor(w) && (head == below || above != below))
+        widths += (widths.empty() ? "" : " or ") + str(static_cast<std::int64_t>(w));
+    refuse(keys, str(what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ", kHeadLeast,
+                     " to ", kHeadMost, " features",
+                     widths.empty() ? "" : "; with these heads, width " + widths + " works"));
+  }
+
+  void widths() const {
+    const ModelConfig& m = config_.model;
+    head_size(1, {"model.heads", "model.width"},
+              str("model.width / model.heads = ", m.width, " / ", m.heads));
+    head_size(
+        m.qk_ratio, {"model.qk_ratio", "model.heads", "model.width"},
+        str("model.qk_ratio * model.width / model.heads = ", m.qk_ratio, " * ", m.width, " / ", m.heads));
+    const double hidden = m.mlp_ratio * static_cast<double>(m.width);
+    if (hidden < 1 || hidden != std::floor(hidden))
+      refuse({"model.mlp_ratio", "model.width"}, str("model.mlp_ratio * model.width = ", m.mlp_ratio, " * ",
+                                                     m.width, " = ", hidden, ": expected a whole number"));
+  }
+
+  void positions() const {
+    const ModelConfig& m = config_.model;
+    const auto& axes = m.position_axes;
+    if (axes.empty() || axes.size() > 3)
+      refuse({"model.position_axes"}, str("model.position_axes: expected 1 to 3 axes, found ", axes.size()));
+    double product = 1;
+    for (const std::int64_t axis : axes) {
+      if (axis < 1)
+        refuse({"model.position_axes"},
+               str("model.position_axes: expected sizes of at least 1, found ", axis));
+      product *= static_cast<double>(axis);
+    }
+    if (product >= static_cast<double>(m.context)) return;
+    const double rest = product / static_cast<double>(axes[0]);
+    refuse({"model.position_axes", "model.context"},
+           str("model.position_axes give ", static_cast<std::int64_t>(product),
+               " positions, fewer than model.context ", m.context, "; a first axis of ",
+               static_cast<std::int64_t>(std::ceil(static_cast<double>(m.context) / rest)), " is enough"));
+  }
+
+  void attention() const {
+    const auto& specs = config_.model.attention;
+    if (specs.empty()) refuse({"model.attention"}, "model.attention: expected at least one pattern");
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const std::string key = str("model.attention[", i, "]");
+      std::unique_ptr<AttentionPattern> pattern;
+      try {
+        pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
+      } catch (const Error& e) { refuse({key, "model.heads"}, str("model.attention: ", e.what())); }
+      if (use_ == ConfigUse::model && !pattern->causal())
+        refuse({key},
+               str("model.attention: ", pattern->name(),
+                   " sees later positions, which the model shall predict; set causal: true (inspect draws "
+                   "such patterns, too)"));
+      const Lengths most = pattern->lengths();
+      if ((most.queries && config_.model.context > most.queries) ||
+          (most.keys && config_.model.context > most.keys))
+        refuse({key, "model.context"},
+               str("model.attention: ", pattern->name(), " is made for ", most.queries, " queries and ",
+                   most.keys, " keys; model.context is ", config_.model.context));
+    }
+  }
+
+  void batches() const {
+    const TrainConfig& t = config_.train;
+    const std::int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
+    if (t.batch % parts == 0) return;
+    std::int64_t below = t.accumulation;
+    while (below > 0 && t.batch % (below * ranks) != 0) --below;
+    refuse({"train.accumulation", "train.batch"},
+           str("train.accumulation ", t.accumulation, ranks > 1 ? str(" on ", ranks, " processes") : "",
+               " does not divide train.batch ", t.batch, "; ",
+               below > 0 ? str("accumulation ", below, " or ") : "", "batch ", (t.batch / parts + 1) * parts,
+               " works"));
+  }
+
+  void context_schedule() const {
+    const TrainConfig& t = config_.train;
+    const std::int64_t full = config_.model.context, tokens = t.batch * full;
+    const std::int64_t parts = t.accumulation * config_.ranks;
+    const std::vector<std::string> keys = {"train.context_schedule", "model.context", "train.batch",
+                                           "train.accumulation"};
+    const std::string name = "train.context_schedule";
+    std::int64_t previous = -1;
+    for (const auto& [step, context] : t.context_schedule) {
+      if (previous < 0 && step != 0)
+        refuse(keys, str(name, ": expected the first pair to start at step 0, found ", step));
+      if (step <= previous)
+        refuse(keys, str(name, ": expected ascending steps, found ", step, " after ", previous));
+      previous = step;
+      if (context < 1 || context > full)
+        refuse(keys, str(name, ": expected contexts from 1 to model.context ", full, ", found ", context));
+      const auto fits = [&](std::int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
+      if (fits(context)) continue;
+      std::int64_t below = context, above = context;
+      while (below > 1 && !fits(below)) --below;
+      while (above < full && !fits(above)) ++above;
+      refuse(keys,
+             str(name, ": the ", tokens, " tokens of a step (train.batch * model.context) do not split into ",
+                 parts, " equal micro-batches of sequences of ", context,
+                 "; nearest contexts that work: ", below, fits(above) ? str(" and ", above) : ""));
+    }
+  }
+
+  // Transforms fit the images that model.position_axes describe.
+  void augmentation() const {
+    const AugmentConfig& a = config_.augment;
+    const auto& axes = config_.model.position_axes;
+    if (a.jigsaw == 1) refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
+    if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
+      refuse({"data.mix", "data.path"}, str("data.mix: ", config_.data.mix, " is data.path itself"));
+    std::string used = a.flip ? "augment.flip" : "";
+    for (const Condition& kind : augmentations(config_))
+      used = kind.kind == Augment::dataset ? "data.mix" : str("augment.", name_of(kind.kind));
+    if (used.empty()) return;
+    const std::vector<std::string> keys = {used, "model.position_axes", "model.context"};
+    if (axes.size() != 3 || axes[0] * axes[1] * axes[2] != config_.model.context)
+      refuse(keys, str(used,
+                       ": is for images, whose model.position_axes are rows, columns and channels with "
+                       "the product model.context ",
+                       config_.model.context));
+    if (!config_.train.context_schedule.empty())
+      refuse({"train.context_schedule", used},
+             "train.context_schedule: images are trained on whole; leave it out");
+    image_shape(axes[0], axes[1], axes[2]);
+  }
+  void image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
+    const AugmentConfig& a = config_.augment;
+    const std::string found = str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
+    for (const auto& [on, key] :
+         {std::pair{a.rotation, "augment.rotation"}, {a.transposition, "augment.transposition"}})
+      if (on && height != width)
+        refuse({key, "model.position_axes"}, str(key, ": wants as many rows as columns", found));
+    if (a.color && channels != 3)
+      refuse({"augment.color", "model.position_axes"}, str("augment.color: wants 3 channels", found));
+    if (a.jigsaw > 1 && (height % a.jigsaw != 0 || width % a.jigsaw != 0))
+      refuse({"augment.jigsaw", "model.position_axes"},
+             str("augment.jigsaw: ", a.jigsaw, " does not divide rows and columns", found));
+  }
+
+  const Config& config_;
+  const Places& places_;
+  ConfigUse use_;
+};
+
+}  // namespace
+
+void check_config(const Config& config, const Places& places, ConfigUse use) {
+  Check(config, places, use).all();
+}
+void check_config(const Config& config, ConfigUse use) { check_config(config, {}, use); }
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// From the keys of a config to kinds and rows.
+#include "src/config/conditions.h"
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+std::int64_t factorial(std::int64_t n) { return n <= 1 ? 1 : n * factorial(n - 1); }
+
+}  // namespace
+
+const char* name_of(Augment kind) {
+  static constexpr const char* kNames[kAugments] = {"rotation", "color",       "transposition", "reversal",
+                                                    "jigsaw",   "randaugment", "random_order",  "dataset"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::vector<Condition> augmentations(const Config& config) {
+  const AugmentConfig& a = config.augment;
+  std::vector<Condition> kinds;
+  std::int64_t rows = 0;
+  const auto add = [&](bool used, Augment kind, std::int64_t values) {
+    if (!used) return;
+    kinds.push_back({kind, values, rows});
+    rows += values;
+  };
+  add(a.rotation, Augment::rotation, 4);
+  add(a.color, Augment::color, 6);
+  add(a.transposition, Augment::transposition, 2);
+  add(a.reversal, Augment::reversal, 2);
+  add(a.jigsaw > 1, Augment::jigsaw, factorial(a.jigsaw * a.jigsaw));
+  add(a.randaugment > 0, Augment::randaugment, 2);
+  add(a.random_order > 0, Augment::random_order, a.random_order + 1);
+  add(!config.data.mix.empty(), Augment::dataset, 2);
+  return kinds;
+}
+
+std::vector<Condition> conditions(const Config& config) {
+  return config.augment.conditional ? augmentations(config) : std::vector<Condition>{};
+}
+
+std::int64_t condition_rows(const std::vector<Condition>& kinds) {
+  return kinds.empty() ? 0 : kinds.back().first_row + kinds.back().values;
+}
+
+}  // namespace weft

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// What a sequence is told before its first token: for each kind of augmentation that training uses, which
+// value was applied (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"). The embeddings of
+// these values, summed, stand in the place of the plain start vector. One list for the model (how many rows
+// its start table has), the augmentation (which rows an image names) and sampling (names for people).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+
+namespace weft {
+
+// The kinds, in the order in which they are applied to an image.
+enum class Augment : std::uint8_t {
+  rotation,
+  color,
+  transposition,
+  reversal,
+  jigsaw,
+  randaugment,
+  random_order,
+  dataset,
+};
+inline constexpr int kAugments = 8;
+const char* name_of(Augment);
+
+struct Condition {
+  Augment kind;
+  std::int64_t values = 0;     // 0 .. values - 1; 0: not augmented
+  std::int64_t first_row = 0;  // row of the start table that value 0 has
+};
+
+// The kinds that a config applies, whether or not the model is told.
+std::vector<Condition> augmentations(const Config&);
+// Those that the model is told; empty: it has a plain start vector.
+std::vector<Condition> conditions(const Config&);
+std::int64_t condition_rows(const std::vector<Condition>&);
+
+}  // namespace weft

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Where a config is found.
+#include "src/config/config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kLargestConfig = 1 << 20;
+
+// configs/ in the working directory, then in the folders above the executable (build/<preset>/bin/train finds
+// that of its source tree) and where it is installed; of each, the folders inside come after it.
+std::vector<fs::path> config_folders() {
+  std::vector<fs::path> roots = {"configs"}, folders;
+  std::error_code error;
+  fs::path above = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (int level = 0; !error && level < 4 && above.has_relative_path(); ++level, above = above.parent_path())
+    for (const char* place : {"configs", "share/weft/configs"}) {
+      std::error_code none;
+      if (fs::is_directory(above / place, none)) roots.push_back(above / place);
+    }
+  for (const fs::path& root : roots) {
+    std::vector<fs::path> inside;
+    for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
+      if (entry->is_directory(error)) inside.push_back(entry->path());
+    std::sort(inside.begin(), inside.end());
+    folders.push_back(root);
+    folders.insert(folders.end(), inside.begin(), inside.end());
+  }
+  return folders;
+}
+
+std::string find_config(const std::string& name) {
+  if (name.empty()) fail("the name of a config is empty");
+  std::vector<fs::path> tried;
+  const auto folders = config_folders();
+  const auto look = [&](const fs::path& path) {
+    tried.push_back(path);
+    std::error_code error;
+    return fs::exists(path, error) && !fs::is_directory(path, error);
+  };
+  std::vector<fs::path> bases = {name};
+  if (name.find('/') == std::string::npos)
+    for (const fs::path& folder : folders) bases.push_back(folder / name);
+  for (const fs::path& base : bases)
+    for (const std::string& candidate : {base.string(), base.string() + ".yaml"})
+      if ((candidate == base || !name.ends_with(".yaml")) && look(candidate)) return candidate;
+
+  std::vector<std::string> looked, known;
+  for (const fs::path& path : tried) looked.push_back(path.string());
+  std::error_code error;
+  for (const fs::path& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const std::string nearest = nearest_name(name.ends_with(".yaml") ? name : name + ".yaml", known);
+  fail(str("no config ", name, nearest.empty() ? "" : "; did you mean " + nearest + "?", " Looked for ",
+           joined(looked), known.empty() ? "" : "; there are " + joined(known)));
+}
+
+}  // namespace
+
+Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
+  const std::string path = find_config(name);
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  std::ifstream in(path, std::ios::binary);
+  if (error || !in) fail(str(path, ": cannot be read", error ? ": " + error.message() : ""));
+  if (size > kLargestConfig) fail(str(path, ": has ", size, " bytes; expected a config, a small YAML file"));
+  return parse_config({std::istreambuf_iterator<char>(in), {}}, path, overrides, use);
+}
+
+DType compute_dtype(const Config& config) {
+  return config.precision == "bf16" ? DType::bf16 : config.precision == "f16" ? DType::f16 : DType::f32;
+}
+
+}  // namespace weft

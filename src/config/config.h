@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// The config file: YAML read once into plain structs, strictly. An unknown key, a wrong type or an impossible
+// value is an Error with file:line, what was expected, and the nearest known name. `for_each_field` in
+// fields.cpp states each key once, with its comment and limits: reading, writing, --set and
+// configs/reference.yaml all come from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "src/config/names.h"
+#include "src/patterns/pattern.h"
+
+namespace weft {
+
+struct DataConfig {
+  std::string path;  // HDF5 file made by `prepare`; looked for beside the config and in the working directory
+  std::string mix;   // a second file of images of the same shape, mixed in during training; "": none
+  double mix_rate = 0.5;       // probability that an image comes from `mix`
+  std::int64_t mix_items = 0;  // only the first of its images; 0: all
+};
+
+// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): training
+// images are transformed at random, and the model is told how. Each kind is drawn by itself, uniformly; value
+// 0 is the image as it is. What each value does: data/augment/augment.h.
+struct AugmentConfig {
+  bool rotation = false;          // by 0, 90, 180 or 270 degrees
+  bool color = false;             // the 6 orders of the channels
+  bool transposition = false;     // rows become columns
+  bool reversal = false;          // by 180 degrees
+  std::int64_t jigsaw = 0;        // g: the (g * g)! orders of g x g tiles; 0: off
+  std::int64_t random_order = 0;  // this many fixed random orders of all sub-pixels; 0: off
+  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};  // of the first, the second ...
+  std::int64_t randaugment = 0;                                          // operations on an image; 0: off
+  double randaugment_magnitude = 2;                                      // 0 to 10
+  double randaugment_rate = 0.95;  // share of images that it is applied to
+  bool flip = false;               // left to right with probability 1/2; the model is not told
+  bool conditional = true;         // false: the model is told nothing
+  bool permute_positions = true;   // each sub-pixel keeps the position embedding of where it came from
+  double unaugmented_rate = 0;     // share of images to which no kind is applied; 0: as uniform draws give
+};
+
+struct InitConfig {
+  double token_std = 0.1;      // token and start embeddings
+  double position_std = 0.1;   // each position table
+  double weight_gain = 0.125;  // g: weights are N(0, g / fan_in)
+  std::string weight_rule =
+      "variance";  // "variance": g / fan_in is the variance; "std": g / sqrt(fan_in) is the std
+};
+
+struct ModelConfig {
+  std::string kind = "sparse_transformer";
+  std::int64_t vocab = 256;
+  std::int64_t context = 12288;
+  std::int64_t layers = 12;
+  std::int64_t width = 512;  // d
+  std::int64_t heads = 8;
+  double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
+  double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
+  double dropout = 0.0;    // at the end of each residual branch
+  double embedding_dropout = 0.0;
+  bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
+  bool final_norm = true;
+  double norm_eps = 1e-5;
+  std::vector<std::int64_t> position_axes = {
+      96, 128};  // mixed radix, outermost first: text {n / l, l}, images {32, 32, 3}
+  std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
+  InitConfig init;
+};
+
+struct TrainConfig {
+  std::int64_t steps = 3000;  // updates
+  std::int64_t batch = 4;     // sequences of full context in one update; tokens a step = batch * context
+  std::int64_t batch_tokens =
+      0;  // instead of batch: tokens a step. A config that was read has 0: batch says it
+  std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
+  double learning_rate = 1e-3;
+  double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
+  std::int64_t warmup = 200;         // steps of linear warm-up
+  std::string schedule = "cosine";   // cosine | linear | constant
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
+  double clip = 1.0;               // global gradient norm; 0: off
+  double ema_decay = 0.0;          // 0: no moving average is kept
+  std::string recompute = "none";  // none | attention | block
+  // {step, context}: from that step on, sequences are this long, and more of them, so that the tokens of a
+  // step stay the same. Empty: full context from step 0.
+  std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;
+  double loss_scale = 65536;              // f16: initial value
+  std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
+  bool graph = true;                      // capture the step as a CUDA graph
+  std::string reduce_dtype = "f32";       // several processes: gradients are summed up in f32 | bf16
+  std::int64_t bucket_mb = 25;            // several processes: gradients summed up at a time, at least
+  bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
+  std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
+  std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
+  std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
+};
+
+struct Config {
+  std::string name = "run";
+  std::uint64_t seed = 0;
+  std::string precision =
+      "bf16";  // f32 | f16 | bf16; on a CPU f32 is used whatever stands here (and it is said)
+  DataConfig data;
+  AugmentConfig augment;
+  ModelConfig model;
+  TrainConfig train;
+  // Not keys: the file this was read from, and the processes that train together, each on its share of batch.
+  std::string source;
+  std::int64_t ranks = 1;
+};
+
+// What a config is read for. An autoregressive model must not see what it predicts: its patterns have to be
+// causal. Any pattern can be looked at.
+enum class ConfigUse { model, picture };
+
+// Reads a config. A name that is not a path is looked for in configs/ (beside the binary's source tree and in
+// the working directory). `overrides` are "a.b=c" as given to --set.
+Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
+                   ConfigUse = ConfigUse::model);
+// The same from text; `where` is what errors name as the file.
+Config parse_config(const std::string& yaml, const std::string& where,
+                    const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
+// YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
+std::string to_yaml(const Config&, bool documented = false);
+// One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
+PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
+std::string to_yaml(const PatternSpec&);
+// Every key, with its value as to_yaml writes it.
+std::vector<std::pair<std::string, std::string>> config_values(const Config&);
+// Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
+// naming file, keys and the nearest values that work. parse_config calls it.
+void check_config(const Config&, ConfigUse = ConfigUse::model);
+
+DType compute_dtype(const Config&);
+
+// The body of configs/README.md: a table of all keys with default, limits and meaning.
+std::string config_table();
+
+}  // namespace weft

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// The table of config keys that reading, writing, documentation and checks share. Internal to config_*.cpp.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "src/config/config.h"
+
+namespace weft {
+
+// What a number may be. open_*: the bound itself is not allowed.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool open_low = false, open_high = false;
+
+  bool contains(double x) const {
+    return (open_low ? x > low : x >= low) && (open_high ? x < high : x <= high);
+  }
+  std::string text() const;  // " of at least 1 and less than 2"; "" for all numbers
+};
+
+struct Field {
+  using Value =
+      std::variant<std::string*, bool*, std::int64_t*, std::uint64_t*, double*, std::vector<std::int64_t>*,
+                   std::vector<PatternSpec>*, std::vector<std::pair<std::int64_t, std::int64_t>>*>;
+  std::string key;  // with its section: "model.width"
+  Value value;      // where it is stored
+  std::string comment;
+  Range range = {};                       // of a number, or of each number of a list
+  std::vector<std::string> choices = {};  // of a text; empty: any
+};
+using Visit = std::function<void(const Field&)>;
+
+// All keys of a config, in the order of the file; sections come in one piece each.
+void for_each_field(Config&, const Visit&);
+// The keys of one entry of model.attention.
+void for_each_pattern_field(PatternSpec&, const Visit&);
+
+std::vector<std::string> known_keys();  // of all sections: "name", "model.width" ...
+
+// Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Holds what was set, not the
+// defaults.
+using Places = std::map<std::string, std::string>;
+// check_config with places: errors name that of the first of the concerned keys that was set.
+void check_config(const Config&, const Places&, ConfigUse);
+
+}  // namespace weft

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// Config to YAML, and the table of keys in configs/README.md.
+#include <algorithm>
+#include <charconv>
+
+#include "kernels/view.h"
+#include "src/config/fields.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kCommentColumn = 36, kLineWidth = 118;
+
+std::string shortest(double x) {  // reads back to the same bits
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), x).ptr};
+}
+
+// A text as YAML reads it back: plain when it is made of harmless letters, else in double quotes.
+std::string yaml_text(const std::string& s) {
+  const auto harmless = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
+  };
+  const bool null_like = s == "null" || s == "Null" || s == "NULL";
+  if (!s.empty() && s[0] != '-' && !null_like && std::all_of(s.begin(), s.end(), harmless)) return s;
+  std::string quoted = "\"";
+  for (const char c : s) {
+    const auto code = static_cast<unsigned char>(c);
+    static const char* hex = "0123456789abcdef";
+    if (c == '"' || c == '\\')
+      quoted += std::string("\\") + c;
+    else if (code < 32 || code == 127)
+      quoted += std::string("\\x") + hex[code / 16] + hex[code % 16];
+    else
+      quoted += c;
+  }
+  return quoted + "\"";
+}
+
+std::string value_text(const std::string& v) { return yaml_text(v); }
+std::string value_text(bool v) { return v ? "true" : "false"; }
+std::string value_text(std::int64_t v) { return std::to_string(v); }
+std::string value_text(std::uint64_t v) { return std::to_string(v); }
+std::string value_text(double v) { return shortest(v); }
+std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
+  return str("[", v.first, ", ", v.second, "]");
+}
+std::string value_text(const PatternSpec&);
+template <class T>
+std::string value_text(const std::vector<T>& list) {
+  std::string s;
+  for (const T& v : list) s += (s.empty() ? "" : ", ") + value_text(v);
+  return "[" + s + "]";
+}
+
+std::string value_text(const Field& f) {
+  return std::visit([](const auto* v) { return value_text(*v); }, f.value);
+}
+
+// What the kind reads: the first four fields always, the others where they differ from the default.
+std::string value_text(const PatternSpec& v) {
+  PatternSpec copy = v, defaults;
+  const std::vector<std::string> read = fields_read(v), always = {"kind", "stride", "c", "num_verts"};
+  std::vector<std::string> unset;
+  for_each_pattern_field(defaults, [&](const Field& f) { unset.push_back(value_text(f)); });
+  std::size_t at = 0;
+  std::string s;
+  for_each_pattern_field(copy, [&](const Field& f) {
+    const std::string text = value_text(f), &usual = unset[at++];
+    if (std::count(read.begin(), read.end(), f.key) == 0) return;
+    if (text != usual || std::count(always.begin(), always.end(), f.key) > 0)
+      s += (s.empty() ? "" : ", ") + f.key + ": " + text;
+  });
+  return "{" + s + "}";
+}
+
+std::string joined_with(const std::vector<std::string>& words, const char* separator) {
+  std::string s;
+  for (const std::string& w : words) s += (s.empty() ? "" : separator) + w;
+  return s;
+}
+
+// The comment, with what the value may be.
+std::string full_comment(const Field& f) {
+  const std::string range = f.range.text(), of = " of ";
+  std::string allowed = joined_with(f.choices, " | ");
+  if (!range.empty()) allowed = range.starts_with(of) ? range.substr(of.size()) : range.substr(1);
+  return f.comment + (allowed.empty() ? "" : " (" + allowed + ")");
+}
+
+// "model.init.std" after "model.vocab" opens the section "init:" two columns in.
+void open_sections(std::string& out, const std::string& key, std::string& section) {
+  const std::size_t dot = key.rfind('.');
+  const std::string mine = dot == std::string::npos ? "" : key.substr(0, dot);
+  if (mine == section) return;
+  const std::string name = mine.substr(mine.rfind('.') == std::string::npos ? 0 : mine.rfind('.') + 1);
+  if (!mine.empty()) out += std::string(2 * std::count(mine.begin(), mine.end(), '.'), ' ') + name + ":\n";
+  section = mine;
+}
+
+}  // namespace
+
+std::string to_yaml(const Config& config, bool documented) {
+  Config copy = config;
+  std::string out, section;
+  if (documented) out = "# Every key with its default. A config needs only the keys that differ.\n";
+  for_each_field(copy, [&](const Field& f) {
+    open_sections(out, f.key, section);
+    const auto depth = static_cast<std::size_t>(std::count(f.key.begin(), f.key.end(), '.'));
+    const std::string indent(2 * depth, ' '), name = f.key.substr(f.key.rfind('.') + 1);  // npos + 1 is 0
+    std::string line = indent + name + ": " + value_text(f);
+    if (documented) {
+      if (line.size() < kCommentColumn && kCommentColumn + full_comment(f).size() + 2 <= kLineWidth)
+        line.resize(kCommentColumn, ' ');
+      else
+        line = indent + "# " + full_comment(f) + "\n" + line;
+      if (line.find('#') == std::string::npos) line += "# " + full_comment(f);
+    }
+    out += line + "\n";
+  });
+  return out;
+}
+
+std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
+
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
+  Config copy = config;
+  std::vector<std::pair<std::string, std::string>> values;
+  for_each_field(copy, [&](const Field& f) { values.emplace_back(f.key, value_text(f)); });
+  return values;
+}
+
+std::string config_table() {
+  Config defaults;
+  std::string out = "| key | default | meaning |\n|---|---|---|\n";
+  const auto row = [&](const std::string& key, const std::string& value, const std::string& comment) {
+    out += "| `" + key + "` | `" + value + "` | ";
+    for (const char c : comment) out += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += " |\n";
+  };
+  for_each_field(defaults, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
+  out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
+  PatternSpec pattern;
+  for_each_pattern_field(pattern, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
+  out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
+  for (const PatternKind& p : patterns()) {
+    std::string fields;
+    for (const std::string& field : p.fields(PatternSpec{p.kind}))
+      fields += (fields.empty() ? "`" : ", `") + field + "`";
+    out += str("| `", p.kind, "` | ", fields, " | ", p.summary, " |\n");
+  }
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// Checkpoints through Hdf5File. Loading looks at every name and shape before the first weight changes.
+#include "src/files/checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/view.h"
+#include "src/files/hdf5.h"
+
+namespace weft {
+namespace {
+
+struct Group {
+  const char* path;
+  Tensor block;
+};
+
+StoredType stored_type(DType t) {
+  WEFT_CHECK(t == DType::f32 || t == DType::f64, "master weights are f32 or f64, got ", name_of(t));
+  return t == DType::f64 ? StoredType::f64 : StoredType::f32;
+}
+
+std::string shape_text(const Shape& shape) {
+  std::string s;
+  for (const std::int64_t n : shape) s += (s.empty() ? "" : ", ") + std::to_string(n);
+  return "(" + s + ")";
+}
+
+std::string path_in(const std::string& group, const ParamInfo& p) { return group + "/" + p.name; }
+
+// What is saved, in this order.
+std::vector<Group> groups_of(const ParameterStore& store) {
+  std::vector<Group> groups{{"/params", store.master()}};
+  if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
+  if (store.ema()) groups.push_back({"/ema", store.ema()});
+  return groups;
+}
+
+void write_group(Hdf5File& file, Device& device, const ParameterStore& store, const Group& group) {
+  std::vector<char> values;
+  store.visit_whole(group.block, [&](const ParamInfo& p, const TensorView& view) {
+    values.resize(static_cast<std::size_t>(view.bytes()));
+    device.download(values.data(), view);
+    file.write(path_in(group.path, p), stored_type(view.dtype), p.shape, values.data());
+  });
+}
+
+void read_group(const Hdf5File& file, const ParameterStore& store, const Group& group) {
+  const DType dtype = group.block.dtype();
+  std::vector<char> values;
+  for (const ParamInfo& p : store.params()) {
+    values.resize(static_cast<std::size_t>(p.size * size_of(dtype)));
+    file.read(path_in(group.path, p), stored_type(dtype), p.shape, values.data());
+    store.upload(group.block, p, values.data());
+  }
+}
+
+// The arrays of a group must be exactly the parameters of the store.
+void check_group(const Hdf5File& file, const ParameterStore& store, const std::string& group) {
+  const std::string other = file.path() + ": checkpoint of another model: ";
+  std::vector<std::string> there = file.list(group);
+  for (const ParamInfo& p : store.params()) {
+    const auto found = std::find(there.begin(), there.end(), path_in(group, p));
+    if (found == there.end())
+      fail(str(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")"));
+    if (const Shape shape = file.shape_of(*found); shape != p.shape)
+      fail(str(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
+               ")"));
+    there.erase(found);
+  }
+  if (!there.empty())
+    fail(str(other, there[0].substr(group.size() + 1), " is missing here and ",
+             shape_text(file.shape_of(there[0])), " there (", group, ")"));
+}
+
+template <class T>
+T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
+  if (!value) fail(str(file.path(), ": has no attribute ", name, ", which every checkpoint has"));
+  return *value;
+}
+std::int64_t required_int(const Hdf5File& file, const char* name) {
+  return required(file, name, file.int_attribute(name));
+}
+double required_real(const Hdf5File& file, const char* name) {
+  return required(file, name, file.real_attribute(name));
+}
+
+Hdf5File open_checkpoint(const std::string& path) {
+  Hdf5File file = Hdf5File::open(path);
+  if (!file.has("/params"))
+    fail(str(path, ": is not a checkpoint (it has no group /params)",
+             file.has("/train") ? "; it looks like a data file made by prepare" : ""));
+  if (const std::int64_t format = required_int(file, "format"); format != kCheckpointFormat)
+    fail(str(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat));
+  return file;
+}
+
+TrainState read_state(const Hdf5File& file) {
+  TrainState state;
+  state.step = required_int(file, "step");
+  state.updates = required_int(file, "updates");
+  state.loss_scale = required_real(file, "loss_scale");
+  state.good_steps = required_int(file, "good_steps");
+  state.best_valid_bits = required_real(file, "best_valid_bits");
+  state.seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"));
+  return state;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, Device& device, const ParameterStore& store,
+                     const TrainState& state, const std::string& config_yaml) {
+  Hdf5File file = Hdf5File::create(path);
+  file.set_attribute("format", kCheckpointFormat);
+  file.set_attribute("config", config_yaml);
+  file.set_attribute("step", state.step);
+  file.set_attribute("updates", state.updates);
+  file.set_real_attribute("loss_scale", state.loss_scale);
+  file.set_attribute("good_steps", state.good_steps);
+  file.set_real_attribute("best_valid_bits", state.best_valid_bits);
+  file.set_attribute("seed", std::bit_cast<std::int64_t>(state.seed));
+  for (const Group& group : groups_of(store)) write_group(file, device, store, group);
+  file.commit();
+}
+
+void join_save_checkpoint(const ParameterStore& store) {
+  for (const Group& group : groups_of(store))
+    store.visit_whole(group.block, [](const ParamInfo&, const TensorView&) {});
+}
+
+TrainState load_checkpoint(const std::string& path, Device& device, ParameterStore& store, bool use_ema) {
+  const Hdf5File file = open_checkpoint(path);
+  const bool moving_average = use_ema || store.ema();
+  if (moving_average && !file.has("/ema"))
+    fail(str(path, ": holds no moving average of the weights (it was trained with train.ema_decay 0)"));
+  if (store.m() && !file.has("/optimizer"))
+    fail(str(path, ": holds no optimizer state, so that training cannot go on from it"));
+  const TrainState state = read_state(file);
+  std::vector<Group> groups = groups_of(store);
+  if (use_ema) groups[0].path = "/ema";
+  for (const Group& group : groups) check_group(file, store, group.path);
+  for (const Group& group : groups) read_group(file, store, group);
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
+  store.refresh_compute(ctx);
+  device.synchronize();
+  return state;
+}
+
+std::string checkpoint_config(const std::string& path) {
+  const Hdf5File file = open_checkpoint(path);
+  return required(file, "config", file.text_attribute("config"));
+}
+
+bool checkpoint_has_ema(const std::string& path) { return open_checkpoint(path).has("/ema"); }
+
+}  // namespace weft

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT
+// Hdf5File over the C API of HDF5 1.10. Files are written through HDF5's memory driver and then by plain
+// write(): HDF5 leaves broken state behind when a write of its own fails, so that a full disk could crash the
+// program later.
+#include "src/files/hdf5.h"
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "kernels/view.h"
+#include "src/files/disk_writer.h"
+#include "src/files/files.h"
+#include "src/ranks/heartbeat.h"
+
+namespace weft {
+namespace {
+
+// An HDF5 identifier and the call that gives it back.
+class Id {
+ public:
+  Id() = default;
+  Id(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  Id(Id&& o) noexcept : id_(std::exchange(o.id_, -1)), close_(o.close_) {}
+  Id& operator=(Id&& o) noexcept {
+    std::swap(id_, o.id_);
+    std::swap(close_, o.close_);
+    return *this;
+  }
+  ~Id() {
+    if (id_ >= 0) close_(id_);
+  }
+  operator hid_t() const { return id_; }
+  bool ok() const { return id_ >= 0; }
+
+ private:
+  hid_t id_ = -1;
+  herr_t (*close_)(hid_t) = nullptr;
+};
+
+struct TypeRow {
+  StoredType type;
+  const char* name;
+  hid_t file, memory;
+};
+
+// File types are little-endian whatever the machine: the same data makes the same file.
+const std::vector<TypeRow>& types() {
+  static const std::vector<TypeRow> rows = {{StoredType::u8, "uint8", H5T_STD_U8LE, H5T_NATIVE_UINT8},
+                                            {StoredType::u16, "uint16", H5T_STD_U16LE, H5T_NATIVE_UINT16},
+                                            {StoredType::i32, "int32", H5T_STD_I32LE, H5T_NATIVE_INT32},
+                                            {StoredType::i64, "int64", H5T_STD_I64LE, H5T_NATIVE_INT64},
+                                            {StoredType::f32, "float32", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
+                                            {StoredType::f64, "float64", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
+  return rows;
+}
+const TypeRow& row_of(StoredType type) { return types()[static_cast<std::size_t>(type)]; }
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string s = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
+  return s + ")";
+}
+
+std::string system_error() { return std::strerror(errno); }
+
+// The innermost message on HDF5's error stack: the nearest it has to a reason.
+std::string library_error() {
+  std::string text;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned, const H5E_error2_t* e, void* out) -> herr_t {
+        auto& s = *static_cast<std::string*>(out);
+        if (s.empty() && e->desc) s = e->desc;
+        return 0;
+      },
+      &text);
+  return text.empty() ? "the HDF5 library gives no reason" : text;
+}
+
+void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+// Object headers without times, so that equal data makes equal bytes; `cls` is a creation property class.
+Id creation_list(hid_t cls) {
+  Id list(H5Pcreate(cls), H5Pclose);
+  H5Pset_obj_track_times(list, false);
+  return list;
+}
+
+// Rows that are read at a time, of `row_bytes` in memory each: whole chunks, where the file of another tool
+// has any, so that none is unpacked twice.
+hsize_t rows_at_a_time(hid_t set, std::size_t row_bytes) {
+  const hsize_t rows = std::max<std::size_t>(1, kProgressBytes / std::max<std::size_t>(row_bytes, 1));
+  const Id creation(H5Dget_create_plist(set), H5Pclose);
+  hsize_t chunk[H5S_MAX_RANK];
+  if (H5Pget_layout(creation) != H5D_CHUNKED || H5Pget_chunk(creation, H5S_MAX_RANK, chunk) < 1) return rows;
+  const hsize_t whole = std::max<hsize_t>(chunk[0], 1);
+  return (rows + whole - 1) / whole * whole;
+}
+
+// A dataset of these `dims`, rows along the first of them at a time. False: it cannot be read.
+bool read_pieces(hid_t set, hid_t type, std::vector<hsize_t> dims, char* data) {
+  if (dims.empty()) return H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+  std::size_t row_bytes = H5Tget_size(type);
+  for (std::size_t axis = 1; axis < dims.size(); ++axis) row_bytes *= dims[axis];
+  const hsize_t rows = dims[0], step = rows_at_a_time(set, row_bytes);
+  const Id there(H5Dget_space(set), H5Sclose);
+  for (std::vector<hsize_t> start(dims.size()); start[0] < rows; start[0] += step) {
+    dims[0] = std::min(step, rows - start[0]);
+    const Id here(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
+    if (H5Sselect_hyperslab(there, H5S_SELECT_SET, start.data(), nullptr, dims.data(), nullptr) < 0 ||
+        H5Dread(set, type, here, there, H5P_DEFAULT, data + start[0] * row_bytes) < 0)
+      return false;
+    note_progress();
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* name_of(StoredType type) { return row_of(type).name; }
+
+struct Hdf5File::Handle {
+  std::string path, temporary;  // temporary: empty when reading or after commit()
+  int fd = -1;                  // of the temporary file
+  Id file;
+
+  ~Handle() {
+    if (fd >= 0) ::close(fd);
+    if (!temporary.empty()) ::unlink(temporary.c_str());
+  }
+  [[noreturn]] void library_failed(const std::string& what) const {
+    fail(str(path, ": ", what, ": ", library_error()));
+  }
+  [[noreturn]] void write_failed(int error) const {
+    std::error_code unknown;
+    fail(str(path, ": could not be written: ", disk_error(error),
+             std::filesystem::exists(path, unknown) ? " (the earlier file is unchanged)" : ""));
+  }
+  Id open_dataset(const std::string& name) const {
+    Id set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
+    if (!set.ok()) fail(str(path, ": has no dataset ", name));
+    return set;
+  }
+  Id open_attribute(const std::string& name) const {  // not ok() when there is none
+    if (H5Aexists(file, name.c_str()) <= 0) return {};
+    Id attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose);
+    if (!attribute.ok()) library_failed("attribute " + name + " cannot be opened");
+    return attribute;
+  }
+  void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
+    if (H5Aexists(file, name.c_str()) > 0) H5Adelete(file, name.c_str());
+    const Id space(H5Screate(H5S_SCALAR), H5Sclose);
+    const Id a(H5Acreate2(file, name.c_str(), file_type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    if (!a.ok() || H5Awrite(a, memory_type, value) < 0)
+      library_failed("attribute " + name + " cannot be written");
+  }
+  // A single number of class `cls` into `value`; false when there is no such attribute.
+  bool read_number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t memory_type,
+                   void* value) const {
+    const Id a = open_attribute(name);
+    if (!a.ok()) return false;
+    const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
+    if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
+      fail(str(path, ": attribute ", name, " should be ", wanted));
+    if (H5Aread(a, memory_type, value) < 0) library_failed("attribute " + name + " cannot be read");
+    return true;
+  }
+  void write_out(const char* bytes, std::size_t size) {
+    DiskWriter writer(fd);
+    int error = writer.write(bytes, size);
+    if (error == 0) error = writer.finish();
+    if (error != 0) write_failed(error);
+    if (::close(std::exchange(fd, -1)) != 0 && errno != EINTR) write_failed(errno);
+  }
+};
+
+Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) { silence(); }
+Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
+Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
+Hdf5File::~Hdf5File() = default;
+
+Hdf5File Hdf5File::open(const std::string& path) {
+  Hdf5File f;
+  f.handle_->path = path;
+  struct stat info {};
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  if (fd < 0) fail(str(path, ": cannot be opened: ", system_error()));
+  ::fstat(fd, &info);
+  ::close(fd);
+  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
+  if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
+  if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
+  if (H5Fis_hdf5(path.c_str()) <= 0)
+    fail(str(path, ": is not an HDF5 file (", info.st_size, " bytes of something else)"));
+  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access, false,
+                      true);  // commit() never changes a file in place, and some file systems have no locks
+  f.handle_->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  if (!f.handle_->file.ok()) {
+    const std::string reason = library_error();
+    if (reason.find("truncated") != std::string::npos)
+      fail(str(path, ": is truncated (", info.st_size, " bytes are left: ", reason,
+               "); copy or make it again"));
+    fail(str(path, ": is damaged or not readable as HDF5: ", reason));
+  }
+  return f;
+}
+
+Hdf5File Hdf5File::create(const std::string& path) {
+  Hdf5File f;
+  Handle& h = *f.handle_;
+  h.path = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(str(path, ": is a folder, expected the name of a file to write"));
+  const std::string temporary = path + ".tmp";
+  h.fd = uninterrupted(
+      [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
+  if (h.fd < 0) {
+    if (errno == ENOENT) fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
+    fail(str(path, ": cannot be written: ", system_error()));
+  }
+  h.temporary = temporary;
+  const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fapl_core(access, std::size_t{16} << 20, false);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
+  h.file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  if (!h.file.ok()) h.library_failed("cannot be created");
+  return f;
+}
+
+void Hdf5File::commit() {
+  Handle& h = *handle_;
+  WEFT_CHECK(h.fd >= 0, h.path, ": commit() belongs to a file that create() made, once");
+  void* memory = nullptr;
+  ssize_t size = -1;
+  if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0 || (size = H5Fget_file_image(h.file, nullptr, 0)) <= 0 ||
+      H5Fget_vfd_handle(h.file, H5P_DEFAULT, &memory) < 0)
+    h.library_failed("cannot be completed in memory");
+  h.write_out(*static_cast<const char**>(memory), static_cast<std::size_t>(size));
+  h.file = Id();
+  if (::rename(h.temporary.c_str(), h.path.c_str()) != 0) h.write_failed(errno);
+  h.temporary.clear();
+  note_progress();
+  sync_names_beside(h.path);
+}
+
+const std::string& Hdf5File::path() const { return handle_->path; }
+
+bool Hdf5File::has(const std::string& object) const {
+  // H5Lexists wants every group on the way to exist: ask for one after the other.
+  for (std::size_t slash = object.find('/', 1);; slash = object.find('/', slash + 1)) {
+    const std::string prefix = object.substr(0, slash);
+    if (prefix != "/" && H5Lexists(handle_->file, prefix.c_str(), H5P_DEFAULT) <= 0) return false;
+    if (slash == std::string::npos) return H5Oexists_by_name(handle_->file, object.c_str(), H5P_DEFAULT) > 0;
+  }
+}
+
+std::vector<std::string> Hdf5File::list(const std::string& group) const {
+  const Id root(H5Gopen2(handle_->file, group.c_str(), H5P_DEFAULT), H5Gclose);
+  if (!root.ok()) fail(str(path(), ": has no group ", group));
+  std::vector<std::string> names;
+  const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
+    if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
+    return 0;
+  };
+  if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0)
+    handle_->library_failed("cannot list " + group);
+  const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
+  for (std::string& name : names) name = prefix + name;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+StoredType Hdf5File::type_of(const std::string& dataset) const {
+  const Id set = handle_->open_dataset(dataset);
+  const Id type(H5Dget_type(set), H5Tclose);
+  std::string known;
+  for (const TypeRow& row : types()) {
+    if (H5Tequal(type, row.file) > 0 || H5Tequal(type, row.memory) > 0) return row.type;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  fail(str(path(), ": ", dataset, " has an element type that is not one of ", known));
+}
+
+std::vector<std::int64_t> Hdf5File::shape_of(const std::string& dataset) const {
+  const Id set = handle_->open_dataset(dataset);
+  const Id space(H5Dget_space(set), H5Sclose);
+  const int rank = H5Sget_simple_extent_ndims(space);
+  std::vector<hsize_t> dims(static_cast<std::size_t>(std::max(rank, 0)));
+  if (rank < 0 || H5Sget_simple_extent_dims(space, dims.data(), nullptr) < 0)
+    handle_->library_failed(dataset + " has no readable shape");
+  return {dims.begin(), dims.end()};
+}
+
+void Hdf5File::write(const std::string& dataset, StoredType type, const std::vector<std::int64_t>& shape,
+                     const void* data) {
+  const Handle& h = *handle_;
+  const std::vector<hsize_t> dims(shape.begin(), shape.end());
+  const Id space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
+  const Id creation = creation_list(H5P_DATASET_CREATE);
+  H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
+  const TypeRow& row = row_of(type);
+  // Groups on the way are made one by one: those that HDF5 makes by itself carry the time.
+  for (std::size_t slash = dataset.find('/', 1); slash != std::string::npos;
+       slash = dataset.find('/', slash + 1)) {
+    const std::string group = dataset.substr(0, slash);
+    if (H5Lexists(h.file, group.c_str(), H5P_DEFAULT) > 0) continue;
+    const Id made(
+        H5Gcreate2(h.file, group.c_str(), H5P_DEFAULT, creation_list(H5P_GROUP_CREATE), H5P_DEFAULT),
+        H5Gclose);
+    if (!made.ok()) h.library_failed("group " + group + " cannot be made");
+  }
+  const Id set(H5Dcreate2(h.file, dataset.c_str(), row.file, space, H5P_DEFAULT, creation, H5P_DEFAULT),
+               H5Dclose);
+  if (!set.ok() || H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+    h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
+  note_progress();
+}
+
+void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
+                    void* data) const {
+  const auto stored = shape_of(dataset);
+  if (stored != shape)
+    fail(str(path(), ": ", dataset, " has shape ", shape_text(stored), ", expected ", shape_text(shape)));
+  const Id set = handle_->open_dataset(dataset);
+  const Id type(H5Dget_type(set), H5Tclose);
+  const TypeRow& row = row_of(as);
+  if (H5Tget_class(type) != H5Tget_class(row.memory))
+    fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
+  if (!read_pieces(set, row.memory, {shape.begin(), shape.end()}, static_cast<char*>(data)))
+    handle_->library_failed(dataset + " cannot be read (a damaged file?)");
+}
+
+void Hdf5File::set_attribute(const std::string& name, const std::string& value) {
+  // Fixed length: it lies in checksummed blocks, where variable length goes through heaps in which damage can
+  // make the library loop for ever.
+  const Id type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, std::max<std::size_t>(value.size(), 1));
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  handle_->write_attribute(name, type, type, value.c_str());
+}
+void Hdf5File::set_attribute(const std::string& name, std::int64_t value) {
+  handle_->write_attribute(name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
+}
+void Hdf5File::set_real_attribute(const std::string& name, double value) {
+  handle_->write_attribute(name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+}
+
+std::optional<std::string> Hdf5File::text_attribute(const std::string& name) const {
+  const Id a = handle_->open_attribute(name);
+  if (!a.ok()) return std::nullopt;
+  const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
+  if (H5Tget_class(type) != H5T_STRING || H5Sget_simple_extent_npoints(space) != 1)
+    fail(str(path(), ": attribute ", name, " should be one text"));
+  if (H5Tis_variable_str(type) > 0) {
+    const Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
+    H5Tset_size(memory, H5T_VARIABLE);
+    H5Tset_cset(memory, H5Tget_cset(type));
+    char* text = nullptr;
+    if (H5Aread(a, memory, &text) < 0) handle_->library_failed("attribute " + name + " cannot be read");
+    std::string result = text ? text : "";
+    H5free_memory(text);
+    return result;
+  }
+  std::string result(H5Tget_size(type), '\0');
+  if (H5Aread(a, type, result.data()) < 0) handle_->library_failed("attribute " + name + " cannot be read");
+  return result.substr(0, result.find('\0'));
+}
+std::optional<std::int64_t> Hdf5File::int_attribute(const std::string& name) const {
+  std::int64_t value = 0;
+  if (!handle_->read_number(name, H5T_INTEGER, "one integer", H5T_NATIVE_INT64, &value)) return std::nullopt;
+  return value;
+}
+std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
+  double value = 0;
+  if (!handle_->read_number(name, H5T_FLOAT, "one real number", H5T_NATIVE_DOUBLE, &value))
+    return std::nullopt;
+  return value;
+}
+
+}  // namespace weft

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// HDF5 files as a tree of named arrays and attributes. hdf5.cpp alone of the programs includes <hdf5.h>.
+// Every failure is an Error that names the file, the object, what was expected and what was found; HDF5's own
+// error stack is silenced.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace weft {
+
+enum class StoredType : std::uint8_t { u8, u16, i32, i64, f32, f64 };
+const char* name_of(StoredType);
+
+class Hdf5File {
+ public:
+  static Hdf5File open(
+      const std::string& path);  // to read; says so when it is missing, truncated or not HDF5
+  // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it to
+  // "<path>.tmp", syncs it and renames it over `path`, each piece of it a sign of progress
+  // (src/ranks/heartbeat.h). Without commit(), and when the disk is full, the temporary file is removed and
+  // an earlier `path` is left as it was. Equal data makes equal bytes.
+  static Hdf5File create(const std::string& path);
+  Hdf5File(Hdf5File&&) noexcept;
+  Hdf5File& operator=(Hdf5File&&) noexcept;
+  ~Hdf5File();
+  void commit();
+
+  const std::string& path() const;
+  bool has(const std::string& object) const;
+  std::vector<std::string> list(
+      const std::string& group) const;  // full paths of all datasets below it, sorted
+  StoredType type_of(const std::string& dataset) const;
+  std::vector<std::int64_t> shape_of(const std::string& dataset) const;
+
+  // Groups on the way are made. Data is contiguous, uncompressed, row-major.
+  void write(const std::string& dataset, StoredType, const std::vector<std::int64_t>& shape,
+             const void* data);
+  // The whole dataset, converted by HDF5 to `as`, each piece a sign of progress; the stored shape must be
+  // `shape`.
+  void read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
+            void* data) const;
+
+  // Attributes of the root group.
+  void set_attribute(const std::string& name, const std::string& value);
+  void set_attribute(const std::string& name, std::int64_t value);
+  void set_real_attribute(const std::string& name, double value);
+  std::optional<std::string> text_attribute(const std::string& name) const;
+  std::optional<std::int64_t> int_attribute(const std::string& name) const;
+  std::optional<double> real_attribute(const std::string& name) const;
+
+ private:
+  Hdf5File();
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace weft

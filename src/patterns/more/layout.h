@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// BlockLayout: an arbitrary pattern, given as 0 and 1 on a grid of square blocks for each head, as in
+// blocksparse's transformer, optionally with a predicate for single pairs. In memory;
+// src/patterns/more/layout_file.h reads it from files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+class AttentionPattern;
+
+struct BlockLayout {
+  std::int64_t heads = 1;  // 1: all heads share it
+  std::int64_t query_blocks = 0, key_blocks = 0;
+  std::int64_t block = 64;           // edge of a block: 8, 16, 32 or 64 positions
+  std::vector<std::uint8_t> active;  // (heads, query_blocks, key_blocks) 0 or 1, any number in each head
+  bool causal = false;               // within active blocks only pairs with j <= i
+  // Which pairs of the active blocks are attended; empty: all. Asked once for each head and pair, when the
+  // pattern is made, and kept as one bit a pair, once for all blocks that look alike.
+  std::function<bool(int head, std::int64_t i, std::int64_t j)> keep{};
+  std::string source{};  // where it comes from, for names and errors: a file
+};
+
+// Throws Error that names the field when sizes do not fit or `active` holds something else than 0 and 1.
+std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout&, int heads);
+
+}  // namespace weft

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// The table of patterns, and what all of them share.
+#include "src/patterns/pattern.h"
+
+#include <algorithm>
+
+#include "src/config/names.h"
+
+namespace weft {
+
+// Each is in the file of src/patterns/ that has its name.
+PatternKind all_pattern();
+PatternKind local_pattern();
+PatternKind strided_pattern();
+PatternKind fixed_pattern();
+PatternKind block_pattern();
+PatternKind summary_pattern();
+PatternKind longformer_pattern();
+PatternKind bigbird_pattern();
+PatternKind convolution_pattern();
+PatternKind layout_kind();
+PatternKind merged_pattern();
+PatternKind heads_pattern();
+// src/patterns/modified.cpp: the pattern within its prefix, documents and length.
+std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&, int heads);
+
+const std::vector<PatternKind>& patterns() {
+  static const std::vector<PatternKind> table = {
+      all_pattern(),         local_pattern(),   strided_pattern(),    fixed_pattern(),
+      block_pattern(),       summary_pattern(), longformer_pattern(), bigbird_pattern(),
+      convolution_pattern(), layout_kind(),     merged_pattern(),     heads_pattern(),
+  };
+  return table;
+}
+
+namespace {
+
+const PatternKind& kind_of(const PatternSpec& spec) {
+  std::vector<std::string> known;
+  for (const PatternKind& entry : patterns()) {
+    if (spec.kind == entry.kind) return entry;
+    known.push_back(entry.kind);
+  }
+  const std::string nearest = nearest_name(spec.kind, known);
+  fail(str("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
+           nearest.empty() ? "" : str("; did you mean '", nearest, "'?")));
+}
+
+}  // namespace
+
+std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields) {
+  return [fields = std::move(fields)](const PatternSpec&) { return fields; };
+}
+
+std::vector<std::string> fields_read(const PatternSpec& spec) {
+  std::vector<std::string> fields = {"kind"};
+  for (const std::string& field : kind_of(spec).fields(spec)) fields.push_back(field);
+  for (const char* field : {"prefix", "documents", "length"}) fields.emplace_back(field);
+  return fields;
+}
+
+std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int heads) {
+  WEFT_CHECK(heads >= 1, "attention needs at least one head, got ", heads);
+  return modified(kind_of(spec).make(spec, heads), spec, heads);
+}
+
+void check_pattern_field(const char* kind, const char* field, std::int64_t value) {
+  if (value < 1 || value > kMaxPositions)
+    fail(str("attention pattern '", kind, "': ", field, " must be between 1 and ", kMaxPositions, ", got ",
+             value));
+}
+
+std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
+  std::sort(globals.begin(), globals.end());
+  for (std::size_t k = 0; k < globals.size(); ++k) {
+    if (globals[k] < 0 || globals[k] >= kMaxPositions)
+      fail(str("attention pattern '", kind, "': globals must be between 0 and ", kMaxPositions - 1, ", got ",
+               globals[k]));
+    if (k > 0 && globals[k] == globals[k - 1])
+      fail(str("attention pattern '", kind, "': globals must be different, got ", globals[k], " twice"));
+  }
+  return globals;
+}
+
+std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> words;
+  for (const std::int64_t number : numbers) words.push_back(std::to_string(number));
+  return "[" + joined(words) + "]";
+}
+
+void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,
+                               std::vector<std::int32_t>& out) const {
+  std::vector<KeyRun> runs;
+  key_runs(head, i, runs);
+  const auto first = static_cast<std::ptrdiff_t>(out.size());
+  for (const KeyRun& run : runs)
+    for (std::int64_t j = run.begin; j < std::min(run.end, keys); j += run.step)
+      out.push_back(static_cast<std::int32_t>(j));
+  if (!std::is_sorted(out.begin() + first, out.end())) std::sort(out.begin() + first, out.end());
+}
+
+std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys) {
+  std::int64_t sum = 0;
+  for (const KeyRun& run : runs) sum += KeyRun{run.begin, std::min(run.end, keys), run.step}.size();
+  return sum;
+}
+
+std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
+  std::vector<KeyRun> runs;
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < n.queries; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    pairs += keys_in(runs, n.keys);
+  }
+  return pairs;
+}
+
+}  // namespace weft

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+// Sums between GPUs: NCCL on a stream of its own, beside the queue's.
+#include "src/ranks/cuda/comm_nccl.h"
+
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "kernels/checks.h"
+#include "src/cuda/check.h"
+#include "src/ranks/cuda/peer_sums.h"
+
+namespace weft {
+namespace {
+
+// Thread blocks that a collective takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS overrides it.
+constexpr int kMaxBlocks = 8;
+constexpr std::chrono::seconds kHeadStart(2);  // of the group, to find who has died
+
+ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::f64: return ncclFloat64;
+    case DType::f32: return ncclFloat32;
+    case DType::f16: return ncclFloat16;
+    case DType::bf16: return ncclBfloat16;
+    case DType::i32: return ncclInt32;
+    case DType::u8: return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+std::string trouble_text(ncclResult_t result, ncclComm_t comm) {
+  const char* more = ncclGetLastError(comm);
+  return str("NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
+             "; NCCL_DEBUG=INFO says more");
+}
+
+void check(ncclResult_t result, ncclComm_t comm, const char* what) {
+  if (result != ncclSuccess) fail(str(what, ": ", trouble_text(result, comm)));
+}
+
+// The sums of a ring have an order that depends on the number of ranks and nothing else. Those of NVLink's
+// multicast are left to whoever asks for them.
+void choose_algorithm() {
+  setenv("NCCL_ALGO", "Ring", 0);
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
+// Every process has a GPU of its own.
+void check_gpus(int index, ProcessGroup& group) {
+  cudaDeviceProp properties{};
+  WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties, index));
+  const std::string mine(properties.uuid.bytes, sizeof properties.uuid.bytes);
+  const std::vector<std::string> all = group.all_gather(mine);
+  std::string trouble;
+  for (int rank = 0; rank < group.rank() && trouble.empty(); ++rank)
+    if (all[static_cast<std::size_t>(rank)] == mine)
+      trouble = str("its GPU, cuda:", index, ", is that of rank ", rank,
+                    " too; every process needs its own: start as many as there are GPUs");
+  group.require_all(trouble);
+}
+
+// WEFT_PEER_SUMS: 0: none; links: straight from GPU to GPU; host: through its memory; else as is planned.
+std::unique_ptr<PeerSums> make_peer_sums(ProcessGroup& group) {
+  using Way = PeerSums::Way;
+  const char* text = std::getenv("WEFT_PEER_SUMS");
+  const std::string wanted = text ? text : "";
+  const Way way = wanted == "host" ? Way::host : wanted == "links" ? Way::straight : Way::as_planned;
+  WEFT_CHECK(way != Way::as_planned || wanted.empty() || wanted == "0",
+             "WEFT_PEER_SUMS must be 0, links or host, got '", wanted, "'");
+  auto memory = wanted == "0" ? nullptr : PeerMemory::make(group);
+  if (!memory) return nullptr;
+  auto host = way == Way::straight ? nullptr : HostMemory::make(group, PeerSums::host_bytes());
+  WEFT_CHECK(host || way != Way::host, "WEFT_PEER_SUMS=host: the GPUs share no memory of the host");
+  return std::make_unique<PeerSums>(std::move(memory), std::move(host), way);
+}
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(Device& device, ProcessGroup& group)
+      : group_(group), queue_(std::get<CudaQueue>(device.queue)) {
+    const int index = std::atoi(device.name.c_str() + std::strlen("cuda:"));
+    WEFT_CUDA_CALL(cudaSetDevice(index));
+    check_gpus(index, group);
+    choose_algorithm();
+    ncclUniqueId id{};
+    if (group.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "communication between GPUs");
+    const std::string bytes = group.broadcast({id.internal, sizeof id.internal});
+    WEFT_CHECK(bytes.size() == sizeof id.internal, "rank 0 sent ", bytes.size(), " bytes for NCCL's id");
+    std::memcpy(id.internal, bytes.data(), sizeof id.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = kMaxBlocks;
+    check(ncclCommInitRankConfig(&comm_, group.size(), id, group.rank(), &config), nullptr,
+          "communication between GPUs could not begin");
+    int lowest = 0, highest = 0;
+    WEFT_CUDA_CALL(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    WEFT_CUDA_CALL(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
+    WEFT_CUDA_CALL(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming));
+    WEFT_CUDA_CALL(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
+    side_ = queue_;
+    side_.stream = stream_;
+    side_.profile = nullptr;
+    peers_ = make_peer_sums(group);
+    watcher_ = std::thread([this] { watch(); });
+  }
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+  // After an error the others may never come to what this rank still waits for.
+  ~NcclCommunicator() override {
+    done_ = true;
+    watcher_.join();
+    if (std::uncaught_exceptions() > exceptions_) {
+      static_cast<void>(ncclCommAbort(comm_));
+    } else {
+      static_cast<void>(cudaStreamSynchronize(stream_));
+      static_cast<void>(ncclCommDestroy(comm_));
+    }
+    peers_.reset();
+    static_cast<void>(cudaEventDestroy(forked_));
+    static_cast<void>(cudaEventDestroy(joined_));
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void meet() override { group_.barrier(); }
+  std::string carrier() const override {
+    return str(peers_ ? peers_->way() + ", small ones by " : "", "NCCL ", nccl_version());
+  }
+
+  void plan(std::int64_t bytes, double seconds) override {
+    if (peers_) peers_->plan(bytes, seconds);
+  }
+  void fork() override {
+    WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
+    WEFT_CUDA_CALL(cudaStreamWaitEvent(stream_, forked_));
+    beside_ = true;
+  }
+  void join() override {
+    if (peers_) peers_->finish(side_);
+    WEFT_CUDA_CALL(cudaEventRecord(joined_, stream_));
+    WEFT_CUDA_CALL(cudaStreamWaitEvent(queue_.stream, joined_));
+    beside_ = false;
+  }
+
+  void all_reduce_sum(const TensorView& t) override { all_reduce_sums({&t, 1}); }
+  void all_reduce_sums(std::span<const TensorView> tensors) override {
+    for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
+    start([&] {
+      if (peers_ && std::all_of(tensors.begin(), tensors.end(), PeerSums::takes) &&
+          peers_->all_reduce_sums(tensors, side_))
+        return;
+      check(ncclGroupStart(), comm_, "all_reduce_sum");
+      for (const TensorView& t : tensors)
+        check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
+                            comm_, stream_),
+              comm_, "all_reduce_sum");
+      check(ncclGroupEnd(), comm_, "all_reduce_sum");
+    });
+  }
+  void reduce_scatter_sum(const TensorView& t) override {
+    expect_floating(t, "reduce_scatter_sum: the tensor");
+    const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
+    start([&] {
+      if (peers_ && PeerSums::takes(t)) return peers_->reduce_scatter_sum(t, side_);
+      check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
+                              nccl_type(t.dtype), ncclSum, comm_, stream_),
+            comm_, "reduce_scatter_sum");
+    });
+  }
+  void all_gather(const TensorView& t) override {
+    const std::int64_t piece = elements_of_piece(t, "all_gather");
+    start([&] {
+      if (peers_ && t.bytes() >= PeerSums::kLeastBytes && peers_->all_gather(t, side_)) return;
+      check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
+                          comm_, stream_),
+            comm_, "all_gather");
+    });
+  }
+
+ private:
+  // Outside fork() and join(), a collective is in line with what the queue gets.
+  template <class Call>
+  void start(const Call& call) {
+    const bool in_line = !beside_;
+    if (in_line) fork();
+    call();
+    if (in_line) join();
+  }
+
+  std::int64_t elements_of_piece(const TensorView& t, const char* what) const {
+    WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
+               shape_text(t));
+    return t.size() / size();
+  }
+  void* own_piece(const TensorView& t, std::int64_t piece) const {
+    return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
+  }
+
+  // What goes wrong on the way (a connection to another host that breaks) NCCL says when asked. The GPU may
+  // then wait for ever for what does not come, and with it the main thread. Where a process has died, the
+  // group says which, and ends this one meanwhile.
+  void watch() {
+    for (; !done_; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
+      ncclResult_t trouble = ncclSuccess;
+      if (ncclCommGetAsyncError(comm_, &trouble) != ncclSuccess || trouble == ncclSuccess ||
+          trouble == ncclInProgress)
+        continue;
+      const std::string text = trouble_text(trouble, comm_);
+      std::this_thread::sleep_for(kHeadStart);
+      if (done_) return;
+      group_.fail(text, rank() == 0 ? "rank 0: " + text : "");
+      _exit(1);
+    }
+  }
+
+  ProcessGroup& group_;
+  const CudaQueue queue_;
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  CudaQueue side_;
+  std::unique_ptr<PeerSums> peers_;  // sums that need no multiprocessors, where the GPUs can
+  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
+  bool beside_ = false;
+  const int exceptions_ = std::uncaught_exceptions();
+  std::atomic<bool> done_{false};
+  std::thread watcher_;
+};
+
+}  // namespace
+
+std::string nccl_version() {
+  int version = 0;
+  check(ncclGetVersion(&version), nullptr, "the version of NCCL");
+  return str(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
+  return std::make_unique<NcclCommunicator>(device, group);
+}
+
+}  // namespace weft

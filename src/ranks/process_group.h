@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// ProcessGroup: the processes of one training run, on one host or several, and what they say to each other
+// outside the devices: small messages over TCP through rank 0. Watches that all of them live.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/ranks/world.h"
+
+namespace weft {
+
+class ProcessGroup {
+ public:
+  // Meets the others: rank 0 listens, the others connect. `identity` (one line: version, hash of the config)
+  // must be the same everywhere. Throws Error after `patience`: one clear line from rank 0 that names the
+  // ranks that are missing, or that differ with the identities of both; a taken port, a wrong world size.
+  // With SO_REUSEADDR: a launcher may keep the port bound, without listening, until rank 0 takes it.
+  ProcessGroup(const World&, const std::string& identity,
+               std::chrono::seconds patience = std::chrono::seconds(60));
+  ~ProcessGroup();  // says goodbye: a rank that leaves after it is not taken for dead
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  const World& world() const;
+  int rank() const { return world().rank; }
+  int size() const { return world().size; }
+
+  // Collective: every rank calls them in the same order. Bytes, by rank.
+  std::vector<std::string> all_gather(const std::string& mine);
+  std::string broadcast(const std::string& of_rank_0);
+  void barrier();
+  // For rank 0 alone; the others get an empty list.
+  std::vector<std::string> gather(const std::string& mine);
+  // `trouble` is "" where all is well. Otherwise all processes leave with exit code 1, and rank 0 prints one
+  // line that names the ranks in trouble and what each said; a process alone throws an Error.
+  void require_all(const std::string& trouble);
+
+  // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
+  // <why>". Where rank() is 0 the caller prints it, or gives it as `line`: then it is printed before the
+  // other processes end, whose launcher may end this one. Returns when rank 0 has spoken, or 10 s later.
+  // Afterwards this object is only good for being destroyed.
+  void fail(const std::string& why, const std::string& line = "") noexcept;
+
+  // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
+  void report_step(std::int64_t step);
+  // From here on, or until another limit is given, this rank must show progress at least every `limit`:
+  // kernels started through a Ctx, graphs, copies to a GPU that are waited for, pieces of files read and
+  // written (src/ranks/heartbeat.h), steps reported, collectives entered and left. One that does not, and
+  // does not wait for another one that does, is taken for hung. A rank that is hung, or dead at any time,
+  // ends every other process, exit code 1, with one line that names it and its last step: at once when its
+  // process ends, 20 seconds after its host or process stopped, `limit` after its last sign of progress, even
+  // while this process waits for a GPU or for a disk. Checkpoints are safe: they are renamed when whole.
+  void watch(std::chrono::seconds limit);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weft

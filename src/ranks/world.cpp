@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// What torchrun, mpirun and srun say in the environment of the processes that they start.
+#include "src/ranks/world.h"
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+class Environment {
+ public:
+  explicit Environment(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  // As whoever started this process says, whatever else is wrong: under mpirun and srun, RANK may be stale.
+  int rank_at_best() const {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
+      const std::string value = has("TORCHELASTIC_RUN_ID") ? text("RANK") : text(name);
+      if (!value.empty()) return std::atoi(value.c_str());
+    }
+    return 0;
+  }
+  // An empty variable counts as one that is not set.
+  std::string text(const char* name) const {
+    const char* value = lookup_(name);
+    return value ? value : "";
+  }
+  bool has(const char* name) const { return !text(name).empty(); }
+
+  std::optional<int> number(const char* name) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::nullopt;
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc() || end != value.data() + value.size() || result < 0)
+      throw ErrorOfAllRanks(rank_at_best(),
+                            str("the environment says ", name, "=", value, ": expected a number from 0"));
+    return result;
+  }
+  int required(const char* name, const char* beside) const {
+    const std::optional<int> value = number(name);
+    if (!value)
+      throw ErrorOfAllRanks(rank_at_best(),
+                            str("the environment has ", beside, " and no ", name, ": set both or neither"));
+    return *value;
+  }
+  std::string first_of(std::initializer_list<const char*> names) const {
+    for (const char* name : names)
+      if (has(name)) return text(name);
+    return "";
+  }
+
+ private:
+  const EnvironmentLookup& lookup_;
+};
+
+// A port that all processes of one job find by themselves, and other jobs most likely do not: 15000 to 29999,
+// below those that systems hand out (FNV-1a, which is the same everywhere).
+int port_of_job(const std::string& job) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return static_cast<int>(15000 + (hash ^ (hash >> 32)) % 15000);
+}
+
+// "node01" of "node[01-04,7],other": the host of the first process of a list as Slurm writes it.
+std::string first_host(const std::string& list) {
+  std::string host;
+  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const std::size_t closed = list.find(']', i);
+    WEFT_CHECK(closed != std::string::npos, "the list of hosts '", list, "' has a [ without its ]");
+    const std::string inside = list.substr(i + 1, closed - i - 1);
+    host += inside.substr(0, inside.find_first_of("-,"));
+    i = closed;
+  }
+  return host;
+}
+
+// The entry of node `index` of a list such as "4(x2),3", as Slurm writes how many tasks each node has.
+std::optional<int> tasks_of_node(const std::string& list, int index) {
+  const char *at = list.data(), *end = at + list.size();
+  while (at < end) {
+    int tasks = 0, times = 1;
+    auto parsed = std::from_chars(at, end, tasks);
+    if (parsed.ec != std::errc()) return std::nullopt;
+    at = parsed.ptr;
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
+      parsed = std::from_chars(at + 2, end, times);
+      if (parsed.ec != std::errc() || parsed.ptr == end) return std::nullopt;
+      at = parsed.ptr + 1;
+    }
+    if (index < times) return tasks;
+    index -= times;
+    if (at < end && *at != ',') return std::nullopt;
+    ++at;
+  }
+  return std::nullopt;
+}
+
+void check(const World& world, const char* rank, const char* size, const char* local_rank,
+           const char* local_size) {
+  if (world.size < 1) fail(str("the environment says ", size, "=0: a world has at least one process"));
+  if (world.rank >= world.size)
+    fail(str("the environment says ", rank, "=", world.rank, " and ", size, "=", world.size,
+             ": ranks go from 0 to ", world.size - 1));
+  if (world.local_size > world.size)
+    fail(str("the environment says ", local_size, "=", world.local_size, " and ", size, "=", world.size,
+             ": a host cannot have more processes than the world"));
+  if (world.local_rank >= world.local_size)
+    fail(str("the environment says ", local_rank, "=", world.local_rank, " and ", local_size, "=",
+             world.local_size, ": local ranks go from 0 to ", world.local_size - 1));
+}
+
+// MASTER_ADDR and MASTER_PORT; where they are not set, one host is 127.0.0.1 and `job` gives the port.
+void set_meeting_point(World& world, const Environment& env, const std::string& job, const std::string& host,
+                       const char* advice) {
+  world.address = env.text("MASTER_ADDR");
+  if (world.address.empty() && world.local_size == world.size) world.address = "127.0.0.1";
+  if (world.address.empty()) world.address = host;
+  const std::optional<int> port = env.number("MASTER_PORT");
+  if (port) {
+    if (*port < 1 || *port > 65534)
+      throw ErrorOfAllRanks(world.rank,
+                            str("the environment says MASTER_PORT=", *port, ": expected 1 to 65534"));
+    world.port = *port;
+  } else if (!job.empty()) {
+    world.port = port_of_job(job);
+  }
+  if (world.size == 1) return;
+  if (world.address.empty())
+    throw ErrorOfAllRanks(world.rank, str("the environment has no MASTER_ADDR, and the ", world.size,
+                                          " processes are on several hosts: where is rank 0? ", advice));
+  if (world.port == 0)
+    throw ErrorOfAllRanks(world.rank,
+                          str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
+}
+
+World of_torchrun(const Environment& env) {
+  World world;
+  world.source = env.has("WEFT_GPUS") ? "--gpus" : "torchrun";
+  world.rank = env.required("RANK", "WORLD_SIZE");
+  world.size = env.required("WORLD_SIZE", "RANK");
+  world.local_rank = env.required("LOCAL_RANK", "RANK");
+  world.local_size = env.required("LOCAL_WORLD_SIZE", "LOCAL_RANK");
+  check(world, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  if (world.size > 1 && !env.has("MASTER_ADDR"))
+    throw ErrorOfAllRanks(world.rank, str("the environment says WORLD_SIZE=", world.size,
+                                          " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
+  set_meeting_point(world, env, "", "", "Set MASTER_ADDR and MASTER_PORT (torchrun does).");
+  // torchrun itself listens at MASTER_PORT, for PyTorch's processes to ask.
+  if (env.has("TORCHELASTIC_RUN_ID") && world.port > 0) ++world.port;
+  return world;
+}
+
+World of_mpirun(const Environment& env) {
+  constexpr const char *kRank = "OMPI_COMM_WORLD_RANK", *kSize = "OMPI_COMM_WORLD_SIZE",
+                       *kLocalRank = "OMPI_COMM_WORLD_LOCAL_RANK", *kLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
+  World world;
+  world.source = "mpirun";
+  world.rank = env.required(kRank, kSize);
+  world.size = env.required(kSize, kRank);
+  world.local_rank = env.required(kLocalRank, kRank);
+  world.local_size = env.required(kLocalSize, kRank);
+  check(world, kRank, kSize, kLocalRank, kLocalSize);
+  std::string job = env.first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"});
+  if (job.empty()) job = "mpirun";
+  set_meeting_point(world, env, job, "",
+                    "mpirun -x MASTER_ADDR=<host of rank 0> -x MASTER_PORT=29500 says it.");
+  return world;
+}
+
+World of_srun(const Environment& env) {
+  World world;
+  world.source = "srun";
+  const char* size = env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  world.rank = env.required("SLURM_PROCID", "SLURM_STEP_ID");
+  world.size = env.required(size, "SLURM_PROCID");
+  world.local_rank = env.required("SLURM_LOCALID", "SLURM_PROCID");
+  const std::string each = env.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  std::optional<int> local_size = tasks_of_node(each, env.number("SLURM_NODEID").value_or(0));
+  const int nodes = env.number("SLURM_STEP_NUM_NODES").value_or(env.number("SLURM_NNODES").value_or(0));
+  if (nodes == 1) local_size = world.size;
+  if (!local_size)
+    throw ErrorOfAllRanks(world.rank,
+                          str("the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
+                              "': how many processes has this host? expected a list such as 8(x2)"));
+  world.local_size = *local_size;
+  check(world, "SLURM_PROCID", size, "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE");
+  // Rank 0 is on the first host of the list, unless a file of hosts has said where each rank is (srun -m
+  // arbitrary): the list is sorted even then.
+  const bool sorted = env.text("SLURM_DISTRIBUTION") != "arbitrary";
+  set_meeting_point(
+      world, env,
+      str("srun ", env.text("SLURM_JOB_ID"), '.', env.first_of({"SLURM_STEP_ID", "SLURM_STEPID"})),
+      sorted ? first_host(env.first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})) : "",
+      "Export MASTER_ADDR before srun.");
+  return world;
+}
+
+}  // namespace
+
+World world_from(const EnvironmentLookup& lookup) {
+  const Environment env(lookup);
+  const bool mpirun = env.has("OMPI_COMM_WORLD_RANK") || env.has("OMPI_COMM_WORLD_SIZE");
+  if (env.has("RANK") || env.has("WORLD_SIZE")) {
+    const World world = of_torchrun(env);
+    // torchrun may be started by mpirun, once a host; by itself, mpirun agrees with what is exported or it is
+    // stale.
+    if (mpirun && !env.has("TORCHELASTIC_RUN_ID") && !env.has("WEFT_GPUS")) {
+      const World other = of_mpirun(env);
+      if (other.rank != world.rank || other.size != world.size)
+        fail(str("RANK and WORLD_SIZE say rank ", world.rank, " of ", world.size, ", mpirun says rank ",
+                 other.rank, " of ", other.size, ": unset RANK and WORLD_SIZE"));
+    }
+    return world;
+  }
+  if (mpirun) return of_mpirun(env);
+  // A batch script has SLURM_PROCID and SLURM_NTASKS as well, and is one process; only srun gives a step.
+  if (env.has("SLURM_PROCID") && (env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID"))) return of_srun(env);
+  return {};
+}
+
+World world_from_environment() {
+  return world_from([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace weft

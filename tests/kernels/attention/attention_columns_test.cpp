@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// Columns of more rows than a sweep takes, and windows: what their kernels cover, lengths at the edges of
+// tiles, in every form that covers them, and the same bits every time.
+#include <gtest/gtest.h>
+
+#include "kernels/attention/select.h"
+#include "tests/kernels/attention/attention_case.h"
+
+#ifdef WEFT_CUDA
+#include "tests/kernels/attention/attention_gpu.h"
+#endif
+
+namespace weft {
+namespace {
+
+using attention_test::pass_of, attention_test::problem_of;
+using std::int64_t;
+
+TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
+  const auto covers = [](std::int32_t stride, std::int32_t reach, int64_t rows, int64_t qk, int64_t v) {
+    return attention::covers_columns(problem_of(rows * stride, qk, v), pass_of({stride, reach, 0}));
+  };
+  for (const int64_t rows : {129, 256, 300, 1024}) {
+    EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
+    EXPECT_TRUE(covers(11, static_cast<std::int32_t>(rows), rows, 24, 64));
+    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // a sweep does that
+    EXPECT_FALSE(covers(13, 2000, rows, 64, 72));  // no registers
+    EXPECT_FALSE(covers(10, 2000, rows, 64, 64));  // 60 columns
+    EXPECT_FALSE(covers(1, 2000, rows, 64, 64));
+  }
+  EXPECT_FALSE(covers(13, 2000, 128, 64, 64));
+  EXPECT_FALSE(covers(13, 2000, 1025, 64, 64));
+  AttentionPass small = pass_of({13, 2000, 0});
+  small.edge = kSmallTile;
+  EXPECT_FALSE(attention::covers_columns(problem_of(13 * 200, 64, 64), small));
+  AttentionBackward shared_keys = problem_of(13 * 200, 64, 64);
+  shared_keys.k.head_stride = 0;
+  EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of({13, 2000, 0})));
+}
+
+TEST(AttentionColumns, CoversWindowsForward) {
+  const auto covers = [](std::int32_t stride, std::int32_t reach, bool accumulate, int64_t v = 64) {
+    AttentionForward f;
+    f.q = f.k = problem_of(13 * 600, 64, v).q;
+    f.v = f.y = problem_of(13 * 600, 64, v).v;
+    AttentionPass pass = pass_of({stride, reach, 0});
+    pass.accumulate = accumulate;
+    return attention::covers_columns(f, pass);
+  };
+  for (const std::int32_t stride : {1, 13}) {
+    EXPECT_FALSE(covers(stride, 128, false));  // a sweep does that
+    EXPECT_TRUE(covers(stride, 129, false));
+    EXPECT_TRUE(covers(stride, 512, false));
+    EXPECT_FALSE(covers(stride, 513, false));
+    EXPECT_FALSE(covers(stride, 129, true));
+    EXPECT_FALSE(covers(stride, 129, false, 72));
+  }
+}
+
+TEST(AttentionColumns, LongOnesNeedScratch) {
+  AttentionBackward g = problem_of(13 * 256, 64, 64);
+  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 256, 0})), 0);
+  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 256, 0})));
+  g = problem_of(13 * 257, 64, 64);
+  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 257, 0})), 6 * 13 * 5 * 64 * 64);
+  EXPECT_FALSE(attention::takes_columns(g, pass_of({13, 257, 0})));
+  g.scratch.data = &g;
+  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 257, 0})));
+}
+
+#ifdef WEFT_CUDA
+using namespace attention_test;
+
+template <class T>
+void expect_columns(const PatternSpec& spec, const Sizes& size) {
+  expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
+    return attention::covers_columns(x.forward(maps), maps.pass[maps.passes - 1]);
+  });
+}
+
+TEST(CudaAttentionColumns, Lengths) {
+  for (const int64_t rows : {129, 192, 193, 255, 256, 257, 321, 450})
+    expect_columns<bf16>({"strided", 16}, {1, rows * 16, 4, 16, 16});
+  expect_columns<bf16>({"strided", 11}, {2, 200 * 11, 3, 64, 64});
+  expect_columns<f16>({"strided", 64}, {1, 260 * 64, 1, 64, 64});
+}
+
+// More columns than a grid has blocks.
+TEST(CudaAttentionColumns, Many) {
+  expect_columns<bf16>({"strided", 12}, {3, 140 * 12, 4, 16, 16});
+  expect_columns<bf16>({"strided", 12}, {3, 260 * 12, 4, 16, 16});
+}
+
+TEST(CudaAttentionColumns, AllHeadSizes) {
+  for (const auto& [qk, v] : {std::pair{8, 8}, {72, 72}, {64, 128}, {128, 24}, {24, 48}}) {
+    expect_columns<bf16>({"strided", 16}, {2, 140 * 16, 2, qk, v});
+    expect_columns<f16>({"strided", 16}, {2, 140 * 16, 2, qk, v});
+  }
+}
+
+TEST(CudaAttentionColumns, Windows) {
+  for (const int64_t l : {129, 191, 192, 193, 256, 300, 512}) {
+    expect_columns<bf16>({"local", l}, {2, 700, 2, 16, 16});
+    expect_columns<f16>({"local", l}, {1, 600, 1, 64, 64});
+  }
+  expect_columns<bf16>({"local", 160}, {2, 1000, 20, 16, 16});  // more units than a grid has blocks
+}
+
+// A pass that adds to what a window left.
+TEST(CudaAttentionColumns, Rests) {
+  PatternSpec both{.kind = "merged"};
+  both.of = {{"local", 16}, {"strided", 16}};
+  for (const int64_t rows : {129, 256, 330}) {
+    expect_columns<bf16>(both, {2, rows * 16, 2, 16, 16});
+    expect_columns<f16>(both, {2, rows * 16, 2, 24, 24});
+  }
+  expect_columns<bf16>(both, {2, 150 * 16, 2, 64, 128});
+}
+
+TEST(CudaAttentionColumns, AThousandRunsGiveTheSameBits) {
+  for (const int64_t rows : {200, 300}) {
+    const Sizes size{1, rows * 16, 9, 64, 64};
+    const GpuMaps maps(*make_pattern({"strided", 16}, 9), 9, size.time, 64, kTile);
+    Data<bf16> x(size);
+    run_on_gpu(x, maps.maps);
+    OnGpu<bf16> d(x);
+    const AttentionBackward backward = d.backward_with_scratch(maps.maps);
+    const auto both = [&] {
+      launch(gpu().queue, d.forward(maps.maps));
+      launch(gpu().queue, backward);
+    };
+    EXPECT_EQ(runs_with_other_bits(both, d.y, d.lse, d.dq, d.dk_dv), 0) << rows;
+  }
+}
+
+TEST(CudaAttentionColumns, ScratchThatIsTooSmallIsRefused) {
+  const Sizes size{1, 300 * 16, 4, 16, 16};
+  const GpuMaps maps(*make_pattern({"strided", 16}, 4), 4, size.time, 16, kTile);
+  Data<bf16> x(size);
+  OnGpu<bf16> d(x);
+  launch(gpu().queue, d.forward(maps.maps));
+  AttentionBackward g = d.backward_with_scratch(maps.maps);
+  ASSERT_TRUE(g.scratch);
+  --g.scratch.shape[0];
+  EXPECT_THROW(launch(gpu().queue, g), Error);
+}
+#endif
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// What the attention tests on CUDA share: the same problem on the GPU, and the comparison with the CPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <tuple>
+
+#include "kernels/layers/pointwise.h"
+#include "tests/kernels/attention/attention_case.h"
+#include "train/attention/on_device.h"
+
+namespace weft::attention_test {
+
+inline Device& gpu() {
+  static const std::unique_ptr<Device> device = make_device("cuda");
+  return *device;
+}
+
+template <class T>
+struct Guarded : GuardedMatrix<T> {
+  Guarded(std::int64_t rows, std::int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
+};
+template <class T>
+struct OnGpu : OnDevice<T> {
+  explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
+};
+struct GpuMaps : MapsOnDevice {
+  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size, int edge = kBest)
+      : MapsOnDevice(gpu(), pattern, heads, n, head_size, edge) {}
+};
+inline Tensor on_gpu(const std::vector<std::int32_t>& values) { return on_device(gpu(), values); }
+inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, const AttentionMaps& maps,
+                                            bool segments) {
+  return forms_on(gpu(), dtype, size, maps, segments);
+}
+
+// While it lives, the GPU has work from another stream besides: what hangs on who comes first shows.
+class Load {
+ public:
+  Load() : thread_([this] { run(); }) {}
+  ~Load() {
+    stop_ = true;
+    thread_.join();
+  }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+ private:
+  void run() const {
+    const auto device = make_device("cuda");
+    const Tensor x(*device->pool, {1 << 22}, DType::f32), y(*device->pool, {1 << 22}, DType::f32);
+    device->zero(x);
+    for (; !stop_; device->synchronize())
+      for (int i = 0; i < 16; ++i) launch(device->queue, Add{.out = {y, false}, .x = x});
+  }
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // the last: it reads the others
+};
+
+// How many of a thousand runs leave other bits in these matrices than one before them, under load.
+template <class Run, class... Matrices>
+int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
+  const Load load;
+  using Values = std::tuple<std::vector<typename Matrices::Value>...>;
+  Values first, again;
+  const auto run_into = [&](Values& values) {
+    run();
+    std::apply([&](auto&... each) { (matrices.fetch(each), ...); }, values);
+  };
+  run_into(first);
+  int others = 0;
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    run_into(again);
+    others += !std::apply(
+        [&](const auto&... a) {
+          return std::apply([&](const auto&... b) { return (same_bits(a, b) && ...); }, first);
+        },
+        again);
+  }
+  return others;
+}
+
+// Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing written
+// beside. `scratch`: the backward pass has some where it makes a difference.
+template <class T>
+void run_on_gpu(Data<T>& x, const AttentionMaps& maps, bool scratch = true) {
+  Data<T> first = x;
+  for (Data<T>* result : {&first, &x}) {
+    OnGpu<T> d(x);
+    launch(gpu().queue, d.forward(maps));
+    launch(gpu().queue, scratch ? d.backward_with_scratch(maps) : d.backward(maps));
+    gpu().synchronize();
+    EXPECT_EQ(d.written_beside(), "");
+    d.fetch(*result);
+  }
+  EXPECT_TRUE(same_results(first, x)) << "another run, other bits";
+}
+
+// How to run a problem: the edge of the tiles, and documents.
+struct GpuCase {
+  Sizes size;
+  int edge = kBest;
+  bool documents = false;
+};
+
+// y, lse and gradients of each form that covers the case, against f64.
+template <class T>
+void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what) {
+  const int heads = static_cast<int>(c.size.heads);
+  Data<T> same(c.size);
+  if (c.documents) same.pack_documents();
+  Data<double> exact(same);
+  const std::int64_t head_size = std::max(c.size.qk, c.size.v);
+  const HostMaps host(pattern, heads, c.size.lengths(), head_size, c.edge);
+  CpuQueue cpu;
+  run(cpu, same.forward(host.maps));
+  run(cpu, same.backward(host.maps));
+  run(cpu, exact.forward(host.maps));
+  run(cpu, exact.backward(host.maps));
+  const GpuMaps maps(pattern, heads, c.size.lengths(), head_size, c.edge);
+  const auto forms = forms_for(dtype_of<T>, c.size, maps.maps, c.documents);
+  EXPECT_FALSE(forms.empty());
+  for (const AttentionForm form : forms)
+    for (const bool scratch : {true, false}) {
+      const bool takes_scratch = form == AttentionForm::hopper && head_size <= 64 && maps.maps.passes == 1;
+      if (!scratch && !takes_scratch) continue;
+      SCOPED_TRACE(str(what, ", ", name_of(form), scratch ? "" : " without scratch", ", ",
+                       name_of(dtype_of<T>), ", n ", c.size.time, ", keys ", c.size.lengths().keys,
+                       ", heads of ", c.size.qk, " and ", c.size.v, ", edge ", c.edge,
+                       c.documents ? ", documents" : ""));
+      Data<T> x(c.size);
+      x.query_segments = same.query_segments, x.key_segments = same.key_segments, x.form = form;
+      run_on_gpu(x, maps.maps, scratch);
+      const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
+                                   const auto& right) {
+        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form)) << name;
+      };
+      expect_near("y", x.y, same.y, exact.y);
+      EXPECT_LE(difference(x.lse, exact.lse), 1e-5) << "lse";
+      expect_near("dq", x.dq, same.dq, exact.dq);
+      expect_near("dk", x.dk, same.dk, exact.dk);
+      expect_near("dv", x.dv, same.dv, exact.dv);
+    }
+}
+
+// The same with tiles of kTile rows, for a case that the kernels under test take: covers(x, maps) says so.
+template <class T, class Covers>
+void expect_agreement(const PatternSpec& spec, const Sizes& size, const Covers& covers) {
+  const int heads = static_cast<int>(size.heads);
+  const auto pattern = make_pattern(spec, heads);
+  const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
+  Data<T> x(size);
+  EXPECT_TRUE(covers(x, host.maps)) << pattern->name();
+  expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
+}
+
+}  // namespace weft::attention_test

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Sums over whole tensors: mean and its gradient, clipping, the count of NaN and infinity.
+#include "kernels/optimizer/reduce.h"
+
+#include <limits>
+
+#include "tests/testing.h"
+
+namespace weft {
+namespace {
+
+CpuQueue queue;
+
+TEST(Mean, ForwardAndBackward) {
+  std::vector<double> x = normals(10000, 1), y(1), dx(10000), dy = {3};
+  StepResults results;
+  const auto mean = [&] {
+    run(queue, MeanForward{view_of(y, {1}), view_of(x, {10000}), &results});
+    return y[0];
+  };
+  EXPECT_NEAR(mean(), inner_product(x, std::vector<double>(10000, 1e-4)), 1e-14);
+  EXPECT_EQ(results.loss, static_cast<float>(y[0]));
+  run(queue, MeanBackward{{view_of(dx, {10000})}, view_of(dy, {1}), nullptr});
+  EXPECT_EQ(dx, std::vector<double>(10000, 3.0 / 10000));
+  StepScalars step;
+  step.loss_gradient = 0.5f;
+  run(queue, MeanBackward{{view_of(dx, {10000}), true}, {}, &step});
+  EXPECT_NEAR(dx[77], 3.5 / 10000, 1e-18);
+  EXPECT_THROW(run(queue, MeanBackward{{view_of(dx, {10000})}, {}, nullptr}), Error);
+}
+
+// Whole numbers, whose sums are exact in any order: no element is left out or taken twice.
+TEST(SquareSum, TakesEveryElementOnce) {
+  std::vector<std::vector<float>> xs;
+  SquareSum k;
+  std::vector<double> y(1);
+  k.y = view_of(y, {1});
+  double want = 0;
+  for (const std::int64_t n :
+       {std::int64_t{1}, std::int64_t{7}, std::int64_t{2049}, 2 * SumOrder::kTurn + 13}) {
+    std::vector<float>& x = xs.emplace_back(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<float>(i % 101) - 50;
+      want += static_cast<double>(x[i]) * x[i];
+    }
+  }
+  for (std::vector<float>& x : xs) k.xs.push_back(view_of(x, {static_cast<std::int64_t>(x.size())}));
+  run(queue, k);
+  EXPECT_EQ(y[0], want);
+}
+
+StepResults clipped(std::vector<float> gradients, double clip, float gradient_scale) {
+  StepScalars step;
+  step.gradient_scale = gradient_scale;
+  StepResults results;
+  const auto n = static_cast<std::int64_t>(gradients.size());
+  run(queue, ClipCoefficient{&results, view_of(gradients, {n}), &step, clip});
+  return results;
+}
+
+TEST(Clip, ScalesDownToTheClip) {
+  const StepResults r = clipped({3, 4, 0}, 1, 1);
+  EXPECT_FLOAT_EQ(r.gradient_norm, 5);
+  EXPECT_FLOAT_EQ(r.update_scale, 0.2f);
+  EXPECT_FLOAT_EQ(clipped({3, 4}, 4, 1).update_scale, 0.8f);
+}
+
+TEST(Clip, LeavesSmallGradientsAlone) {
+  EXPECT_FLOAT_EQ(clipped({3, 4}, 6, 1).update_scale, 1);
+  EXPECT_FLOAT_EQ(clipped({0, 0}, 1, 1).update_scale, 1);
+  EXPECT_FLOAT_EQ(clipped({3, 4}, 0, 1).update_scale, 1) << "0: no clipping";
+}
+
+TEST(Clip, TakesTheLossScaleOutFirst) {
+  const StepResults r = clipped({300, 400}, 1, 0.01f);
+  EXPECT_FLOAT_EQ(r.gradient_norm, 5);
+  EXPECT_FLOAT_EQ(r.update_scale, 0.002f);
+}
+
+TEST(Clip, SkipsWhatIsNotFinite) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const StepResults r = clipped({1, bad, 2}, 1, 1);
+    EXPECT_FALSE(std::isfinite(r.gradient_norm));
+    EXPECT_EQ(r.update_scale, 0);
+  }
+  EXPECT_FLOAT_EQ(clipped({1e30f, 1e30f}, 0, 1).gradient_norm, 1.4142135e30f)
+      << "squares beyond f32 are fine";
+}
+
+TEST(CountNonFinite, Counts) {
+  std::vector<float> x(5000, 1.0f);
+  x[0] = x[4999] = INFINITY;
+  x[17] = -INFINITY;
+  x[4096] = NAN;
+  std::vector<std::int32_t> count(1);
+  run(queue, CountNonFinite{view_of(count, {1}), view_of(x, {5000})});
+  EXPECT_EQ(count[0], 4);
+  std::vector<f16> half = converted<f16>(x);
+  run(queue, CountNonFinite{view_of(count, {1}), view_of(half, {5000})});
+  EXPECT_EQ(count[0], 4);
+}
+
+TEST(CheckFinite, NamesTheKernel) {
+  std::vector<float> good = {1, 2}, bad = {1, NAN};
+  check_finite(queue, "gelu_forward", {view_of(good, {2}), TensorView{}});
+  try {
+    check_finite(queue, "gelu_forward", {view_of(good, {2}), view_of(bad, {2})});
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("gelu_forward: 1 of the 2 elements"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// Files that go to the disk in pieces: what is in them, the signs of progress, and what goes wrong.
+#include "src/files/disk_writer.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "src/files/files.h"
+#include "tests/src/files/file_limit.h"
+#include "tests/temp_dir.h"
+
+namespace weft {
+namespace {
+
+// Bytes of which no two pieces have the same ones.
+std::string long_text(std::size_t size) {
+  std::string text(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 2654435761u >> 17);
+  return text;
+}
+
+struct OpenFile {
+  int fd;
+  OpenFile(const std::string& path, int how) : fd(open(path.c_str(), how | O_CREAT, 0600)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { close(fd); }
+};
+
+TEST(DiskWriter, WritesAllInPiecesThatShowProgress) {
+  const TempDir dir;
+  const std::string text = long_text(5 * kProgressBytes + 12345);
+  for (const std::size_t at_once : {text.size(), kProgressBytes / 3}) {
+    const OpenFile file(dir / "file", O_WRONLY | O_TRUNC);
+    const std::uint64_t before = signs_of_progress;
+    DiskWriter writer(file.fd);
+    for (std::size_t first = 0; first < text.size(); first += at_once)
+      ASSERT_EQ(writer.write(text.data() + first, std::min(at_once, text.size() - first)), 0);
+    EXPECT_GE(signs_of_progress - before, 7u) << "six pieces written, and flushed at least once";
+    ASSERT_EQ(writer.finish(), 0);
+    EXPECT_TRUE(read_file(dir / "file") == text);
+  }
+}
+
+TEST(DiskWriter, SaysWhatWentWrong) {
+  const TempDir dir;
+  const OpenFile file(dir / "file", O_RDONLY);
+  DiskWriter writer(file.fd), none(-1);
+  EXPECT_EQ(writer.write("x", 1), EBADF);
+  EXPECT_EQ(none.finish(), EBADF);
+  EXPECT_EQ(disk_error(EBADF), "Bad file descriptor");
+  for (const int full : {ENOSPC, EDQUOT, EFBIG})
+    EXPECT_CONTAINS(disk_error(full), "; free some space there or write to another disk");
+}
+
+// A system call may take a part of what it is given, and only then say why it takes no more.
+TEST(DiskWriter, AFullDiskIsFoundAfterAPartOfAPiece) {
+  const TempDir dir;
+  const std::string text = long_text(kProgressBytes + 4096);
+  const std::size_t room = kProgressBytes + 123;
+  const OpenFile file(dir / "file", O_WRONLY);
+  DiskWriter writer(file.fd);
+  {
+    const FileLimit full(room);
+    EXPECT_EQ(writer.write(text.data(), text.size()), EFBIG);
+  }
+  EXPECT_TRUE(read_file(dir / "file") == text.substr(0, room));
+}
+
+TEST(DiskWriter, ACallThatASignalInterruptsIsMadeAgain) {
+  int calls = 0;
+  const auto returns = [&](int result, int error) {
+    calls = 0;
+    return uninterrupted([&, result, error] {
+      errno = ++calls < 3 ? EINTR : error;
+      return calls < 3 ? -1 : result;
+    });
+  };
+  EXPECT_EQ(returns(7, 0), 7);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(returns(-1, EIO), -1);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(uninterrupted([&] { return errno = EINTR, 0; }), 0) << "errno counts after a failure alone";
+}
+
+TEST(Files, CopiesAppearWhole) {
+  const TempDir dir;
+  const std::string text = long_text(2 * kProgressBytes + 7);
+  write_file(dir / "from", text);
+  write_file(dir / "to", "what was there before");
+  const std::uint64_t before = signs_of_progress;
+  copy_whole_file(dir / "from", dir / "to");
+  EXPECT_GE(signs_of_progress - before, 4u);
+  EXPECT_TRUE(read_file(dir / "to") == text);
+  EXPECT_FALSE(std::filesystem::exists(dir / "to.tmp"));
+  write_file(dir / "to", "kept");
+  EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "none", dir / "to"); }),
+                  dir / "to', a copy of '" + (dir / "none") + "': No such file or directory");
+  EXPECT_CONTAINS(error_of([&] { copy_whole_file(dir / "from", dir / "no/folder"); }), "No such file");
+  const std::string full = error_of([&] {
+    const FileLimit limit(kProgressBytes);
+    copy_whole_file(dir / "from", dir / "to");
+  });
+  EXPECT_CONTAINS(full,
+                  dir / "to', a copy of '" + (dir / "from") + "': File too large; free some space there");
+  EXPECT_EQ(read_file(dir / "to"), "kept");
+  EXPECT_FALSE(std::filesystem::exists(dir / "to.tmp"));
+}
+
+TEST(Files, AppearWholeOrNotAtAll) {
+  const TempDir dir;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    return error_of([&] { write_whole_file(path, [&](std::ostream& out) { out << text; }); });
+  };
+  const std::uint64_t before = signs_of_progress;
+  EXPECT_EQ(write(dir / "file", "first"), "");
+  EXPECT_EQ(signs_of_progress - before, 1u) << "the disk has it";
+  EXPECT_EQ(write(dir / "file", "second"), "");
+  EXPECT_EQ(read_file(dir / "file"), "second");
+  EXPECT_CONTAINS(write(dir / "no/folder", "x"), "cannot write '" + (dir / "no/folder"));
+  std::string error;
+  {
+    const FileLimit limit(100);
+    error = write(dir / "file", std::string(100000, 'x'));
+  }
+  EXPECT_CONTAINS(error, "could not write '" + (dir / "file") + "': ");
+  EXPECT_CONTAINS(error, "is the disk full?");
+  const auto stops = [](std::ostream& out) {
+    out << "half";
+    fail("the writer stops");
+  };
+  EXPECT_EQ(error_of([&] { write_whole_file(dir / "file", stops); }), "the writer stops");
+  EXPECT_EQ(read_file(dir / "file"), "second");
+  EXPECT_FALSE(std::filesystem::exists(dir / "file.tmp"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+// HDF5 files: round trips, equal bytes for equal data, one clear error for each way a file can be bad, and an
+// earlier file that survives whatever goes wrong.
+#include "src/files/hdf5.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "src/ranks/heartbeat.h"
+#include "tests/src/files/file_limit.h"
+#include "tests/temp_dir.h"
+
+// HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the library.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+
+namespace weft {
+namespace {
+
+const std::vector<float> kNumbers = {1.5f, -2.0f, 3.25f, 0.0f, 1e-30f, 7.0f};
+
+void write_sample(const std::string& path, float first = 1.5f) {
+  Hdf5File f = Hdf5File::create(path);
+  std::vector<float> numbers = kNumbers;
+  numbers[0] = first;
+  const std::vector<std::uint8_t> bytes = {0, 1, 255};
+  f.write("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
+  f.write("/params/deep/er/bytes", StoredType::u8, {3}, bytes.data());
+  f.set_attribute("text", "zwei Zeilen:\n\"ä\"\n");
+  f.set_attribute("empty", "");
+  f.set_attribute("long", std::string(100000, 'x'));
+  f.set_attribute("number", std::int64_t{-9007199254740993});
+  f.set_real_attribute("real", 0.1);
+  f.commit();
+}
+
+TEST(Hdf5, RoundTrip) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  EXPECT_TRUE(f.has("/params"));
+  EXPECT_TRUE(f.has("/params/deep/er/bytes"));
+  EXPECT_FALSE(f.has("/params/deep/other/bytes"));
+  EXPECT_FALSE(f.has("/nothing/at/all"));
+  EXPECT_EQ(f.list("/params"),
+            (std::vector<std::string>{"/params/blocks.0.weight", "/params/deep/er/bytes"}));
+  EXPECT_EQ(f.list("/"), f.list("/params"));
+  EXPECT_EQ(f.type_of("/params/blocks.0.weight"), StoredType::f32);
+  EXPECT_EQ(f.shape_of("/params/blocks.0.weight"), (std::vector<std::int64_t>{2, 3}));
+  std::vector<float> numbers(6);
+  f.read("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
+  EXPECT_EQ(numbers, kNumbers);
+  std::vector<std::int32_t> wide(3);
+  f.read("/params/deep/er/bytes", StoredType::i32, {3}, wide.data());
+  EXPECT_EQ(wide, (std::vector<std::int32_t>{0, 1, 255}));
+  EXPECT_EQ(f.text_attribute("text"), "zwei Zeilen:\n\"ä\"\n");
+  EXPECT_EQ(f.text_attribute("empty"), "");
+  EXPECT_EQ(f.text_attribute("long"), std::string(100000, 'x'));
+  EXPECT_EQ(f.int_attribute("number"), -9007199254740993);
+  EXPECT_EQ(f.real_attribute("real"), 0.1);
+  EXPECT_EQ(f.text_attribute("missing"), std::nullopt);
+}
+
+TEST(Hdf5, EveryTypeAndEmptyArrays) {
+  TempDir dir;
+  Hdf5File f = Hdf5File::create(dir / "a.h5");
+  const std::vector<double> zeros(4);
+  for (StoredType t :
+       {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
+    f.write(std::string("/") + name_of(t), t, {2, 2}, zeros.data());
+  f.write("/none", StoredType::u16, {0}, nullptr);
+  f.commit();
+  const Hdf5File g = Hdf5File::open(dir / "a.h5");
+  for (StoredType t :
+       {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
+    EXPECT_EQ(g.type_of(std::string("/") + name_of(t)), t);
+  EXPECT_EQ(g.shape_of("/none"), std::vector<std::int64_t>{0});
+  g.read("/none", StoredType::u16, {0}, nullptr);
+}
+
+// Rows of odd lengths, more than a piece of them; one row alone that is longer; no rows, and empty ones.
+TEST(Hdf5, LongArraysComeInPiecesThatShowProgress) {
+  TempDir dir;
+  const std::vector<std::vector<std::int64_t>> shapes{{700001, 7}, {1, 9000000}, {0, 3}, {3, 0}, {9000001}};
+  std::vector<float> numbers(9000001), found(numbers.size());
+  std::iota(numbers.begin(), numbers.end(), 0.5f);
+  const auto signs = [](const std::function<void()>& work) {
+    const std::uint64_t before = signs_of_progress;
+    work();
+    return signs_of_progress - before;
+  };
+  const auto name = [](std::size_t i) { return "/" + std::to_string(i); };
+  Hdf5File f = Hdf5File::create(dir / "a.h5");
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    f.write(name(i), StoredType::f32, shapes[i], numbers.data());
+  EXPECT_GE(signs([&] { f.commit(); }), 6u) << "92 MB";
+  const Hdf5File g = Hdf5File::open(dir / "a.h5");
+  const std::vector<std::uint64_t> pieces{2, 1, 0, 1, 3};
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    std::int64_t size = 1;
+    for (const std::int64_t extent : shapes[i]) size *= extent;
+    found.assign(numbers.size(), -1);
+    EXPECT_EQ(signs([&] { g.read(name(i), StoredType::f32, shapes[i], found.data()); }), pieces[i]) << i;
+    EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
+    EXPECT_EQ(std::count(found.begin() + size, found.end(), -1), found.end() - found.begin() - size) << i;
+  }
+}
+
+TEST(Hdf5, EqualDataMakesEqualBytes) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  sleep(1);  // times are stored in seconds
+  write_sample(dir / "other_name.h5");
+  EXPECT_EQ(read_file(dir / "a.h5"), read_file(dir / "other_name.h5"));
+  write_sample(dir / "b.h5", 2.0f);
+  EXPECT_NE(read_file(dir / "a.h5"), read_file(dir / "b.h5"));
+}
+
+TEST(Hdf5, WithoutCommitTheEarlierFileStays) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const std::string before = read_file(dir / "a.h5");
+  {
+    Hdf5File f = Hdf5File::create(dir / "a.h5");
+    f.write("/x", StoredType::f32, {6}, kNumbers.data());
+    EXPECT_TRUE(std::filesystem::exists(dir / "a.h5.tmp"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));
+  EXPECT_EQ(read_file(dir / "a.h5"), before);
+  write_file(dir / "a.h5.tmp", "left by a process that was killed");
+  write_sample(dir / "a.h5", 9.0f);
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));
+  EXPECT_NE(read_file(dir / "a.h5"), before);
+}
+
+// A limit on the size of files stops write() half-way, as a full disk does.
+TEST(Hdf5, FullDiskLeavesTheEarlierFile) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const std::string before = read_file(dir / "a.h5");
+  const std::vector<float> big(100000, 1.0f);
+  const std::string error = error_of([&] {
+    const FileLimit full(100000);
+    Hdf5File f = Hdf5File::create(dir / "a.h5");
+    f.write("/big", StoredType::f32, {100000}, big.data());
+    f.commit();
+  });
+  EXPECT_CONTAINS(error, dir / "a.h5: could not be written: ");
+  EXPECT_CONTAINS(error, "free some space");
+  EXPECT_CONTAINS(error, "the earlier file is unchanged");
+  EXPECT_EQ(read_file(dir / "a.h5"), before);
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));
+}
+
+TEST(Hdf5, ErrorsOfPlacesThatCannotBeWritten) {
+  TempDir dir;
+  EXPECT_CONTAINS(error_of([&] { Hdf5File::create(dir / "no/such/a.h5"); }),
+                  "there is no folder " + (dir / "no/such"));
+  EXPECT_CONTAINS(error_of([&] { Hdf5File::create(dir.path()); }), "is a folder");
+}
+
+TEST(Hdf5, ErrorsOfFilesThatAreNotHdf5) {
+  TempDir dir;
+  const auto open_error = [&](const std::string& path) { return error_of([&] { Hdf5File::open(path); }); };
+  EXPECT_EQ(open_error(dir / "missing.h5"), dir / "missing.h5: cannot be opened: No such file or directory");
+  EXPECT_EQ(open_error(dir.path()), dir.path() + ": is a folder, expected an HDF5 file");
+  EXPECT_CONTAINS(open_error("/dev/null"), "is not a regular file");
+  write_file(dir / "empty.h5", "");
+  EXPECT_CONTAINS(open_error(dir / "empty.h5"), "is empty");
+  write_file(dir / "text.h5", "some text\n");
+  EXPECT_CONTAINS(open_error(dir / "text.h5"), "is not an HDF5 file (10 bytes of something else)");
+  write_sample(dir / "whole.h5");
+  write_file(dir / "cut.h5", read_file(dir / "whole.h5").substr(0, 1500));
+  EXPECT_CONTAINS(open_error(dir / "cut.h5"), "is truncated (1500 bytes are left");
+}
+
+TEST(Hdf5, ErrorsOfObjectsThatAreNotAsExpected) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<float> numbers(6);
+  const std::string name = "/params/blocks.0.weight";
+  EXPECT_EQ(error_of([&] {
+              f.read(name, StoredType::f32, {3, 2}, numbers.data());
+            }),
+            dir / "a.h5: /params/blocks.0.weight has shape (2, 3), expected (3, 2)");
+  EXPECT_CONTAINS(error_of([&] {
+                    f.read(name, StoredType::i32, {2, 3}, numbers.data());
+                  }),
+                  "does not hold int32");
+  EXPECT_EQ(error_of([&] { f.shape_of("/params/none"); }), dir / "a.h5: has no dataset /params/none");
+  EXPECT_EQ(error_of([&] { f.type_of("/params"); }), dir / "a.h5: has no dataset /params");
+  EXPECT_EQ(error_of([&] { f.list("/none"); }), dir / "a.h5: has no group /none");
+  EXPECT_CONTAINS(error_of([&] { f.int_attribute("text"); }), "attribute text should be one integer");
+  EXPECT_CONTAINS(error_of([&] { f.text_attribute("number"); }), "attribute number should be one text");
+  EXPECT_CONTAINS(error_of([&] { f.real_attribute("number"); }),
+                  "attribute number should be one real number");
+}
+
+// Reads everything there is; anything may be wrong with the file as long as it ends in an Error.
+void read_all(const std::string& path) {
+  const Hdf5File f = Hdf5File::open(path);
+  f.text_attribute("text");
+  f.text_attribute("long");
+  f.int_attribute("number");
+  for (const std::string& name : f.list("/")) {
+    const auto shape = f.shape_of(name);
+    std::int64_t size = 1;
+    for (std::int64_t n : shape) size *= n;
+    if (size < 0 || size > 1000) continue;
+    std::vector<double> values(static_cast<std::size_t>(size));
+    f.type_of(name);
+    f.read(name, StoredType::f64, shape, values.data());
+  }
+}
+
+TEST(Hdf5, DamagedFilesNeverCrash) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const std::string whole = read_file(dir / "a.h5");
+  for (std::size_t length = 0; length < whole.size(); length += 1 + length / 16) {
+    write_file(dir / "cut.h5", whole.substr(0, length));
+    EXPECT_NE(error_of([&] { read_all(dir / "cut.h5"); }), "") << length;
+  }
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = whole;
+    for (int k = 0; k < 1 + round % 4; ++k)
+      bytes[random() % std::min<std::size_t>(bytes.size(), 4000)] = static_cast<char>(random());
+    write_file(dir / "damaged.h5", bytes);
+    error_of([&] { read_all(dir / "damaged.h5"); });
+  }
+}
+
+// A Python with h5py; "" where there is none.
+std::string python_with_h5py() {
+  const char* chosen = std::getenv("WEFT_PYTHON");
+  const std::string python = chosen ? chosen : "python3";
+  return std::system((python + " -c 'import h5py' 2>/dev/null").c_str()) == 0 ? python : "";
+}
+
+constexpr const char* kNoH5py = "no h5py; name a Python that has it in WEFT_PYTHON";
+
+// Chunks of which some are longer than a piece, some do not divide the rows.
+TEST(Hdf5, CompressedChunksOfH5pyAreRead) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << kNoH5py;
+  TempDir dir;
+  write_file(dir / "write.py",
+             "import h5py, numpy, sys\n"
+             "f = h5py.File(sys.argv[1], 'w')\n"
+             "a = numpy.arange(6000000, dtype='i4').reshape(6000, 1000)\n"
+             "for name, chunk in ('small', (700, 1000)), ('long', (5000, 1000)), ('narrow', (1000, 10)):\n"
+             "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
+  ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + (dir / "a.h5")).c_str()), 0);
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<std::int64_t> want(6000000), found(want.size());
+  std::iota(want.begin(), want.end(), 0);
+  for (const char* name : {"/small", "/long", "/narrow"}) {
+    std::fill(found.begin(), found.end(), -1);
+    f.read(name, StoredType::i64, {6000, 1000}, found.data());
+    EXPECT_TRUE(found == want) << name;
+  }
+}
+
+TEST(Hdf5, H5pyReadsIt) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << kNoH5py;
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  write_file(dir / "read.py",
+             "import h5py, sys\n"
+             "f = h5py.File(sys.argv[1])\n"
+             "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
+             "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
+             "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
+             "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
+             "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
+  EXPECT_EQ(std::system((python + " " + (dir / "read.py") + " " + (dir / "a.h5")).c_str()), 0);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// The pictures of patterns drawn by hand (tests/golden/patterns): at least one of each kind, so that tests
+// which go through them take in new kinds by themselves.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+
+namespace weft {
+
+struct Drawing {
+  std::string file;
+  PatternSpec spec;
+  int heads = 1, head = 0;
+  std::string picture;
+};
+
+// The pattern as in a config, "heads 2 head 1", an empty line, the picture.
+inline Drawing read_drawing(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::string pattern, heads, empty, word;
+  std::getline(in, pattern);
+  std::getline(in, heads);
+  std::getline(in, empty);
+  EXPECT_EQ(empty, "") << path;
+  Drawing d;
+  d.file = path.stem();
+  d.spec = parse_pattern(pattern, path);
+  if (!d.spec.file.empty()) d.spec.file = std::filesystem::path(WEFT_TEST_SOURCE) / d.spec.file;
+  for (std::istringstream words(heads); words >> word;) {
+    if (word == "heads")
+      words >> d.heads;
+    else if (word == "head")
+      words >> d.head;
+    else
+      ADD_FAILURE() << path << ": unknown word " << word;
+  }
+  std::ostringstream rest;
+  rest << in.rdbuf();
+  d.picture = rest.str();
+  return d;
+}
+
+// All of them, by name.
+inline std::vector<Drawing> drawings() {
+  std::vector<std::filesystem::path> files;
+  const auto folder = std::filesystem::path(WEFT_TEST_SOURCE) / "tests/golden/patterns";
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    if (file.path().extension() == ".txt") files.push_back(file.path());
+  std::sort(files.begin(), files.end());
+  std::vector<Drawing> all;
+  for (const auto& file : files) all.push_back(read_drawing(file));
+  return all;
+}
+
+}  // namespace weft

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Includes point one way, and no folder is crowded. Usage: check_layers.py (leaves with 1 on errors)
+1. Between the floors: kernels <- src <- models, data <- train <- tests.
+2. Inside them: APART lists what may not include what.
+3. A folder has at most 25 entries."""
+import os
+import re
+
+from repo_files import CXX, ROOT, files, finish, line_of, read
+
+MAY_INCLUDE = {
+    "kernels": {"kernels"},
+    "src": {"kernels", "src"},
+    "models": {"kernels", "src", "models"},
+    "data": {"kernels", "src", "data"},
+    "train": {"kernels", "src", "models", "data", "train"},
+    "tests": {"kernels", "src", "models", "data", "train", "tests"},
+}
+FLOORS = ["kernels/layers", "kernels/optimizer", "kernels/linear", "kernels/attention", "kernels/sampling"]
+FORMS = [f"kernels/attention/{form}" for form in ("simple", "ampere", "hopper")]
+# What lies in the first folder includes nothing from the others. A trailing "/*" names the files of a folder alone.
+APART = {
+    "kernels/*": [*FLOORS, "kernels/device"],
+    "kernels/device": FLOORS,
+    "kernels/attention": ["kernels/linear", "kernels/sampling"],
+    "kernels/attention/hopper/*": [],
+    **{form: [other for other in FORMS if other != form] for form in FORMS},
+    "src": ["src/capi"],
+    "models": ["data"],
+    "data/formats": ["data/prepare", "data/augment"],
+    "train/trainer": ["train/bench", "train/selftest", "train/inspect", "train/sampling"],
+    "train/program": ["train/trainer", "train/bench", "train/selftest", "train/inspect", "train/sampling"],
+}
+MOST_ENTRIES = 25
+
+
+def inside(path, folder):
+    return os.path.dirname(path) == folder[:-2] if folder.endswith("/*") else path.startswith(folder + "/")
+
+
+def apart(path, target):
+    """The rule that forbids this include, or None."""
+    for folder, others in APART.items():
+        if inside(path, folder):
+            for other in others:
+                if inside(target, other) and not inside(path, other):
+                    return f"{folder} may not include {other}"
+    return None
+
+
+def crowded(paths):
+    entries = {}
+    for path in paths:
+        parts = path.split("/")
+        for k in range(1, len(parts)):
+            entries.setdefault("/".join(parts[:k]), set()).add(parts[k])
+    return [f"{folder}/: {len(names)} entries; the limit is {MOST_ENTRIES}: which folder inside is missing?"
+            for folder, names in sorted(entries.items()) if len(names) > MOST_ENTRIES], len(entries)
+
+
+def main():
+    errors, count = [], 0
+    for path in files(*CXX):
+        layer, text = path.split("/")[0], read(path)
+        for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text, re.M):
+            count += 1
+            where, target = f"{path}:{line_of(text, match.start())}", match.group(1)
+            if not os.path.isfile(os.path.join(ROOT, target)):
+                errors.append(f'{where}: "{target}" is not a path from the root of the repository')
+            elif target.split("/")[0] not in MAY_INCLUDE.get(layer, set()):
+                errors.append(f'{where}: {layer}/ may not include "{target}"')
+            elif rule := apart(path, target):
+                errors.append(f'{where}: "{target}": {rule}')
+    full, folders = crowded(files())
+    finish(errors + full, f"layers: {count} includes point the right way; {folders} folders have at most {MOST_ENTRIES} entries")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// What `bench step` of several ranks measures with, and what it prints.
+#include "train/bench/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/train/training.h"
+#include "train/bench/kernels.h"
+#include "train/trainer/data_parallel.h"
+#include "train/trainer/metrics.h"
+#include "train/trainer/step.h"
+
+namespace weft {
+namespace {
+
+// Takes 3 ms for each collective, 2 ms to join, and notes what it was told.
+class Slow : public Communicator {
+ public:
+  int rank() const override { return 1; }
+  int size() const override { return 2; }
+  std::string carrier() const override { return "nothing"; }
+  void plan(std::int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
+  void fork() override { calls += "fork "; }
+  void join() override { note("join ", 2); }
+  void all_reduce_sum(const TensorView&) override { note("sum ", 3); }
+  void reduce_scatter_sum(const TensorView&) override { note("scatter ", 3); }
+  void all_gather(const TensorView&) override { note("gather ", 3); }
+  std::string calls;
+
+ private:
+  void note(const char* call, int milliseconds) {
+    calls += call;
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+};
+
+// On the CPU nothing is beside the queue.
+TEST(BenchRanks, TimedCountsHowLongTheQueueStandsStill) {
+  const auto device = make_device("cpu");
+  const Tensor t(*device->pool, {8}, DType::f32);
+  Slow slow;
+  std::int64_t nanoseconds = 0;
+  const auto timed = make_timed(*device, slow, &nanoseconds);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(timed->rank(), 1);
+  EXPECT_EQ(timed->size(), 2);
+  timed->fork();
+  EXPECT_EQ(nanoseconds, 0);
+  timed->all_reduce_sum(t);
+  const std::vector<TensorView> two{t, t};
+  timed->all_reduce_sums(two);
+  timed->join();
+  timed->reduce_scatter_sum(t);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // not counted
+  timed->all_gather(t);
+  EXPECT_EQ(slow.calls, "fork sum sum sum join scatter gather ");
+  EXPECT_GE(nanoseconds, 17'000'000);
+  EXPECT_LE(std::chrono::nanoseconds(nanoseconds + 20'000'000), std::chrono::steady_clock::now() - began);
+}
+
+TEST(BenchRanks, GradientsArePlannedFor) {
+  const TempDir dir;
+  const auto device = make_device("cpu");
+  for (const char* type : {"f32", "bf16"}) {
+    Config config = small_config(dir.path(), {str("train.reduce_dtype=", type)});
+    config.ranks = 2;
+    ParameterStore store;
+    const auto model = make_model(config, store, *device);
+    store.allocate(*device, DType::f32, config.seed, true, false);
+    Slow slow;
+    std::int64_t nanoseconds = 0;
+    const auto timed = make_timed(*device, slow, &nanoseconds), lockstep = make_lockstep(*device, slow);
+    GradientSum(*device, store, *timed, config.train).plan(0.25);
+    GradientSum(*device, store, *lockstep, config.train).plan(0.5);
+    EXPECT_EQ(slow.calls, str("plan ", store.gradients().size() * size_of(bench_dtype(type)), " 0.25 "));
+    slow.calls.clear();
+    const TrainStep step(*device, *model, store, config, &slow);
+    const double flops = flops_per_token(config.model, config.model.context) *
+                         static_cast<double>(config.train.batch / 2 * config.model.context);
+    const std::string seconds = slow.calls.substr(slow.calls.rfind(' ', slow.calls.size() - 2));
+    EXPECT_GT(std::stod(seconds), flops / 2e15) << "a GPU of today does not do so many in a second";
+    EXPECT_LT(std::stod(seconds), flops / 4e14);
+  }
+}
+
+TEST(BenchRanks, LockstepSumsANumberAStepAndGathersOnlyFew) {
+  const auto device = make_device("cpu");
+  const Tensor small(*device->pool, {8}, DType::f32), large(*device->pool, {4096}, DType::f32);
+  Slow slow;
+  const auto lockstep = make_lockstep(*device, slow);
+  lockstep->fork();
+  lockstep->all_reduce_sum(large);
+  lockstep->reduce_scatter_sum(large);
+  lockstep->all_gather(large);
+  EXPECT_EQ(slow.calls, "");
+  lockstep->join();
+  lockstep->all_gather(small);
+  EXPECT_EQ(slow.calls, "sum gather ");
+}
+
+Exchange example(double clock) {
+  return {.collectives = 3,
+          .bytes = 4096,
+          .together = {102, clock, 0.5, 0.25},
+          .without = {101, clock, 0.125, 0},
+          .alone = {99.96, clock, 0, 0},
+          .exposed_ms = 1,
+          .wait_ms = 1.5,
+          .exposed_cycles_ms = 0.75};
+}
+
+TEST(BenchRanks, SaysWhatEachKindTakes) {
+  const std::string json = "{" + exchange_json(example(1600)).substr(2) + "}";
+  for (const auto& [key, value] : {std::pair{"exposed_ms", 1.0},
+                                   {"exposed_cycles_ms", 0.75},
+                                   {"scaling", 0.98},
+                                   {"join_wait_ms", 0.5},
+                                   {"least_join_wait_ms", 0.25},
+                                   {"join_wait_ms_without_sums", 0.125},
+                                   {"clock_mhz", 1600.0},
+                                   {"clock_mhz_without_sums", 1600.0},
+                                   {"clock_mhz_alone", 1600.0}})
+    EXPECT_EQ(json_number(json, key), value) << key;
+  const std::string text = exchange_text(example(1600), 2);
+  EXPECT_CONTAINS(text, "communication: exposed 1 ms, of that cycles 0.75 ms");
+  EXPECT_CONTAINS(text,
+                  "102 ms a step at 1600 MHz: 163.2 million cycles; stands still for collectives 0.5 ms, ");
+  EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
+  EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT
+// Counts of the report against their definitions, and the program as a user calls it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "src/config/config.h"
+#include "tests/src/patterns/pattern_testing.h"
+#include "train/inspect/counts.h"
+#include "train/inspect/report.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one group of heads, from the predicate alone.
+void check_counts(const RandomCase& c, const AttentionCounts& counts) {
+  std::int64_t needed = 0, executed = 0, least = c.n + 1, most = 0, cache_rows = 0;
+  for (const std::int64_t h : counts.heads) {
+    const auto head = static_cast<int>(h);
+    std::vector<std::int64_t> last(c.n, -1);
+    for (std::int64_t i = 0; i < c.n; ++i) {
+      std::int64_t keys = 0;
+      for (std::int64_t j = 0; j < c.n; ++j)
+        if (c.pattern->attends(head, i, j)) ++keys, last[j] = i;
+      needed += keys;
+      least = std::min(least, keys);
+      most = std::max(most, keys);
+    }
+    for (std::int64_t i = 0; i < c.n; ++i)
+      cache_rows = std::max<std::int64_t>(cache_rows, std::count_if(last.begin(), last.begin() + i + 1,
+                                                                    [&](std::int64_t q) { return q >= i; }));
+    std::vector<PatternPart> parts;
+    c.pattern->parts(head, parts);
+    for (const PatternPart& part : parts)
+      executed += build_best_tables(*part.pattern, part.head, c.n, 64).pairs.executed;
+  }
+  const auto heads = static_cast<std::int64_t>(counts.heads.size());
+  EXPECT_EQ(counts.pairs.needed, needed);
+  EXPECT_EQ(counts.pairs.executed, executed);
+  EXPECT_EQ(counts.keys_min, least);
+  EXPECT_EQ(counts.keys_max, most);
+  EXPECT_DOUBLE_EQ(counts.keys_mean, static_cast<double>(needed) / static_cast<double>(c.n * heads));
+  EXPECT_EQ(counts.cache_rows, c.pattern->causal() ? cache_rows : 0);
+  EXPECT_GT(counts.table_bytes, 0u);
+}
+
+TEST(InspectCounts, EqualTheDefinitions) {
+  std::mt19937 random(5);
+  for (int repeat = 0; repeat < 60; ++repeat) {
+    const RandomCase c = random_case(random);
+    if (c.n > 130) continue;
+    SCOPED_TRACE(c.text());
+    std::size_t heads = 0;
+    for (const AttentionCounts& counts : count_attention(*c.pattern, c.heads, c.n, {})) {
+      check_counts(c, counts);
+      heads += counts.heads.size();
+    }
+    EXPECT_EQ(heads, static_cast<std::size_t>(c.heads));
+  }
+}
+
+TEST(InspectCounts, CacheRowsOfKnownPatterns) {
+  const auto rows = [](const PatternSpec& spec) {
+    return count_attention(*make_pattern(spec, 4), 4, 1024, {})[0].cache_rows;
+  };
+  EXPECT_EQ(rows({"all"}), 1024);
+  EXPECT_EQ(rows({"local", 128}), 128);
+  EXPECT_EQ(rows({"strided", 128}), 1024 - 127);  // a column is done when its last position is
+  EXPECT_EQ(rows({"fixed", 128, 32}), 7 * 32 + 128);
+}
+
+// The kernels that would run: as attention.cu chooses them.
+TEST(InspectCounts, NameTheFormOfEachDevice) {
+  const auto pattern = make_pattern({"local", 128}, 2);
+  const auto form = [&](const AttentionTarget& target) {
+    return count_attention(*pattern, 2, 512, target).at(0).form_text();
+  };
+  EXPECT_EQ(form({64, 64, DType::bf16, 0}), "cpu");
+  EXPECT_EQ(form({64, 64, DType::f32, 80}), "simple");
+  EXPECT_EQ(form({64, 64, DType::bf16, 80}), "general");
+  EXPECT_EQ(count_attention(*pattern, 2, 512, {}).at(0).edges_text(), "64");
+}
+
+TEST(InspectText, Numbers) {
+  EXPECT_EQ(numbers_text({}), "");
+  EXPECT_EQ(numbers_text({3}), "3");
+  EXPECT_EQ(numbers_text({3, 4}), "3, 4");
+  EXPECT_EQ(numbers_text({0, 1, 2, 3}), "0-3");
+  EXPECT_EQ(numbers_text({0, 2, 4, 6}), "0, 2 .. 6");
+  EXPECT_EQ(numbers_text({0, 1, 2, 7, 8, 9, 20}), "0-2, 7-9, 20");
+  EXPECT_EQ(grouped_digits(0), "0");
+  EXPECT_EQ(grouped_digits(999), "999");
+  EXPECT_EQ(grouped_digits(-123456), "-123,456");
+  EXPECT_EQ(grouped_digits(12345678), "12,345,678");
+  EXPECT_EQ(text_table({{"a", "bb"}, {"ccc", "d"}}, 1), "  a    bb\n  ccc   d\n");
+}
+
+class Inspect : public testing::Test {
+ protected:
+  Inspect() : folder_(fs::temp_directory_path() / str("weft_inspect_test_", ::getpid())) {
+    fs::create_directories(folder_);
+    std::ofstream(path("small.yaml")) << R"(
+name: small
+model:
+  vocab: 256
+  context: 64
+  layers: 3
+  width: 32
+  heads: 2
+  position_axes: [8, 8]
+  attention:
+    - {kind: fixed, stride: 8, c: 2, num_verts: 2}
+    - {kind: local, stride: 8}
+train:
+  batch: 2
+)";
+  }
+  ~Inspect() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  InspectOptions options() const {
+    InspectOptions o;
+    o.config = path("small.yaml");
+    o.device = "cpu";
+    return o;
+  }
+  static std::string output(const InspectOptions& o) {
+    std::ostringstream out;
+    inspect(o, out);
+    return out.str();
+  }
+  static std::string error(const InspectOptions& o) {
+    try {
+      output(o);
+    } catch (const Error& e) { return e.what(); }
+    return "no error";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Inspect, ReportHasEachPart) {
+  const std::string text = output(options());
+  for (const char* part : {"small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n",
+                           "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
+                           "  all                                         55,104\n",
+                           "\n  none (this config)  ", "\n  block ", "FLOPs a token",
+                           "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+                           "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+                           "\n  1       0, 1   local(stride 8)                             968     3,584  "
+                           "3.702   11.82%            1   7.6     8           8     16   cpu  "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+}
+
+TEST_F(Inspect, PatternOfAHeadIsDrawnAndWritten) {
+  InspectOptions o = options();
+  o.pattern = "2,1";
+  o.length = 10;
+  o.png = path("p.png");
+  o.mask_out = path("m.npy");
+  const std::string text = output(o);
+  EXPECT_NE(text.find("layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 10 positions"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\nwhat position 5 (O) sees, positions in rows of 8\n#####O..\n..\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n########..\n....##..#.\n....##..##\n"), std::string::npos) << text;
+  EXPECT_EQ(fs::file_size(path("m.npy")), 128u + 100u);
+  EXPECT_TRUE(fs::exists(path("p.png")));
+}
+
+TEST_F(Inspect, PatternsWithoutAConfig) {
+  InspectOptions o;
+  o.device = "cpu";
+  o.attention = "{kind: local, stride: 3, causal: false}";
+  o.heads = 2;
+  o.pattern = "0,1";
+  o.length = 4;
+  o.keys = 6;
+  o.position = 3;
+  o.grid = {2, 3};
+  o.png = path("p.png");
+  const std::string text = output(o);
+  EXPECT_TRUE(text.starts_with("head 1: local(stride 3, bidirectional), 4 positions, 6 keys\n")) << text;
+  for (const char* part : {"\n  1      local(stride 3, bidirectional)            17 ", "  70.83% ",
+                           "\nwhat position 3 sees, positions in rows of 3\n.##\n###\n",
+                           "\nwhat position 3 sees, on an image of 2 x 3\n.##\n###\n",
+                           "\nrows: queries, columns: keys\n###...\n####..\n#####.\n.#####\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+  EXPECT_TRUE(fs::exists(path("p.png")));
+}
+
+TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
+  InspectOptions o;
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+  o.attention = "{kind: local, stride: 3}";
+  EXPECT_EQ(error(o), "--attention needs --length, the number of positions");
+  o.length = 10;
+  o.keys = 0;
+  EXPECT_EQ(error(o), "--keys must be between 1 and 1073741824, got 0");
+  o.keys.reset();
+  o.columns = 0;
+  EXPECT_EQ(error(o), "--columns must be at least 1, got 0");
+  o.columns.reset();
+  o.grid = {3, 3};
+  EXPECT_EQ(error(o),
+            "--grid has 9 places for 10 positions: H * W * C must be at least that, and at most 1073741824");
+  o.grid = {10};
+  EXPECT_EQ(error(o), "--grid takes H,W or H,W,C with sizes of at least 1, for example 32,32,3");
+  o.grid.clear();
+  o.heads = 0;
+  EXPECT_EQ(error(o), "--heads must be between 1 and 65536, got 0");
+  o.heads = 2;
+  o.pattern = "0,2";
+  EXPECT_EQ(error(o),
+            "--pattern takes LAYER,HEAD with a layer from 0 to 0 and a head from 0 to 1, got '0,2'");
+  o.attention = "{kind: lokal}";
+  EXPECT_TRUE(error(o).starts_with("--attention:1: pattern.kind: expected")) << error(o);
+  o.config = path("small.yaml");
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+}
+
+// A config that no model could be trained with.
+TEST_F(Inspect, ShowsPatternsThatAreNotCausal) {
+  InspectOptions o = options();
+  o.overrides = {"model.attention={kind: all, causal: false}"};
+  EXPECT_NE(output(o).find("all(bidirectional)"), std::string::npos);
+  o.pattern = "0,0";
+  o.length = 2;
+  EXPECT_NE(output(o).find("\n##\n##\n"), std::string::npos);
+}
+
+TEST_F(Inspect, MistakesAreNamed) {
+  InspectOptions o = options();
+  for (const char* wrong : {"3,0", "0,2", "-1,0", "0", "a,b", "0,0,0", "0,0x", "99999999999999999999,0"}) {
+    o.pattern = wrong;
+    EXPECT_EQ(
+        error(o),
+        str("--pattern takes LAYER,HEAD with a layer from 0 to 2 and a head from 0 to 1, got '", wrong, "'"));
+  }
+  o = options();
+  o.png = path("p.png");
+  EXPECT_EQ(error(o),
+            "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern LAYER,HEAD");
+  o = options();
+  o.pattern = "0,0";
+  o.position = 64;
+  EXPECT_EQ(error(o), "--position must be between 0 and 63 (the length is 64), got 64");
+  o = options();
+  o.length = 0;
+  EXPECT_EQ(error(o), "--length must be between 1 and 1073741824, got 0");
+  o.length = kMaxPositions + 1;
+  EXPECT_EQ(error(o), "--length must be between 1 and 1073741824, got 1073741825");
+  o = options();
+  o.pattern = "0,0";
+  o.length = 32769;
+  o.mask_out = path("m.npy");
+  EXPECT_TRUE(error(o).starts_with("a mask file holds one byte for each of length * length pairs"))
+      << error(o);
+  EXPECT_FALSE(fs::exists(path("m.npy")));
+}
+
+// What the program prints, both streams, and its exit code.
+std::pair<std::string, int> called(const std::string& arguments) {
+  FILE* pipe = ::popen(str(WEFT_TEST_BIN, "/inspect ", arguments, " 2>&1").c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    text.append(buffer, count);
+  const int status = ::pclose(pipe);
+  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
+
+TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
+  const auto [drawn, good] =
+      called(str("--config ", path("small.yaml"), " --set model.context=32 --pattern 1,0"));
+  EXPECT_EQ(good, 0) << drawn;
+  EXPECT_TRUE(drawn.starts_with("layer 1, head 0: local(stride 8), 32 positions\n")) << drawn;
+  EXPECT_NE(drawn.find("\n  0      local(stride 8)           228       768  3.368   22.27%"),
+            std::string::npos)
+      << drawn;
+  for (const std::string& arguments :
+       {std::string(), std::string("--config nowhere.yaml"), std::string("--attention '{kind: strided}'"),
+        std::string("--confg x"), str("--config ", path("small.yaml"), " --pattern 9,9")}) {
+    const auto [text, code] = called(arguments);
+    EXPECT_EQ(code, 1) << arguments;
+    EXPECT_TRUE(text.starts_with("error: ")) << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  }
+  EXPECT_EQ(called("--help").second, 0);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// Training on several processes when something goes wrong: all of them end, one line says why, no process is
+// left, and the checkpoints are whole.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "src/files/checkpoint.h"
+#include "src/ranks/heartbeat.h"
+#include "tests/src/ranks/ranks.h"
+#include "tests/train/ranks/ranks_testing.h"
+#include "train/program/loaded_model.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+class RanksFailureTest : public testing::Test {
+ protected:
+  RanksFailureTest() {
+    write_corpus(dir / "corpus.h5", 6000, 32);
+    write_file(dir / "small.yaml", small_yaml(dir.path()));
+  }
+  std::vector<std::string> arguments(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "run"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // A run that goes on until something ends it.
+  std::vector<std::string> endless() const {
+    return arguments({"--set", "train.steps=1000000", "--set", "train.eval_every=0", "--set",
+                      "train.save_every=100", "--set", "train.log_every=20"});
+  }
+  // Waits until the run has saved twice, and its ranks have told each other where they are.
+  void expect_checkpoints(const Launched& launched) const {
+    EXPECT_TRUE(eventually([&] {
+      return fs::exists(dir / "run/metrics.jsonl") && !metric(dir / "run/metrics.jsonl", "step").empty() &&
+             metric(dir / "run/metrics.jsonl", "step").back() >= 200;
+    })) << launched.out()
+        << launched.err();
+    let_ranks_report();
+  }
+  // Ends with exit code 1 and one line, which is returned; checkpoints can be loaded.
+  std::string error_line(Launched& launched) const {
+    const std::string text = error_line_of(launched);
+    int checkpoints = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir / "run"))
+      if (entry.path().extension() == ".h5") {
+        EXPECT_GT(load_model(entry.path(), "cpu")->state.step, 0) << entry.path();
+        ++checkpoints;
+      }
+    EXPECT_GT(checkpoints, 0);
+    return text;
+  }
+  // What rank 0 says when rank 1 is started with other words, or is another program.
+  std::string said_of(const std::vector<std::string>& of_one, const std::string& program = "train") const {
+    const int port = free_port();
+    Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port), .name = "zero"});
+    Process one(dir, program, of_one, {.environment = rank_environment(1, 2, port), .name = "one"});
+    EXPECT_EQ(one.wait(), 1);
+    EXPECT_EQ(one.err(), "");
+    return error_line_of(zero);
+  }
+  TempDir dir;
+};
+
+TEST_F(RanksFailureTest, ARankThatIsKilledEndsAll) {
+  Launched launched(dir, "train", endless(), 4);
+  expect_checkpoints(launched);
+  launched.signal_rank(2, SIGKILL);
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, "rank 2 was ended by signal 9");
+  EXPECT_CONTAINS(line, "step ");
+}
+
+TEST_F(RanksFailureTest, RankZeroThatIsKilledEndsAll) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.signal_rank(0, SIGKILL);
+  EXPECT_CONTAINS(error_line(launched), "rank 0 was ended by signal 9");
+}
+
+TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
+  Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
+  expect_checkpoints(launched);
+  launched.signal_rank(1, SIGSTOP);
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, "rank 1");
+  EXPECT_CONTAINS(line, "step ");
+}
+
+// Wherever it hangs: at work, in a collective, while a checkpoint is written.
+TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
+  std::vector<std::string> words = endless();
+  words.insert(words.end(), {"--set", "train.save_every=2"});
+  Launched launched(dir, "train", words, 4, {.environment = {"WEFT_HANG_SECONDS=4"}});
+  EXPECT_TRUE(eventually([&] { return fs::exists(dir / "run/latest.h5"); }));
+  launched.expect_ranks();
+  HungThread thread(launched.rank(3));
+  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  thread.wait_for_end();
+  EXPECT_CONTAINS(error_line(launched), "rank 3 (");
+}
+
+// One whose host or process stands still, and one that hangs in a step, both where the log has no lines; and
+// rank 0, whose disk takes nothing more of a checkpoint, so that it cannot even be killed: who started it
+// does not hear of its end.
+TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
+  const auto start = [&](const std::string& out) {
+    std::vector<std::string> words = endless();
+    words[5] = dir / out;
+    words.insert(words.end(), {"--set", "train.log_every=1000000", "--set", "train.keep=1000"});
+    return std::make_unique<Launched>(dir, "train", words, 2, ProcessOptions{.name = out});
+  };
+  const auto stopped = start("stopped"), hung = start("hung"), writing = start("writing");
+  for (const char* out : {"stopped", "hung", "writing"})
+    ASSERT_TRUE(eventually([&] { return fs::exists(dir / (str(out, "/step_00000100.h5"))); }));
+  let_ranks_report();
+  hung->expect_ranks();
+  writing->expect_ranks();
+  HungThread writer(writing->rank(0));
+  if (!writer) GTEST_SKIP() << "this process may not trace others";
+  ASSERT_TRUE(writer.runs_to_disk_call("/latest.h5.tmp"));
+  HungThread thread(hung->rank(1));
+  const std::int64_t whole = load_model(dir / "writing/latest.h5", "cpu")->state.step;
+  stopped->signal_rank(1, SIGSTOP);
+  const auto began = std::chrono::steady_clock::now();
+  const auto expect_line = [&](Launched& launched, const std::string& rank, const std::string& why) {
+    const std::string line = error_line_of(launched);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60));
+    EXPECT_CONTAINS(line, rank);
+    EXPECT_CONTAINS(line, ") stopped after step ");
+    EXPECT_CONTAINS(line, why);
+  };
+  expect_line(*stopped, "error: rank 1 (", "no sign of life for 20 s");
+  expect_line(*writing, "error: rank 0 (",
+              str(") stopped after step ", whole + 100, ": no progress for 45 s"));
+  EXPECT_CONTAINS(writing->err(), "rank 0 (pid ");
+  EXPECT_CONTAINS(writing->err(),
+                  " was killed and will end when the disk or device that it waits for answers");
+  EXPECT_EQ(load_model(dir / "writing/latest.h5", "cpu")->state.step, whole);
+  thread.wait_for_end();
+  writer.wait_for_end();
+  expect_line(*hung, "rank 1 (", "no progress for 45 s");
+  for (const char* out : {"stopped", "hung", "writing"})
+    EXPECT_GE(load_model(dir / (str(out, "/step_00000100.h5")), "cpu")->state.step, 100);
+}
+
+// Rank 1 is held from the start, so that it is seen to come to the file.
+TEST_F(RanksFailureTest, ARankThatHangsWhileItReadsACheckpointEndsAll) {
+  train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
+  const std::vector<std::string> words = arguments({"--resume", "--set", "train.steps=50"});
+  const int port = free_port();
+  const auto options = [&](int rank, const std::string& name) {
+    ProcessOptions of_rank{.environment = rank_environment(rank, 2, port), .name = name};
+    of_rank.environment.emplace_back("WEFT_HANG_SECONDS=4");
+    return of_rank;
+  };
+  Process one(dir, "train", words, options(1, "one"));
+  HungThread reader(one.pid());
+  if (!reader) GTEST_SKIP() << "this process may not trace others";
+  Process zero(dir, "train", words, options(0, "zero"));
+  ASSERT_TRUE(reader.runs_to_disk_call("/latest.h5"));
+  EXPECT_CONTAINS(error_line_of(zero), ") stopped before its first step: no progress for 4 s");
+  EXPECT_CONTAINS(zero.err(), "error: rank 1 (");
+  reader.wait_for_end();
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 3);
+}
+
+// A disk that takes longer for a checkpoint than the limit, and half of it for a piece: what is written costs
+// it no time until it is to be kept.
+TEST_F(RanksFailureTest, ASlowDiskIsNoHang) {
+  constexpr std::chrono::seconds kLimit(8), kOfAPiece(4);
+  const std::vector<std::string> large = arguments({"--set", "model.width=384", "--set", "model.heads=4",
+                                                    "--set", "train.eval_every=0", "--max-steps", "1"});
+  Launched launched(dir, "train", large, 2, {.environment = {str("WEFT_HANG_SECONDS=", kLimit.count())}});
+  launched.expect_ranks();
+  HungThread rank_0(launched.rank(0));
+  if (!rank_0) GTEST_SKIP() << "this process may not trace others";
+  std::chrono::duration<double> of_all(0);
+  std::size_t unflushed = 0;
+  for (;;) {
+    const std::optional<DiskCall> call = rank_0.runs_to_disk_call("/latest.h5.tmp");
+    ASSERT_TRUE(call) << launched.out() << launched.err();
+    unflushed += call->bytes;
+    if (call->kind == DiskCall::write) continue;
+    const double pieces = static_cast<double>(unflushed) / static_cast<double>(kProgressBytes);
+    std::this_thread::sleep_for(kOfAPiece * pieces);
+    of_all += kOfAPiece * pieces;
+    unflushed = 0;
+    if (call->kind == DiskCall::last_flush) break;
+  }
+  rank_0.let_go();
+  EXPECT_EQ(launched.wait(), 0) << launched.out() << launched.err();
+  EXPECT_GT(of_all, kLimit);
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 1);
+}
+
+TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {
+  {
+    Launched launched(dir, "train", endless(), 2);
+    expect_checkpoints(launched);
+    launched.expect_ranks();
+    launched.signal(SIGTERM);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    EXPECT_CONTAINS(launched.out(), "SIGTERM: stopped after step ");
+    EXPECT_EQ(launched.err(), "");
+  }
+  std::int64_t step = load_model(dir / "run/latest.h5", "cpu")->state.step;
+  EXPECT_GE(step, 200);
+  for (const int ranks : {4, 1}) {
+    std::vector<std::string> again = endless();
+    again.insert(again.end(), {"--resume", "--max-steps", str(step + 3)});
+    Launched launched(dir, "train", again, ranks);
+    EXPECT_EQ(launched.wait(), 0) << launched.err();
+    EXPECT_CONTAINS(launched.out(), str("resumed at step ", step));
+    step += 3;
+    EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, step);
+  }
+}
+
+TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
+  launched.signal(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));  // else SIGINT comes first
+  launched.signal(SIGINT);
+  EXPECT_EQ(launched.wait(), 128 + SIGINT) << launched.err();
+}
+
+TEST_F(RanksFailureTest, NoRankOutlivesALauncherThatIsKilled) {
+  Launched launched(dir, "train", endless(), 2);
+  expect_checkpoints(launched);
+  launched.expect_ranks();
+  launched.signal(SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+}
+
+TEST_F(RanksFailureTest, AFullDiskOnRankZeroEndsAll) {
+  train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
+  std::vector<std::string> more = arguments({"--resume", "--set", "train.steps=50"});
+  const auto size = static_cast<std::int64_t>(fs::file_size(dir / "run/latest.h5"));
+  Launched launched(dir, "train", more, 2, {.limit_bytes = size / 2});
+  const std::string line = error_line(launched);
+  EXPECT_CONTAINS(line, ".h5");
+  EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 3);
+}
+
+TEST_F(RanksFailureTest, ATakenPortIsSaid) {
+  const int port = free_port(), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port)});
+  EXPECT_EQ(zero.wait(), 1);
+  close(listener);
+  EXPECT_CONTAINS(zero.err(), str(port));
+  EXPECT_CONTAINS(zero.err(), "error: ");
+}
+
+TEST_F(RanksFailureTest, ConfigsThatDifferAreNamed) {
+  write_file(dir / "broken.yaml", "model: {layers: many}\n");
+  const std::string seeds = said_of(arguments({"--set", "seed=4"}));
+  EXPECT_CONTAINS(seeds, "rank 1");
+  EXPECT_CONTAINS(seeds, "config ");
+  std::vector<std::string> broken = arguments();
+  broken[1] = dir / "broken.yaml";
+  EXPECT_CONTAINS(said_of(broken), "broken.yaml");
+  EXPECT_FALSE(fs::exists(dir / "run/latest.h5"));
+}
+
+// The same program with another build ID, as another build of the same sources may have.
+TEST_F(RanksFailureTest, BuildsThatDifferAreNamed) {
+  const std::string note("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16), path = dir / "folder/train";
+  std::string program = read_file(str(WEFT_TEST_BIN, "/train"));
+  const std::size_t id = program.find(note) + note.size();
+  ASSERT_LT(id, program.size());
+  for (std::size_t i = 0; i < 4; ++i) program[id + i] = '\x5a';
+  fs::create_directory(dir / "folder");
+  write_file(path, program);
+  fs::permissions(path, fs::perms::owner_all);
+  const std::string text = said_of(arguments(), path);
+  EXPECT_CONTAINS(text, "runs something else: 'weft ");
+  EXPECT_CONTAINS(text, ", build 5a5a5a5a, ");
+}
+
+TEST_F(RanksFailureTest, ABatchThatCannotBeSharedOutIsOneLine) {
+  Launched launched(dir, "train", arguments(), 3);
+  EXPECT_CONTAINS(error_line_of(launched), "3 processes");
+}
+
+}  // namespace
+}  // namespace weft

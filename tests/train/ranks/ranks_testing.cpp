@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// Processes seen through /proc.
+#include "tests/train/ranks/ranks_testing.h"
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "src/ranks/communicator.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+struct ProcessEntry {
+  pid_t pid = -1, parent = -1, group = -1;
+  char state = '?';
+};
+
+// All processes of this machine that have not ended.
+std::vector<ProcessEntry> live_processes() {
+  std::vector<ProcessEntry> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    ProcessEntry p;
+    if (std::from_chars(name.data(), name.data() + name.size(), p.pid).ec != std::errc()) continue;
+    std::ifstream in(entry.path() / "stat");
+    std::string text;
+    std::getline(in, text);  // unlike an iterator, does not throw where the process ends meanwhile
+    const std::size_t after_name = text.rfind(") ");
+    if (after_name == std::string::npos) continue;  // it ended meanwhile
+    std::istringstream(text.substr(after_name + 2)) >> p.state >> p.parent >> p.group;
+    if (p.state != 'Z' && p.state != 'X') found.push_back(p);
+  }
+  return found;
+}
+
+// RANK in the environment of a process; -1 where there is none, or not yet.
+int rank_of(pid_t pid) {
+  std::ifstream in(str("/proc/", pid, "/environ"), std::ios::binary);
+  for (std::string variable; std::getline(in, variable, '\0');)
+    if (variable.starts_with("RANK=")) return std::atoi(variable.c_str() + 5);
+  return -1;
+}
+
+std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks) {
+  arguments.insert(arguments.end(), {"--gpus", std::to_string(ranks)});
+  return arguments;
+}
+
+}  // namespace
+
+void RunFolders::expect_near_series(const std::string& run, const std::string& want, const std::string& key,
+                                    double tolerance) const {
+  const std::vector<double> a = of(run, key), b = of(want, key);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << run << ", " << key << " of line " << i + 1;
+}
+
+void GpuRuns::SetUp() {
+  if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
+  if (const int gpus = gpu_count(); gpus < 2) GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
+  write_corpus(dir / "corpus.h5", 20000, 32);
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+}
+
+std::vector<std::string> GpuRuns::arguments(const std::string& name,
+                                            const std::vector<std::string>& overrides) const {
+  std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cuda", "--out", dir / name};
+  for (const std::string& set : overrides) all.insert(all.end(), {"--set", set});
+  return all;
+}
+
+void GpuRuns::run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
+                  const std::vector<std::string>& more) const {
+  std::vector<std::string> words = arguments(name, overrides);
+  words.insert(words.end(), more.begin(), more.end());
+  Launched launched(dir, "train", words, gpus);
+  ASSERT_EQ(launched.wait(), 0) << launched.out() << launched.err();
+}
+
+std::vector<std::string> rank_environment(int rank, int size, int port) {
+  return {str("RANK=", rank),      str("WORLD_SIZE=", size),       str("LOCAL_RANK=", rank),
+          "MASTER_ADDR=127.0.0.1", str("LOCAL_WORLD_SIZE=", size), str("MASTER_PORT=", port),
+          "OMP_NUM_THREADS=1"};
+}
+
+bool eventually(const std::function<bool()>& done, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!done()) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+pid_t rank_process(pid_t parent, int rank) {
+  for (const ProcessEntry& p : live_processes())
+    if (p.parent == parent && rank_of(p.pid) == rank) return p.pid;
+  return -1;
+}
+
+HungThread::HungThread(pid_t pid) : pid_(pid) {
+  if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACESYSGOOD) != 0) {
+    pid_ = -1;
+    return;
+  }
+  ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
+  waitpid(pid, nullptr, __WALL);
+}
+
+// Of a thread at a stop that a system call makes.
+std::optional<DiskCall> HungThread::disk_call(const std::string& name) const {
+  __ptrace_syscall_info info{};
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return std::nullopt;
+  if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
+  DiskCall call{};
+  const auto bytes = static_cast<std::size_t>(info.entry.args[2]);
+  if (info.entry.nr == SYS_read || info.entry.nr == SYS_pread64) {
+    call = {DiskCall::read, bytes};
+  } else if (info.entry.nr == SYS_write) {
+    call = {DiskCall::write, bytes};
+  } else if (info.entry.nr == SYS_fdatasync) {
+    call.kind = DiskCall::flush;
+  } else if (info.entry.nr == SYS_fsync) {
+    call.kind = DiskCall::last_flush;
+  } else {
+    return std::nullopt;
+  }
+  std::error_code gone;
+  const std::string file = fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone);
+  return file.ends_with(name) ? std::optional(call) : std::nullopt;
+}
+
+std::optional<DiskCall> HungThread::runs_to_disk_call(const std::string& name) {
+  constexpr int kSystemCall = SIGTRAP | 0x80;  // PTRACE_O_TRACESYSGOOD
+  for (int signal = 0;;) {
+    ptrace(PTRACE_SYSCALL, pid_, nullptr, signal);
+    int status = 0;
+    if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return std::nullopt;
+    const bool of_call = WSTOPSIG(status) == kSystemCall, of_signal = status >> 16 == 0 && !of_call;
+    signal = of_signal ? WSTOPSIG(status) : 0;
+    if (!of_call) continue;
+    if (const auto call = disk_call(name)) return call;
+  }
+}
+
+void HungThread::let_go() { ptrace(PTRACE_DETACH, pid_, nullptr, nullptr); }
+
+void HungThread::wait_for_end() {
+  for (int status = 0; waitpid(pid_, &status, __WALL) == pid_ && WIFSTOPPED(status);) {}
+}
+
+Launched::Launched(const TempDir& dir, const std::string& program, std::vector<std::string> arguments,
+                   int ranks, const ProcessOptions& options)
+    : launcher_(dir, program, with_gpus(std::move(arguments), ranks), options),
+      ranks_(static_cast<std::size_t>(ranks), -1) {}
+
+Launched::~Launched() {
+  if (group_ > 0) kill(-group_, SIGKILL);  // what a failed test left
+}
+
+void Launched::expect_ranks() {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto there = [&] {
+      return (ranks_[rank] = rank_process(launcher_.pid(), static_cast<int>(rank))) > 0;
+    };
+    ASSERT_TRUE(eventually(there)) << "rank " << rank << " was not started: " << err();
+  }
+  group_ = getpgid(ranks_[0]);
+  EXPECT_NE(group_, getpgrp());
+}
+
+void Launched::signal_rank(int rank, int number) {
+  expect_ranks();
+  const pid_t pid = ranks_[static_cast<std::size_t>(rank)];
+  if (pid > 0) kill(pid, number);
+}
+
+bool Launched::has_waiting(int number) const {
+  std::ifstream status(str("/proc/", launcher_.pid(), "/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+  return false;
+}
+
+int Launched::wait() {
+  const int code = launcher_.wait();
+  const auto none_left = [&] {
+    for (const ProcessEntry& p : live_processes())
+      if (p.group == group_) return false;
+    return true;
+  };
+  EXPECT_TRUE(group_ <= 0 || eventually(none_left, 5)) << "processes are left: " << err();
+  return code;
+}
+
+}  // namespace weft

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// Training in f16, on the CPU: a run whose loss scale overflows while later steps have been launched is the
+// run that waits for each step.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/optimizer/loss_scale.h"
+#include "src/files/checkpoint.h"
+#include "src/files/hdf5.h"
+#include "src/optimizer.h"
+#include "tests/train/ranks/rank_runs.h"
+#include "train/trainer/step.h"
+
+namespace weft {
+namespace {
+
+// 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale comes there,
+// the gradient overflows. From 2^24 on that is at the first step, and then after every `window` steps.
+std::vector<std::string> f16_run(std::int64_t window, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"precision=f16",
+                                     "model.context=48",
+                                     "model.position_axes=[6, 8]",
+                                     "train.loss_scale=16777216",
+                                     str("train.loss_scale_window=", window),
+                                     "train.log_every=1000",
+                                     "train.eval_every=0",
+                                     "train.save_every=0"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+class LossScaling : public RankRuns {
+ protected:
+  struct Attempts {
+    std::vector<std::int64_t> again = {};  // updates that had to run again, once for each time
+    std::vector<double> losses = {}, scales = {};
+  };
+
+  // By the book: launch, wait, look, and launch again. Leaves <dir>/<name>/latest.h5.
+  Attempts one_by_one(const std::string& name, const std::vector<std::string>& overrides) {
+    const Config config = small_config(dir.path(), overrides);
+    const auto device = make_device("cpu");
+    ParameterStore store;
+    const auto model = make_model(config, store, *device);
+    store.allocate(*device, DType::f16, config.seed, true, true);
+    const TokenDataset data(config.data.path, "train", config.model.vocab);
+    const BatchSource source(config, data, nullptr);
+    TrainStep step(*device, *model, store, config);
+    LossScaler scaler{config.train.loss_scale, 0, config.train.loss_scale_window, true};
+    Attempts attempts;
+    for (std::int64_t i = 0; i < config.train.steps; ++i) {
+      for (bool applied = false; !applied;) {
+        step.set_loss_scale({.scale = scaler.scale});
+        step.run(source, i, step_scalars(config, i, i, 1));
+        const StepResults results = step.results().back();
+        EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
+        applied = scaler.update(results.gradient_norm);
+        EXPECT_EQ(applied, results.update_scale != 0);
+        if (!applied) attempts.again.push_back(i);
+        if (applied) attempts.losses.push_back(static_cast<double>(results.loss));
+      }
+      attempts.scales.push_back(scaler.scale);
+    }
+    std::filesystem::create_directories(dir / name);
+    save_checkpoint(latest(name), *device, store,
+                    {.step = config.train.steps,
+                     .updates = config.train.steps,
+                     .loss_scale = scaler.scale,
+                     .good_steps = scaler.good_steps,
+                     .seed = config.seed},
+                    "");
+    return attempts;
+  }
+  std::string run_f16(const std::string& name, int ranks, const std::vector<std::string>& overrides,
+                      TrainOptions options = {}) {
+    options.dtype = DType::f16;
+    return run(name, ranks, overrides, options);
+  }
+  // Weights, optimizer, counts and scale of two checkpoints.
+  void expect_same_state(const std::string& got, const std::string& want) {
+    expect_same_tensors(got, want);
+    const Hdf5File left = Hdf5File::open(got), right = Hdf5File::open(want);
+    for (const char* key : {"step", "updates", "good_steps"})
+      EXPECT_EQ(left.int_attribute(key), right.int_attribute(key)) << key;
+    EXPECT_EQ(left.real_attribute("loss_scale"), right.real_attribute("loss_scale"));
+  }
+  // What was logged of a run is what one_by_one() says.
+  void expect_logged(const std::string& name, const Attempts& want) {
+    const std::vector<double> steps = of(name, "step"), losses = of(name, "loss"),
+                              scales = of(name, "loss_scale");
+    ASSERT_EQ(losses.size(), steps.size());
+    ASSERT_EQ(scales.size(), steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const std::size_t update = static_cast<std::size_t>(steps[i]) - 1;
+      EXPECT_EQ(static_cast<float>(losses[i]), static_cast<float>(want.losses[update])) << steps[i];
+      EXPECT_EQ(scales[i], want.scales[update]) << steps[i];
+    }
+  }
+};
+
+TEST(LossScale, IsAppliedAsTheHostWould) {
+  Config config = small_config("nowhere");
+  const auto device = make_device("cpu");
+  for (const double scale : {1.0, 3.0, 1000.7, 65536.0, 0x1p127})
+    for (const std::int64_t accumulation : {1, 3})
+      for (const std::int64_t ranks : {1, 2}) {
+        config.train.accumulation = accumulation;
+        config.ranks = ranks;
+        StepScalars got = step_scalars(config, 5, 5, 1);
+        const StepScalars want = step_scalars(config, 5, 5, scale);
+        const LossScale state{.scale = scale};
+        launch(device->queue, ApplyLossScale{.step = &got, .state = &state, .parts = accumulation * ranks});
+        EXPECT_EQ(std::memcmp(&got, &want, sizeof want), 0) << scale << " " << accumulation << " " << ranks;
+      }
+}
+
+struct Case {
+  std::vector<std::string> overrides;
+  std::vector<std::int64_t> again;
+};
+
+// The updates that overflow are the first one, the last one before an evaluation (5), a checkpoint (9), a log
+// line (13) and the end (17), and the first and the last one of a context (12).
+TEST_F(LossScaling, StepsAheadLeaveNoTrace) {
+  const std::vector<std::int64_t> every_fourth{0, 4, 8, 12, 16};
+  std::vector<std::int64_t> each(17);
+  for (std::size_t i = 0; i < each.size(); ++i) each[i] = static_cast<std::int64_t>(i);
+  const Case cases[] = {
+      {f16_run(4, {}), every_fourth},
+      {f16_run(4, {"train.accumulation=2", "train.context_schedule=[[0, 16], [12, 24], [13, 48]]"}),
+       every_fourth},
+      {f16_run(1, {}), each},
+      {f16_run(6, {"train.batch=1"}), {0, 0, 0, 6, 12}},
+  };
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<std::string> overrides = cases[i].overrides;
+    overrides.insert(overrides.end(), {"train.steps=17"});
+    const std::string want = str("want", i), ahead = str("ahead", i), waits = str("waits", i);
+    const Attempts attempts = one_by_one(want, overrides);
+    EXPECT_TRUE(std::includes(attempts.again.begin(), attempts.again.end(), cases[i].again.begin(),
+                              cases[i].again.end()))
+        << testing::PrintToString(attempts.again);
+    overrides.insert(overrides.end(), {"train.eval_every=5", "train.save_every=9", "train.log_every=13"});
+    EXPECT_EQ(run_f16(ahead, 1, overrides), "");
+    EXPECT_EQ(of(ahead, "step"), (std::vector<double>{1, 5, 10, 13, 15, 17}));
+    overrides.push_back("train.log_every=1");
+    EXPECT_EQ(run_f16(waits, 1, overrides), "");
+    expect_same_state(latest(ahead), latest(want));
+    expect_same_state(latest(waits), latest(want));
+    expect_logged(ahead, attempts);
+    expect_logged(waits, attempts);
+    for (const char* file : {"/step_00000009.h5", "/best.h5"})
+      expect_same_state(dir / (ahead + file), dir / (waits + file));
+  }
+}
+
+TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
+  const auto overrides = f16_run(4, {"train.context_schedule=[[0, 16], [12, 48]]"});
+  const Attempts attempts = one_by_one("want", overrides);
+  for (const std::int64_t stop : {1, 4, 9, 13})
+    EXPECT_EQ(run_f16(str("stop", stop), 1, overrides, {.max_steps = stop}), "");
+  for (const std::int64_t stop : {1, 4, 9, 13}) {
+    SCOPED_TRACE(stop);
+    const std::string name = str("stop", stop);
+    const Hdf5File saved = Hdf5File::open(latest(name));
+    EXPECT_EQ(saved.int_attribute("step"), stop);
+    EXPECT_EQ(saved.int_attribute("updates"), stop);
+    EXPECT_EQ(saved.real_attribute("loss_scale"), attempts.scales[static_cast<std::size_t>(stop) - 1]);
+    EXPECT_EQ(run_f16(name, 1, overrides, {.resume = ""}), "");
+    expect_same_state(latest(name), latest("want"));
+  }
+}
+
+TEST_F(LossScaling, RanksStayTogether) {
+  for (const char* sharded : {"false", "true"}) {
+    SCOPED_TRACE(sharded);
+    auto overrides = f16_run(4, {"train.accumulation=2", "train.bucket_mb=1", "train.save_every=9",
+                                 str("train.shard_optimizer=", sharded)});
+    const std::string ahead = str("ahead", sharded), waits = str("waits", sharded);
+    EXPECT_EQ(run_f16(ahead, 2, overrides, {.max_steps = 13}), "")
+        << "weights are compared before they are saved";
+    EXPECT_EQ(run_f16(ahead, 2, overrides, {.resume = ""}), "");
+    overrides.push_back("train.log_every=1");
+    EXPECT_EQ(run_f16(waits, 2, overrides), "");
+    for (const char* file : {"/latest.h5", "/step_00000009.h5"})
+      expect_same_state(dir / (ahead + file), dir / (waits + file));
+    const std::vector<double> scales = of(waits, "loss_scale");
+    EXPECT_EQ(scales.size(), 20u);
+    EXPECT_GE(std::count(scales.begin(), scales.end(), 16777216.0), 3) << "behind every fourth step";
+  }
+  expect_same_state(latest("aheadtrue"), latest("aheadfalse"));
+}
+
+// Whatever was launched behind it: the step that is named, and what is said of it.
+TEST_F(LossScaling, ARunThatDivergesEndsAsItDoesWhenEachStepIsWaitedFor) {
+  for (const int ranks : {1, 2}) {
+    auto overrides = f16_run(4, {"train.learning_rate=1e30", "train.warmup=0", "train.clip=0"});
+    const std::string ahead = run_f16(str("ahead", ranks), ranks, overrides);
+    overrides.push_back("train.log_every=1");
+    EXPECT_EQ(ahead, run_f16(str("waits", ranks), ranks, overrides));
+    EXPECT_CONTAINS(ahead, "the loss or the gradient is not finite; first tensor: ");
+  }
+}
+
+}  // namespace
+}  // namespace weft

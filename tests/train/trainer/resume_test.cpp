@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// A run that was stopped, killed or resumed ends in the same bytes as one that was not.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "src/files/hdf5.h"
+#include "tests/train/training.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+class ResumeTest : public testing::Test {
+ protected:
+  ResumeTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
+  // Trains `steps` of 20 steps without a break into <dir>/whole.
+  void train_whole(const std::vector<std::string>& overrides = {}) {
+    train(small_config(dir.path(), overrides), {.out = dir / "whole", .device = "cpu"});
+  }
+  void expect_same_run(const std::string& folder) {
+    for (const char* file : {"latest.h5", "best.h5", "config.yaml"})
+      EXPECT_TRUE(read_file(dir / ("whole/" + std::string(file))) == read_file(dir / (folder + "/" + file)))
+          << file;
+    EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"),
+              timeless_metrics(dir / (folder + "/metrics.jsonl")));
+  }
+  TempDir dir;
+};
+
+TEST_F(ResumeTest, TenAndTenStepsAreTwenty) {
+  train_whole();
+  const Config config = small_config(dir.path());
+  const std::string stopped = train(config, {.out = dir / "parts", .device = "cpu", .max_steps = 10});
+  EXPECT_CONTAINS(stopped, "stopped after step 10 of 20");
+  EXPECT_CONTAINS(stopped, "--resume");
+  EXPECT_FALSE(read_file(dir / "whole/latest.h5") == read_file(dir / "parts/latest.h5"));
+  train(config, {.resume = "", .out = dir / "parts", .device = "cpu"});
+  expect_same_run("parts");
+}
+
+TEST_F(ResumeTest, FromANumberedCheckpointInAnotherFolderWithTheLogOfTheFirst) {
+  const std::vector<std::string> accumulate{"train.accumulation=2",
+                                            "train.context_schedule=[[0, 16], [9, 64]]"};
+  train_whole(accumulate);
+  train(small_config(dir.path(), accumulate),
+        {.resume = dir / "whole/step_00000012.h5", .out = dir / "branch", .device = "cpu"});
+  EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "branch/latest.h5"));
+  EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"), timeless_metrics(dir / "branch/metrics.jsonl"));
+}
+
+TEST_F(ResumeTest, LogsTheFirstAndLastStepAndEvaluations) {
+  train_whole();
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "step"), (std::vector<double>{1, 4, 8, 12, 16, 20}));
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_bits").size(), 3u);
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_bits_ema").size(), 3u);
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_tokens"), (std::vector<double>{500, 500, 500}));
+  const std::vector<double> elapsed = metric(dir / "whole/metrics.jsonl", "elapsed_s");
+  for (std::size_t i = 1; i < elapsed.size(); ++i) EXPECT_GT(elapsed[i], elapsed[i - 1]);
+}
+
+TEST_F(ResumeTest, NumberedCheckpointsAreKeptAndRemoved) {
+  train_whole({"train.save_every=5", "train.keep=2"});
+  EXPECT_FALSE(fs::exists(dir / "whole/step_00000005.h5"));
+  EXPECT_FALSE(fs::exists(dir / "whole/step_00000010.h5"));
+  EXPECT_TRUE(fs::exists(dir / "whole/step_00000015.h5"));
+  EXPECT_TRUE(read_file(dir / "whole/step_00000020.h5") == read_file(dir / "whole/latest.h5"));
+}
+
+TEST_F(ResumeTest, RefusesWhatWouldNotBeTheSameRun) {
+  train_whole({"train.steps=3"});
+  const TrainOptions resume{.resume = "", .out = dir / "whole", .device = "cpu"};
+  const auto refused = [&](const std::string& set) {
+    return error_of([&] { train(small_config(dir.path(), {"train.steps=5", set}), resume); });
+  };
+  EXPECT_CONTAINS(refused("train.batch=8"), "train.batch: 4 in the checkpoint, 8 now");
+  EXPECT_CONTAINS(refused("model.width=64"), "model.width");
+  EXPECT_CONTAINS(refused("seed=4"), "seed");
+  EXPECT_CONTAINS(refused("model.position_axes=[4, 16]"), "model.position_axes");
+  const std::string again =
+      error_of([&] { train(small_config(dir.path()), {.out = dir / "whole", .device = "cpu"}); });
+  EXPECT_CONTAINS(again, "--resume");
+  EXPECT_CONTAINS(again, "--out");
+  EXPECT_CONTAINS(error_of([&] {
+                    train(small_config(dir.path()), {.resume = "", .out = dir / "nowhere", .device = "cpu"});
+                  }),
+                  "does not exist");
+  EXPECT_FALSE(fs::exists(dir / "nowhere"));
+  EXPECT_EQ(refused("train.log_every=1"), "");
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "step").back(), 5);
+}
+
+TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const std::vector<std::string> arguments{
+      "--config", dir / "small.yaml",  "--device", "cpu",
+      "--out",    dir / "parts",       "--set",    "train.save_every=1000",
+      "--set",    "train.steps=100000"};
+  Process process(dir, "train", arguments);
+  while (!fs::exists(dir / "parts/metrics.jsonl") || metric(dir / "parts/metrics.jsonl", "step").size() < 2)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_CONTAINS(process.out(), "SIGTERM: stopped after step");
+  const Hdf5File saved = Hdf5File::open(dir / "parts/latest.h5");
+  EXPECT_GE(saved.int_attribute("step").value_or(0), 4);
+  EXPECT_FALSE(fs::exists(dir / "parts/latest.h5.tmp"));
+}
+
+// Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run that goes on
+// from it ends in the same bytes.
+TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
+  constexpr int kSteps = 60;  // more than ten rounds take
+  const std::vector<std::string> often{"train.save_every=1", str("train.steps=", kSteps),
+                                       "train.eval_every=10"};
+  const auto whole = std::chrono::steady_clock::now();
+  train_whole(often);
+  const auto of_step = (std::chrono::steady_clock::now() - whole) / kSteps;
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  std::vector<std::string> arguments{"--config", dir / "small.yaml", "--device", "cpu",
+                                     "--out",    dir / "parts"};
+  for (const std::string& set : often) arguments.insert(arguments.end(), {"--set", set});
+  int killed = 0;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::string> again = arguments;
+    if (fs::exists(dir / "parts/latest.h5")) again.push_back("--resume");
+    const auto before = fs::exists(dir / "parts/latest.h5") ? fs::last_write_time(dir / "parts/latest.h5")
+                                                            : fs::file_time_type::min();
+    Process process(dir, "train", again);
+    const auto start = std::chrono::steady_clock::now();
+    // Wait for a first save of this round, then for a moment that differs from round to round.
+    while ((!fs::exists(dir / "parts/latest.h5") || fs::last_write_time(dir / "parts/latest.h5") == before) &&
+           std::chrono::steady_clock::now() - start < std::chrono::seconds(20))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(of_step * round / 10);
+    process.signal(SIGKILL);
+    if (process.wait() == 128 + SIGKILL) ++killed;
+    ASSERT_GE(Hdf5File::open(dir / "parts/latest.h5").int_attribute("step").value_or(-1), 1);
+  }
+  EXPECT_GE(killed, 5);
+  train(small_config(dir.path(), often), {.resume = "", .out = dir / "parts", .device = "cpu"});
+  expect_same_run("parts");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Times and clocks of runs: what is counted, what is not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <sstream>
+
+#include "tests/temp_dir.h"
+#include "train/bench/attention.h"
+#include "train/trainer/run_timer.h"
+
+namespace weft {
+namespace {
+
+TEST(RunTimer, CyclesAreThoseOfTheMedianRun) {
+  const TimedRuns runs{{2, 1, 4}, {1500, 2000, 1000}};
+  EXPECT_EQ(runs.median_ms(), 2);
+  EXPECT_EQ(runs.mean_clock(), 1500);
+  EXPECT_EQ(runs.median_kilocycles(), 3000);
+}
+
+TEST(RunTimer, RestsAreNotCounted) {
+  const auto device = make_device("cpu");
+  RunTimer timer(*device, 20);
+  int calls = 0;
+  const auto began = std::chrono::steady_clock::now();
+  const TimedRuns runs = timer.time(3, [&] { ++calls; });
+  const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - began;
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(runs.milliseconds.size(), 3u);
+  const double counted = std::accumulate(runs.milliseconds.begin(), runs.milliseconds.end(), 0.0);
+  EXPECT_GE(all.count(), counted + 60);
+  EXPECT_EQ(RunTimer(*device).time(150, [&] { ++calls; }).milliseconds.size(), 150u);
+  EXPECT_EQ(calls, 153);
+}
+
+TEST(RunTimer, TypesOfAttentionAreComparedInTurn) {
+  BenchAttentionOptions options;
+  options.device = "cpu", options.custom = "1,2,70,8,8,16,4", options.modes = "local,fixed";
+  options.f16_against_bf16 = options.json = true;
+  options.pause_ms = 1;
+  std::ostringstream json, text;
+  bench_attention(options, json);
+  EXPECT_EQ(std::ranges::count(json.str(), '\n'), 4) << "two patterns, two passes\n" << json.str();
+  EXPECT_CONTAINS(json.str(),
+                  "\"comparison\": \"f16 against bf16\", \"case\": \"custom\", \"mode\": \"fixed\"");
+  EXPECT_CONTAINS(json.str(), "\"pass\": \"both\", \"pause_ms\": 1, \"bf16_ms\": ");
+  EXPECT_CONTAINS(json.str(), ", \"f16_rested_ms\": ");
+  EXPECT_EQ(json.str().find("MHz"), std::string::npos) << "a CPU has no clock to read";
+  options.json = false;
+  bench_attention(options, text);
+  EXPECT_CONTAINS(text.str(), "custom           local          forward  ");
+}
+
+#ifdef WEFT_CUDA
+TEST(CudaRunTimer, EachRunHasItsClock) {
+  const auto device = make_device("cuda");
+  const Tensor memory(*device->pool, {1 << 28}, DType::u8);
+  for (const int pause_ms : {0, 5}) {
+    const TimedRuns runs = RunTimer(*device, pause_ms).time(70, [&] { device->zero(memory); });
+    ASSERT_EQ(runs.clocks.size(), 70u);
+    for (const double mhz : runs.clocks) EXPECT_TRUE(mhz > 200 && mhz < 4000) << mhz;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace weft

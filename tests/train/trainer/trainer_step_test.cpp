@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and that
+// whatever changes from step to step reaches its graphs.
+#include "train/trainer/step.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "src/ranks/heartbeat.h"
+#include "tests/src/gate.h"
+#include "tests/train/training.h"
+#include "train/program/loaded_model.h"
+#include "train/trainer/run_ahead.h"
+
+namespace weft {
+namespace {
+
+// What a step needs to run by itself, on a corpus in `folder`.
+struct Steps {
+  Config config;
+  std::unique_ptr<Device> device;
+  ParameterStore store;
+  std::unique_ptr<Model> model;
+  TokenDataset data;
+  BatchSource source;
+  std::optional<TrainStep> step;
+  std::int64_t next = 0;
+
+  Steps(const Config& c, const std::string& on)
+      : config(c),
+        device(make_device(on)),
+        model(make_model(config, store, *device)),
+        data(config.data.path, "train", config.model.vocab),
+        source(config, data, nullptr) {
+    store.allocate(*device, dtype_on(*device, config), config.seed, true, true);
+    step.emplace(*device, *model, store, config);
+  }
+  void run(std::int64_t count) {
+    for (const std::int64_t end = next + count; next < end; ++next)
+      step->run(source, next, step_scalars(config, next, next, 1));
+  }
+};
+
+// Bytes of a step beside those that stay, in runs of 4 and of 8 layers.
+TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const auto bytes = [&](const char* recompute, int layers) {
+    Steps steps(small_config(dir.path(), {str("train.recompute=", recompute), str("model.layers=", layers),
+                                          "model.attention=[{kind: local, stride: 8}]"}),
+                "cpu");
+    const std::size_t before = steps.device->pool->in_use();
+    steps.device->pool->reset_peak();
+    steps.run(1);
+    return steps.device->pool->peak() - before;
+  };
+  const std::size_t input = 4 * 64 * 32 * sizeof(float);  // (batch, context, width)
+  EXPECT_EQ(bytes("block", 8) - bytes("block", 4), 4 * input);
+  EXPECT_GT(bytes("none", 8) - bytes("none", 4), 4 * 10 * input);
+}
+
+// More than there are places for, and in any portions.
+TEST(TrainStep, HasTheResultsOfEveryUpdate) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const Config config = small_config(dir.path(), {"train.accumulation=2", "model.context=16",
+                                                  "model.position_axes=[4, 4]", "train.steps=70"});
+  Steps at_once(config, "cpu"), one_by_one(config, "cpu"), late(config, "cpu");
+  at_once.run(70);
+  const std::vector<StepResults> all = at_once.step->results();
+  ASSERT_EQ(all.size(), 70u);
+  EXPECT_NE(all[0].loss, all[69].loss);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    one_by_one.run(1);
+    if (i % 5 == 0) late.run(5);
+    for (Steps* steps : {&one_by_one, &late}) {
+      const StepResults r = steps->step->next_result();
+      EXPECT_EQ(r.loss, all[i].loss) << i;
+      EXPECT_EQ(r.gradient_norm, all[i].gradient_norm) << i;
+    }
+  }
+  Config whole = config;
+  whole.train.accumulation = 1;
+  Steps in_one(whole, "cpu");
+  in_one.run(1);
+  EXPECT_NEAR(in_one.step->next_result().loss, all[0].loss, 1e-5) << "the mean over micro-batches";
+  EXPECT_TRUE(late.step->results().empty());
+  EXPECT_THROW(late.step->next_result(), Error);
+}
+
+TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
+  const auto device = make_device("cpu");
+  DeviceBatch batch(*device, "test");
+  EXPECT_FALSE(batch.made());
+  batch.make({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {7, 8}, .positions = {}, .conditions = {}}, 2, 3);
+  EXPECT_TRUE(batch.made());
+  batch.upload({.tokens = {6, 5, 4, 3, 2, 1}, .offsets = {9, 0}, .positions = {}, .conditions = {}});
+  EXPECT_EQ(to_host(*device, batch.sequences().tokens), (std::vector<double>{6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(to_host(*device, batch.sequences().offsets), (std::vector<double>{9, 0}));
+  EXPECT_CONTAINS(
+      error_of([&] {
+        batch.check({.tokens = {1, 2, 3, 4}, .offsets = {7, 8}, .positions = {}, .conditions = {}});
+      }),
+      "a batch with 4 numbers where the first one had (2, 3)");
+  EXPECT_THROW(batch.upload({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {}, .positions = {}, .conditions = {}}),
+               Error);
+}
+
+#ifdef WEFT_CUDA
+TEST(CudaTrainStep, RunsAheadOfTheDevice) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  for (const char* precision : {"bf16", "f16"})
+    for (const char* accumulation : {"1", "2"}) {
+      Steps steps(
+          small_config(dir.path(), {str("precision=", precision), str("train.accumulation=", accumulation)}),
+          "cuda");
+      steps.run(4);  // from the third on, graphs
+      steps.device->synchronize();
+      Gate gate;
+      gate.close(std::get<CudaQueue>(steps.device->queue).stream);
+      steps.run(3);
+      EXPECT_TRUE(gate.open()) << "a step waited for the device";
+      EXPECT_EQ(steps.step->results().size(), 7u);
+    }
+}
+
+// Who watches the process must not take it for hung while it waits for an update of many micro-batches.
+TEST(CudaTrainStep, WaitingShowsProgressAtEachMicroBatch) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=bf16", "train.accumulation=4"}), "cuda");
+  steps.run(2);
+  const std::uint64_t before = signs_of_progress;
+  steps.step->next_result();
+  EXPECT_GE(signs_of_progress - before, 4u);
+}
+
+TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=f16", "train.loss_scale_window=3"}), "cuda");
+  LossScaler scaler{.scale = 1024, .good_steps = 0, .window = 3, .enabled = true};
+  steps.step->set_loss_scale({.scale = scaler.scale, .good_steps = 0, .next = 0});
+  RunAhead ahead(
+      {.launch =
+           [&](std::int64_t i) { steps.step->run(steps.source, i, step_scalars(steps.config, i, i, 1)); },
+       .next_result = [&] { return steps.step->next_result(); },
+       .diverged = [](std::int64_t i) { fail(str("diverged at ", i)); }},
+      scaler, 0, nullptr);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(ahead.launch());
+  ahead.settle();
+  steps.device->synchronize();
+  EXPECT_EQ(scaler.scale, 2048);
+  Gate gate;
+  gate.close(std::get<CudaQueue>(steps.device->queue).stream);
+  EXPECT_TRUE(ahead.launch());
+  EXPECT_TRUE(ahead.launch());
+  EXPECT_TRUE(gate.open()) << "a step waited for the device";
+  EXPECT_TRUE(ahead.launch());
+  ahead.settle();
+  EXPECT_EQ(ahead.results().size(), 7u);
+  EXPECT_EQ(scaler.scale, 4096);
+}
+
+TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 20000, 32);
+  for (const char* precision : {"bf16", "f16"})
+    for (const char* accumulation : {"1", "2"}) {
+      SCOPED_TRACE(str(precision, ", ", accumulation, " micro-batches"));
+      const auto run = [&](const std::string& name, const char* graph) {
+        train(small_config(dir.path(),
+                           {str("precision=", precision), str("train.accumulation=", accumulation),
+                            str("train.graph=", graph), "train.context_schedule=[[0, 16], [7, 32], [13, 64]]",
+                            "train.loss_scale=16777216", "train.loss_scale_window=4", "train.log_every=1"}),
+              {.out = dir / name, .device = "cuda"});
+        return dir / name;
+      };
+      const std::string common = str(precision, accumulation);
+      const std::string graphs = run(common + "graphs", "true"), eager = run(common + "eager", "false");
+      expect_same_tensors(graphs + "/latest.h5", eager + "/latest.h5");
+      EXPECT_EQ(timeless_metrics(graphs + "/metrics.jsonl"), timeless_metrics(eager + "/metrics.jsonl"));
+      const auto differ = [&](const char* key) {
+        const std::vector<double> values = metric(graphs + "/metrics.jsonl", key);
+        return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
+      };
+      EXPECT_TRUE(differ("lr"));
+      EXPECT_TRUE(differ("context"));
+      EXPECT_EQ(differ("loss_scale"), std::string(precision) == "f16");
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// Problems of train/attention/oracle.h on a device: buffers with poison and guard bands, strided views, which
+// forms cover a case, and what a form may err.
+#pragma once
+
+#include <cstring>
+#include <optional>
+
+#include "kernels/attention/select.h"
+#include "src/device.h"
+#include "train/attention/oracle.h"
+
+namespace weft::attention_oracle {
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// A (rows, columns) matrix on a device between two guard bands; what is not put() is NaN.
+template <class T>
+class GuardedMatrix {
+ public:
+  using Value = T;
+  GuardedMatrix(Device& device, std::int64_t rows, std::int64_t columns)
+      : device_(device),
+        rows_(rows),
+        columns_(columns),
+        poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
+        memory_(*device_.pool, {static_cast<std::int64_t>(poison_.size())}, dtype_of<T>) {
+    std::memset(static_cast<void*>(poison_.data()), 0xff, poison_.size() * sizeof(T));
+    upload(poison_);
+  }
+  T* data() const { return static_cast<T*>(memory_.view().data) + kGuard; }
+  std::int64_t columns() const { return columns_; }
+  void put(std::int64_t first_column, std::int64_t count, const std::vector<T>& values) {
+    std::vector<T> all = download();
+    for (std::int64_t r = 0; r < rows_; ++r)
+      std::copy_n(&values[r * count], count, &all[kGuard + r * columns_ + first_column]);
+    upload(all);
+  }
+  std::vector<T> get(std::int64_t first_column, std::int64_t count) const {
+    const std::vector<T> all = download();
+    std::vector<T> values(static_cast<std::size_t>(rows_ * count));
+    for (std::int64_t r = 0; r < rows_; ++r)
+      std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
+    return values;
+  }
+  // All that there is, guard bands and spare columns too; `all` is used again from call to call.
+  void fetch(std::vector<T>& all) const {
+    all.resize(poison_.size());
+    device_.download(all.data(), memory_);
+  }
+  // Nothing was written outside of the first `used` columns.
+  bool kept_outside(std::int64_t used) const {
+    std::vector<T> all = download();
+    for (std::int64_t r = 0; r < rows_; ++r)
+      std::memset(static_cast<void*>(&all[kGuard + r * columns_]), 0xff, used * sizeof(T));
+    return same_bits(all, poison_);
+  }
+
+ private:
+  static constexpr std::int64_t kGuard = 256;
+  void upload(const std::vector<T>& values) { device_.upload(memory_, values.data()); }
+  std::vector<T> download() const {
+    std::vector<T> values;
+    fetch(values);
+    return values;
+  }
+  Device& device_;
+  std::int64_t rows_, columns_;
+  std::vector<T> poison_;
+  Tensor memory_;
+};
+
+inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values) {
+  Tensor t(*device.pool, {static_cast<std::int64_t>(values.size())}, DType::i32);
+  device.upload(t, values.data());
+  return t;
+}
+
+// PackedMaps on a device, with tiles of a given edge.
+struct MapsOnDevice {
+  Tensor memory;
+  AttentionMaps maps;
+  MapsOnDevice(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
+               int edge = kBest) {
+    const PackedMaps packed(pattern, heads, n, head_size, edge);
+    std::vector<char> image(packed.bytes());
+    memory = Tensor(*device.pool, {static_cast<std::int64_t>(packed.bytes())}, DType::u8);
+    maps = packed.write(image.data(), memory.view().data);
+    device.upload(memory, image.data());
+  }
+};
+
+// The inputs of `x` on a device: k and v (and their gradients) side by side, q, y and dy alone, all with
+// spare columns.
+template <class T>
+struct OnDevice {
+  static constexpr std::int64_t kSpare = 8;
+  Device& device;
+  Sizes s;
+  std::int64_t keys = s.lengths().keys, rows = s.batch * s.time, key_rows = s.batch * keys;
+  std::int64_t qk = s.heads * s.qk, v = s.heads * s.v;  // columns
+  GuardedMatrix<T> q{device, rows, qk + kSpare}, k_v{device, key_rows, qk + v + kSpare},
+      dq{device, rows, qk + kSpare}, dk_dv{device, key_rows, qk + v + kSpare}, y{device, rows, v + kSpare},
+      dy{device, rows, v + kSpare};
+  GuardedMatrix<wide_t<T>> lse{device, 1, s.batch*s.heads*s.time}, delta{device, 1, s.batch*s.heads*s.time};
+  Tensor query_segments, key_segments;
+  std::optional<GuardedMatrix<float>> scratch;
+  AttentionForm form;
+
+  OnDevice(Device& on, const Data<T>& x) : device(on), s(x.size), form(x.form) {
+    q.put(0, qk, x.q);
+    k_v.put(0, qk, x.k);
+    k_v.put(qk, v, x.v);
+    dy.put(0, v, x.dy);
+    if (!x.query_segments.empty())
+      query_segments = on_device(device, x.query_segments), key_segments = on_device(device, x.key_segments);
+  }
+  HeadsView heads(const GuardedMatrix<T>& m, std::int64_t time, std::int64_t first, std::int64_t size) const {
+    return {m.data() + first,   dtype_of<T>, s.batch, time, s.heads, size,
+            time * m.columns(), m.columns(), size};
+  }
+  TensorView scalars(const GuardedMatrix<wide_t<T>>& m) const {
+    return {m.data(), wide(dtype_of<T>), 3, {s.batch, s.heads, s.time, 1, 1}};
+  }
+  Segments segments() const {
+    if (!query_segments) return {};
+    return {{query_segments.view().data, DType::i32, 2, {s.batch, s.time, 1, 1, 1}},
+            {key_segments.view().data, DType::i32, 2, {s.batch, keys, 1, 1, 1}}};
+  }
+  AttentionForward forward(const AttentionMaps& maps) const {
+    return {heads(y, s.time, 0, s.v),
+            scalars(lse),
+            heads(q, s.time, 0, s.qk),
+            heads(k_v, keys, 0, s.qk),
+            heads(k_v, keys, qk, s.v),
+            maps,
+            1 / std::sqrt(static_cast<double>(s.qk)),
+            segments(),
+            form};
+  }
+  AttentionBackward backward(const AttentionMaps& maps) const {
+    const AttentionForward f = forward(maps);
+    return {heads(dq, s.time, 0, s.qk),
+            heads(dk_dv, keys, 0, s.qk),
+            heads(dk_dv, keys, qk, s.v),
+            scalars(delta),
+            heads(dy, s.time, 0, s.v),
+            f.y,
+            f.lse,
+            f.q,
+            f.k,
+            f.v,
+            maps,
+            f.scale,
+            f.segments,
+            form};
+  }
+  // The same with scratch where that makes a difference, whether it gains or loses time.
+  AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
+    AttentionBackward g = backward(maps);
+    if (!device.is_cuda()) return g;
+    std::int64_t elements = attention::covers_fused(g) ? attention::fused_scratch(g) : 0;
+    for (int p = 0; p < maps.passes; ++p)
+      if (attention::covers_columns(g, maps.pass[p]))
+        elements = std::max(elements, attention::columns_scratch(g, maps.pass[p]));
+    if (elements == 0) return g;
+    scratch.emplace(device, 1, elements);
+    g.scratch = {scratch->data(), DType::f32, 1, {elements, 1, 1, 1, 1}};
+    return g;
+  }
+  // Takes the results over into x.
+  void fetch(Data<T>& x) const {
+    x.y = y.get(0, v), x.dq = dq.get(0, qk), x.dk = dk_dv.get(0, qk), x.dv = dk_dv.get(qk, v);
+    x.lse = lse.get(0, lse.columns());
+  }
+  // The outputs around which something was written; "" as it should be.
+  std::string written_beside() const {
+    std::string names;
+    const auto look = [&](const char* name, const auto& m, std::int64_t used) {
+      if (!m.kept_outside(used)) names += str(names.empty() ? "" : ", ", name);
+    };
+    look("y", y, v), look("dq", dq, qk), look("dk, dv", dk_dv, qk + v);
+    look("lse", lse, lse.columns()), look("delta", delta, delta.columns());
+    if (scratch) look("scratch", *scratch, scratch->columns());
+    return names;
+  }
+};
+
+template <class T>
+bool same_results(const Data<T>& a, const Data<T>& b) {
+  return same_bits(a.y, b.y) && same_bits(a.lse, b.lse) && same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) &&
+         same_bits(a.dv, b.dv);
+}
+
+// The forms other than `automatic` that cover all passes of a case; the CPU has one.
+inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, const Sizes& size,
+                                           const AttentionMaps& maps, bool segments) {
+  if (!device.is_cuda()) return {AttentionForm::automatic};
+  std::vector<AttentionForm> forms;
+  for (const AttentionForm form : {AttentionForm::simple, AttentionForm::general, AttentionForm::hopper}) {
+    try {
+      for (int p = 0; p < maps.passes; ++p)
+        attention::choose_form(form, dtype, maps.pass[p].edge, size.qk, size.v, segments,
+                               device.compute_capability);
+      forms.push_back(form);
+    } catch (const Error&) {}
+  }
+  return forms;
+}
+
+// What a form may err beyond twice the error of the CPU form in the same type, relative to the largest
+// number. Sums in f32 in another order: units of 2^-24 for each of some tens of terms. The tensor-core forms
+// also round probabilities and score gradients to T: three units of 2^-11 or 2^-9 where one key has nearly
+// all the weight.
+template <class T>
+double floor_of(AttentionForm form) {
+  if (dtype_of<T> == DType::f64) return 1e-13;
+  if (form == AttentionForm::simple || form == AttentionForm::automatic || dtype_of<T> == DType::f32)
+    return 3e-6;  // automatic: the CPU's
+  return dtype_of<T> == DType::f16 ? 1.5e-3 : 6e-3;
+}
+
+}  // namespace weft::attention_oracle

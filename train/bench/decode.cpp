@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// `bench decode`: a model nobody has trained, checked, then timed as `sample` would run it.
+#include "train/bench/decode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "train/kernel_cases/kernel_cases.h"
+#include "train/program/loaded_model.h"
+#include "train/program/progress.h"
+#include "train/sampling/sampler.h"
+#include "train/trainer/report.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kCheckedTexts = 2, kCheckedPositions = 200;
+
+// Reproducible numbers in [-1, 1).
+class Noise {
+ public:
+  float next() {
+    state_ = state_ * 1664525u + 1013904223u;
+    return static_cast<float>(state_ >> 8) * 0x1p-23f - 1.0f;
+  }
+
+ private:
+  std::uint32_t state_ = 1;
+};
+
+// The output layer starts at zero, and would hide all others.
+void fill_output(Device& device, ParameterStore& store) {
+  Noise noise;
+  for (const ParamInfo& p : store.params()) {
+    if (p.name != "output.weight") continue;
+    std::vector<float> values(static_cast<std::size_t>(p.size));
+    const float size = std::sqrt(3.0f / static_cast<float>(p.shape.back()));
+    for (float& v : values) v = size * noise.next();
+    device.upload(store.master().slice(p.offset, p.shape), values.data());
+  }
+  Ctx ctx;
+  ctx.queue = &device.queue;
+  ctx.pool = device.pool.get();
+  store.refresh_compute(ctx);
+}
+
+std::vector<std::int32_t> untold(const Config& config) {
+  std::vector<std::int32_t> rows;
+  for (const Condition& c : conditions(config)) rows.push_back(static_cast<std::int32_t>(c.first_row));
+  return rows;
+}
+
+// Largest difference between cached logits and those of a forward pass, of their size.
+double check_cache(Device& device, Model& model, const Config& config, DType dtype) {
+  const std::int64_t length = std::min(kCheckedPositions, config.model.context), vocab = config.model.vocab;
+  const auto integers = [&](const Shape& shape, const std::vector<std::int32_t>& values) {
+    const Tensor t(*device.pool, shape, DType::i32, "sampling");
+    device.upload(t, values.data());
+    return t;
+  };
+  Noise noise;
+  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), told;
+  for (std::int32_t& v : values)
+    v = static_cast<std::int32_t>((noise.next() + 1) / 2 * static_cast<float>(vocab)) %
+        static_cast<std::int32_t>(vocab);
+  const std::vector<std::int32_t> rows = untold(config);
+  for (std::int64_t b = 0; b < kCheckedTexts; ++b) told.insert(told.end(), rows.begin(), rows.end());
+  Sequences sequences(integers({kCheckedTexts, length}, values));
+  if (!rows.empty())
+    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, told);
+
+  Ctx ctx;
+  ctx.queue = &device.queue;
+  ctx.pool = device.pool.get();
+  const Tensor whole = model.logits(ctx, sequences);
+  const auto cache = model.make_cache(device, kCheckedTexts, length);
+  double largest = 0;
+  for (std::int64_t position = 0; position < length; ++position) {
+    const Tensor logits = model.decode(ctx, *cache, sequences, position);
+    if (position % 16 != 0 && position + 1 < length) continue;
+    for (std::int64_t b = 0; b < kCheckedTexts; ++b)
+      largest = std::max(
+          largest, relative_error(to_host(device, logits.slice(b * vocab, {vocab})),
+                                  to_host(device, whole.slice((b * length + position) * vocab, {vocab}))));
+  }
+  const double allowed = dtype == DType::f32 ? 1e-3 : 0.1;
+  if (!(largest <= allowed))
+    fail(str("bench decode: cached logits are off by ", largest, " of their size, at most ", allowed,
+             " is right"));
+  return largest;
+}
+
+}  // namespace
+
+void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
+  const Config config = load_config(options.config, options.overrides);
+  const auto device = make_device(options.device);
+  const DType dtype = dtype_on(*device, config);
+  ParameterStore store;
+  const auto model = make_model(config, store, *device);
+  store.allocate(*device, dtype, config.seed, false, false);
+  fill_output(*device, store);
+  SampleOptions sampling;
+  sampling.length = options.positions > 0 ? options.positions : config.model.context;
+  sampling.count = sampling.batch = options.batch;
+  sampling.conditions = untold(config);
+  check_sample_options(sampling, config.model);
+  const double difference = check_cache(*device, *model, config, dtype);
+  const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
+  const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
+  const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
+  if (options.json) {
+    out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
+        << name_of(dtype) << "\", \"batch\": " << options.batch << ", \"positions\": " << stats.positions
+        << ", \"seconds\": " << stats.seconds << ", \"ms\": " << ms << ", \"tok_s\": " << tokens_per_s
+        << ", \"kernels\": " << stats.launches << ", \"cache_bytes\": " << stats.cache_bytes
+        << ", \"difference\": " << difference << "}" << std::endl;
+    return;
+  }
+  out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
+      << "texts       " << options.batch << " of " << sampling.length << " tokens in "
+      << fixed_text(stats.seconds, 2) << " s\n"
+      << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
+      << "tokens/s    " << count_text(tokens_per_s) << "\n"
+      << "cache       " << bytes_text(stats.cache_bytes) << "\n"
+      << "checked     cached logits are within " << difference << " of those of whole passes" << std::endl;
+}
+
+}  // namespace weft

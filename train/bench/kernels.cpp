@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// `bench kernels`: rows of kernel, sizes, median time, bandwidth and arithmetic rate.
+#include "train/bench/kernels.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <ostream>
+#include <set>
+
+#include "kernels/timer.h"
+#include "train/kernel_cases/kernel_cases.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kFlushBytes = std::int64_t{256}
+                                     << 20;  // more than any cache: every run starts with cold ones
+constexpr double kLongestOnCpu = 1e12;       // FLOP of a case: a minute or so
+
+std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
+
+struct Row {
+  double milliseconds, bytes, flops;
+  double terabytes_per_second() const { return bytes / milliseconds * 1e-9; }
+  double teraflops_per_second() const { return flops / milliseconds * 1e-9; }
+};
+
+Row time_case(Device& device, CaseRun& run) {
+  const auto work = [&] { run.launch(); };
+  const auto before = l2_flush(device);
+  const auto timed = [&](int repeats) {
+    return std::visit([&](auto& q) { return time_runs(q, repeats, before, work); }, device.queue);
+  };
+  const double first = timed(device.is_cuda() ? 3 : 1).back();  // warm
+  std::vector<double> times =
+      timed(std::clamp(static_cast<int>((device.is_cuda() ? 400 : 1000) / first), 3, 50));
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return {times[times.size() / 2], run.bytes(), run.flops()};
+}
+
+void print(const Row& row, const KernelCase& c, const Device& device, const BenchKernelsOptions& options,
+           std::ostream& out) {
+  if (options.json) {
+    out << "{\"kernel\": \"" << c.kernel << "\", \"sizes\": \"" << c.sizes << "\", \"dtype\": \""
+        << options.dtype << "\", \"device\": \"" << device.name << "\", \"ms\": " << row.milliseconds
+        << ", \"tb_per_s\": " << row.terabytes_per_second()
+        << ", \"tflop_per_s\": " << row.teraflops_per_second() << "}" << std::endl;
+    return;
+  }
+  out << std::left << std::setw(24) << c.kernel << std::setw(52) << c.sizes << std::right << std::fixed
+      << std::setprecision(4) << std::setw(12) << row.milliseconds << std::setprecision(3) << std::setw(9)
+      << row.terabytes_per_second() << std::setprecision(2) << std::setw(10) << row.teraflops_per_second()
+      << std::endl;
+}
+
+}  // namespace
+
+DType bench_dtype(const std::string& name) {
+  for (const DType t : {DType::f32, DType::f16, DType::bf16}) {
+    if (name == name_of(t)) return t;
+  }
+  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
+}
+
+std::function<void()> l2_flush(Device& device) {
+  if (!device.is_cuda()) return [] {};
+  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] { device.zero(flush); };
+}
+
+void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {
+  const DType type = bench_dtype(options.dtype);
+  const auto device = make_device(options.device);
+  std::vector<const KernelCase*> chosen;
+  std::set<std::string> kernels;
+  for (const KernelCase& c : kernel_cases()) {
+    kernels.insert(c.kernel);
+    if (c.realistic && title(c).find(options.filter) != std::string::npos) chosen.push_back(&c);
+  }
+  if (chosen.empty()) {
+    std::string known;
+    for (const std::string& kernel : kernels) known += (known.empty() ? "" : ", ") + kernel;
+    fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", known));
+  }
+  if (!options.json) {
+    out << device->description() << ", " << options.dtype << "\n"
+        << std::left << std::setw(24) << "kernel" << std::setw(52) << "sizes" << std::right << std::setw(12)
+        << "ms" << std::setw(9) << "TB/s" << std::setw(10) << "TFLOP/s" << std::endl;
+  }
+  std::set<std::string> verified;
+  for (const KernelCase* c : chosen) {
+    if (options.verify && verified.insert(c->kernel).second) {
+      for (const KernelCase& small : kernel_cases()) {
+        if (small.kernel == std::string(c->kernel) && !small.realistic)
+          verify(*device, small, {type, type, false, false});
+      }
+    }
+    CaseRun run(*device, *c, {type, type, false, false});
+    if (!device->is_cuda() && run.flops() > kLongestOnCpu) {
+      notes << "left out on the CPU, " << run.flops() * 1e-12 << " TFLOP: " << title(*c) << std::endl;
+      continue;
+    }
+    print(time_case(*device, run), *c, *device, options, out);
+  }
+}
+
+}  // namespace weft

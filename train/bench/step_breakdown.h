@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Where the time of a training step goes: launches grouped by kernel and shape, each beside the least time
+// that this device needs for its bytes and operations.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "kernels/launch_profile.h"
+#include "models/model.h"
+#include "src/config/config.h"
+#include "src/ranks/communicator.h"
+
+namespace weft {
+
+struct KernelGroup {
+  std::string kernel, shape;
+  std::int64_t launches = 0;  // in one step
+  double milliseconds = 0, bytes = 0, flops = 0;
+  double floor_ms = 0;  // the longer of: its bytes at the copy rate, its operations at the matrix rate
+};
+
+struct StepBreakdown {
+  double copy_rate = 0, matrix_rate = 0;  // bytes/s, FLOP/s, measured here
+  std::vector<KernelGroup> groups;        // longest first
+  double kernel_ms() const;
+  double floor_ms() const;
+};
+
+// Groups of the launches of one step.
+std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>&);
+
+// Runs a few steps without a CUDA graph, each launch timed, and takes the median of each. Operations of
+// attention are counted from the pairs that are needed.
+// `communicator` as for TrainStep.
+StepBreakdown measure_breakdown(Device&, Model&, ParameterStore&, const Config&, const BatchSource&,
+                                Communicator* communicator = nullptr);
+
+// `step_ms`: of the step as it is trained. What kernels do not account for is a gap: launches, copies,
+// clears.
+void print_breakdown(const StepBreakdown&, double step_ms, std::ostream&);
+std::string breakdown_json(const StepBreakdown&, double step_ms);  // members of an object, without braces
+
+}  // namespace weft

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Choices from text and back.
+#include "train/evaluation/augment_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kMostChoices = 10000;
+
+std::string known_kinds(const std::vector<Condition>& kinds) {
+  if (kinds.empty()) return "this model was trained without augmentation";
+  std::string text = "this model knows ";
+  for (const Condition& kind : kinds)
+    text += str(&kind == kinds.data() ? "" : ", ", name_of(kind.kind), "=0 to ", kind.values - 1);
+  return text;
+}
+
+}  // namespace
+
+AugmentChoice parse_choice(const std::string& text, const Config& config) {
+  const std::vector<Condition> kinds = augmentations(config);
+  AugmentChoice choice;
+  if (text == "none") return choice;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals);
+    const auto kind =
+        std::find_if(kinds.begin(), kinds.end(), [&](const Condition& c) { return name == name_of(c.kind); });
+    std::int32_t value = -1;
+    const char* begin = part.data() + std::min(equals + 1, part.size());
+    const auto [end, error] = std::from_chars(begin, part.data() + part.size(), value);
+    if (kind == kinds.end() || error != std::errc() || end != part.data() + part.size() || value < 0 ||
+        value >= kind->values)
+      fail(str("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ", known_kinds(kinds)));
+    choice[kind->kind] = value;
+  }
+  return choice;
+}
+
+std::string choice_text(const AugmentChoice& choice, const Config& config) {
+  std::string text;
+  for (const Condition& kind : augmentations(config))
+    text += str(text.empty() ? "" : ",", name_of(kind.kind), "=", choice[kind.kind]);
+  return text.empty() ? "none" : text;
+}
+
+std::vector<AugmentChoice> all_choices(const Config& config) {
+  std::vector<AugmentChoice> choices(1);
+  for (const Condition& kind : augmentations(config)) {
+    if (static_cast<std::int64_t>(choices.size()) > kMostChoices / kind.values)
+      fail(str("there are more than ", kMostChoices,
+               " combinations of augmentations; name one instead of all"));
+    std::vector<AugmentChoice> more;
+    for (const AugmentChoice& choice : choices)
+      for (std::int32_t value = 0; value < kind.values; ++value) {
+        more.push_back(choice);
+        more.back()[kind.kind] = value;
+      }
+    choices = std::move(more);
+  }
+  return choices;
+}
+
+}  // namespace weft

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// The work of `evaluate`.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+#include <ostream>
+
+#include "src/files/hdf5.h"
+#include "train/evaluation/augment_choice.h"
+#include "train/evaluation/evaluator.h"
+#include "train/evaluation/heat_map.h"
+#include "train/inspect/counts.h"
+#include "train/program/loaded_model.h"
+#include "train/program/options.h"
+#include "train/ranks/ranks.h"
+
+namespace weft {
+namespace {
+
+std::string json_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + '"';
+}
+
+// Per-token losses of one evaluation.
+struct Losses {
+  std::vector<float> nats;
+  std::vector<std::uint16_t> tokens;
+
+  void add(const EvalWindow& window, std::span<const std::int32_t> seen, std::span<const double> of_seen) {
+    for (auto t = static_cast<std::size_t>(window.scored); t < of_seen.size(); ++t) {
+      nats.push_back(static_cast<float>(of_seen[t]));
+      tokens.push_back(static_cast<std::uint16_t>(seen[t]));
+    }
+  }
+  void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
+    std::vector<std::int64_t> shape{static_cast<std::int64_t>(nats.size())};
+    if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
+    file.write(group + "/losses", StoredType::f32, shape, nats.data());
+    file.write(group + "/tokens", StoredType::u16, shape, tokens.data());
+  }
+};
+
+// Images as they are; a text in rows of its innermost axis.
+ImageShape map_shape(const TokenDataset& data, const ModelConfig& model) {
+  if (data.image()) return data.image();
+  const std::int64_t width = std::min(model.context, model.position_axes.back());
+  return {(model.context + width - 1) / width, width, 1};
+}
+
+const char* unit_of(const TokenDataset& data, const ModelConfig& model) {
+  return data.image() ? "bits per dimension" : model.vocab <= 256 ? "bits per byte" : "bits per token";
+}
+
+class Evaluation {
+ public:
+  Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
+      : a_(arguments),
+        group_(group),
+        progress_(progress),
+        loaded_(load_model(
+            a_.checkpoint, [&] { return open_rank_device(group, a_.device); }, weights_from(a_.weights))),
+        path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
+        data_(path_, a_.split, loaded_->config.model.vocab),
+        augmenter_(augmenter_for(loaded_->config, data_)) {
+    if (!a_.augmentations.empty() && !data_.image())
+      fail(str("--augmentations are of images; ", path_, " has a stream of tokens"));
+    choices_ = a_.augmentations == "all"
+                   ? all_choices(loaded_->config)
+                   : std::vector<AugmentChoice>{parse_choice(a_.augmentations, loaded_->config)};
+    if (!a_.heatmap.empty() && choices_.size() > 1)
+      fail("--heatmap draws one evaluation: name one combination instead of --augmentations all");
+  }
+
+  void run(std::ostream& out) {
+    const bool writes = group_.rank() == 0;
+    std::optional<Hdf5File> file;
+    if (!a_.losses.empty() && writes) file.emplace(Hdf5File::create(a_.losses));
+    for (std::size_t i = 0; i < choices_.size(); ++i) {
+      HeatMap map(map_shape(data_, loaded_->config.model));
+      Losses losses;
+      const EvalResult result =
+          evaluate_one(i, a_.losses.empty() ? nullptr : &losses, a_.heatmap.empty() ? nullptr : &map);
+      const std::string choice = choice_text(choices_[i], loaded_->config);
+      progress_.line(sentence(result, choice));
+      out << json(result, choice) << std::endl;
+      if (file) losses.write(*file, choices_.size() > 1 ? "/" + choice : "", data_.image());
+      if (!a_.heatmap.empty() && writes) {
+        write_png(a_.heatmap, map.image());
+        progress_.line(str(a_.heatmap, ": ", map.text()));
+      }
+    }
+    if (file) file->commit();
+  }
+
+ private:
+  EvalResult evaluate_one(std::size_t number, Losses* losses, HeatMap* map) {
+    const Config& config = loaded_->config;
+    EvalOptions options{.context = config.model.context,
+                        .min_context = a_.min_context,
+                        .batch = a_.batch,
+                        .augmenter = augmenter_ ? &*augmenter_ : nullptr,
+                        .choice = choices_[number]};
+    if (options.batch == 0)
+      options.batch = std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
+    options.group = &group_;
+    const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
+      if (losses) losses->add(window, tokens, nats);
+      for (std::int64_t t = window.scored; map && t < window.length; ++t)
+        map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
+    };
+    if (losses || map) options.on_losses = keep;
+    group_.watch(hang_limit());
+    Stopwatch clock;
+    clock.start();
+    const EvalResult result =
+        evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
+          progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
+        });
+    group_.watch(patient_hang_limit());
+    progress_.clear();
+    if (!std::isfinite(result.bits))
+      fail(str(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged"));
+    return result;
+  }
+  std::string part_text(std::size_t number) const {
+    return choices_.size() > 1 ? str(", combination ", number + 1, " of ", choices_.size()) : "";
+  }
+  std::string sentence(const EvalResult& result, const std::string& choice) const {
+    const Config& config = loaded_->config;
+    return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_, config.model), " over ",
+               data_.image() ? str(grouped_digits(data_.images()), " images")
+                             : str(grouped_digits(result.tokens), " tokens"),
+               choice == "none" ? "" : ", " + choice, ", ", loaded_->weights_text());
+  }
+  std::string json(const EvalResult& result, const std::string& choice) const {
+    char bits[32];
+    std::snprintf(bits, sizeof bits, "%.9g", result.bits);
+    const std::string images =
+        data_.image() ? str(", \"images\": ", data_.images(), ", \"augmentation\": ", json_text(choice)) : "";
+    return str("{\"bits\": ", bits, ", \"tokens\": ", result.tokens, images,
+               ", \"min_context\": ", a_.min_context, ", \"split\": ", json_text(a_.split),
+               ", \"ema\": ", loaded_->ema ? "true" : "false", ", \"step\": ", loaded_->state.step,
+               ", \"checkpoint\": ", json_text(a_.checkpoint), ", \"data\": ", json_text(path_), "}");
+  }
+
+  const EvaluateArguments& a_;
+  ProcessGroup& group_;
+  Progress& progress_;
+  std::unique_ptr<LoadedModel> loaded_;
+  std::string path_;
+  TokenDataset data_;
+  std::optional<Augmenter> augmenter_;
+  std::vector<AugmentChoice> choices_;
+};
+
+}  // namespace
+
+void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::ostream& out,
+                  Progress& progress) {
+  Evaluation(arguments, group, progress).run(out);
+}
+
+}  // namespace weft

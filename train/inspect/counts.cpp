@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Counts of keys and pairs, and tables of text.
+#include "train/inspect/counts.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention/select.h"
+#include "src/patterns/cache_rows.h"
+
+namespace weft {
+
+namespace {
+
+std::size_t bytes_of(const TileTables& t) {
+  std::size_t numbers = 0;
+  for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
+                           &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
+    numbers += list->size();
+  return numbers * sizeof(std::int32_t) +
+         (t.masks.size() + t.masks_transposed.size()) * sizeof(std::uint64_t);
+}
+
+std::string parts_text(const AttentionPattern& pattern, int head) {
+  std::vector<PatternPart> parts;
+  pattern.parts(head, parts);
+  std::string text;
+  for (const PatternPart& part : parts) text += str(text.empty() ? "" : " + ", part.pattern->name());
+  return text;
+}
+
+// Of the forward pass over `n` positions.
+std::string form_on(const AttentionTarget& target, const AttentionPass& pass, std::int64_t n) {
+  if (target.compute_capability == 0) return "cpu";
+  return name_of(attention::choose_form(AttentionForm::automatic, target.dtype, pass.edge, target.qk_size,
+                                        target.v_size, false, target.compute_capability,
+                                        attention::covers_band(pass, n)));
+}
+
+// Distinct ones, in order.
+template <class T>
+std::string sum_text(const std::vector<T>& parts) {
+  std::string text;
+  for (auto it = parts.begin(); it != parts.end(); ++it)
+    if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);
+  return text;
+}
+
+void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionCounts& counts) {
+  counts.keys_min = std::numeric_limits<std::int64_t>::max();
+  std::vector<KeyRun> runs;
+  for (std::int64_t i = 0; i < n.queries; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    const std::int64_t keys = keys_in(runs, n.keys);
+    counts.keys_min = std::min(counts.keys_min, keys);
+    counts.keys_max = std::max(counts.keys_max, keys);
+  }
+  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
+                     static_cast<double>(n.queries * static_cast<std::int64_t>(counts.heads.size()));
+}
+
+}  // namespace
+
+std::string AttentionCounts::edges_text() const { return sum_text(edges); }
+std::string AttentionCounts::form_text() const { return sum_text(form); }
+
+std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, int heads, Lengths n,
+                                             const AttentionTarget& target) {
+  const PackedMaps maps(pattern, heads, n, std::max(target.qk_size, target.v_size));
+  std::vector<AttentionCounts> groups(static_cast<std::size_t>(maps.groups()));
+  for (int head = 0; head < heads; ++head) {
+    AttentionCounts& counts = groups[static_cast<std::size_t>(pattern.group(head))];
+    counts.heads.push_back(head);
+    counts.pairs += maps.pairs(head);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    AttentionCounts& counts = groups[g];
+    const auto head = static_cast<int>(counts.heads.at(0));
+    counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
+    count_keys(pattern, head, n, counts);
+    if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
+    for (int pass = 0; pass < maps.passes(); ++pass) {
+      const TileTables* tables = maps.tables(pass, static_cast<int>(g));
+      if (!tables) continue;
+      counts.edges.push_back(tables->edge);
+      AttentionPass as_run;
+      as_run.edge = tables->edge;
+      as_run.band = maps.band(pass);
+      counts.form.push_back(form_on(target, as_run, n.queries));
+      counts.table_bytes += bytes_of(*tables);
+    }
+  }
+  return groups;
+}
+
+std::string numbers_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t k = 0; k < numbers.size();) {
+    std::size_t end = k + 1;  // numbers k .. end - 1 have equal distances
+    while (end < numbers.size() && numbers[end] - numbers[end - 1] == numbers[k + 1] - numbers[k]) ++end;
+    const std::int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
+    text += text.empty() ? "" : ", ";
+    if (end - k >= 3) {
+      text += step == 1 ? str(numbers[k], "-", numbers[end - 1])
+                        : str(numbers[k], ", ", numbers[k + 1], " .. ", numbers[end - 1]);
+      k = end;
+    } else {
+      text += std::to_string(numbers[k++]);
+    }
+  }
+  return text;
+}
+
+std::string grouped_digits(std::int64_t value) {
+  std::string text = std::to_string(value);
+  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  return text;
+}
+
+std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
+  std::vector<std::size_t> width;
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (c == width.size()) width.push_back(0);
+      width[c] = std::max(width[c], row[c].size());
+    }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(width[c] - row[c].size(), ' ');
+      line += "  " + (c < left ? row[c] + padding : padding + row[c]);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+}  // namespace weft

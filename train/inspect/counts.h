@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// What an attention pattern costs at a length, from its keys and its tile tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "src/patterns/packed_maps.h"
+
+namespace weft {
+
+// What attention runs on, as far as tables and kernels depend on it.
+struct AttentionTarget {
+  std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
+  DType dtype = DType::f32;
+  int compute_capability = 0;  // 0: a CPU
+};
+
+// Of the heads of one group, which see the same keys.
+struct AttentionCounts {
+  std::vector<std::int64_t> heads;
+  std::string pattern;                      // the parts that are computed one after the other
+  PairCount pairs;                          // of one layer and sequence, these heads
+  std::int64_t keys_min = 0, keys_max = 0;  // of a query
+  double keys_mean = 0;
+  // Keys (and values) of one head that sampling has to keep at once, at most (src/patterns/cache_rows.h); 0
+  // when the pattern is not causal.
+  std::int64_t cache_rows = 0;
+  std::vector<int> edges;         // of the tiles, by part
+  std::vector<std::string> form;  // the kernels that run each part: "cpu", or name_of(AttentionForm)
+  std::size_t table_bytes = 0;    // of the tile tables, in the device's memory
+
+  std::string edges_text() const;  // "64", "64 + 16"
+  std::string form_text() const;   // "general", "general + simple"
+};
+// For each group of heads.
+std::vector<AttentionCounts> count_attention(const AttentionPattern&, int heads, Lengths,
+                                             const AttentionTarget&);
+
+// Ascending numbers in short: "0-29", "0, 2 .. 28", "0, 1, 5".
+std::string numbers_text(const std::vector<std::int64_t>& numbers);
+// "12,288"
+std::string grouped_digits(std::int64_t value);
+// Rows of cells in columns two spaces apart; the first `left` columns are flush left, the others flush right.
+std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
+
+}  // namespace weft

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// Residual blocks in sampling: odd numbers of sequences, heads of every padded size, lists that are empty,
+// short, longer than what is held at a time, with and without the row at hand.
+#include "train/kernel_cases/blocks.h"
+
+#include <cmath>
+
+#include "kernels/sampling/decode_blocks.h"
+
+namespace weft {
+namespace {
+
+struct Sizes {
+  std::int64_t batch, width, heads, qk, v, hidden;
+  std::int64_t packed() const { return heads * (2 * qk + v); }
+};
+
+// Heads are dealt to as many groups as there are lists, each of `keys` rows. own: heads keep the position at
+// hand, which their list, if any, ends with; otherwise they keep nothing.
+struct Lists {
+  std::vector<std::int64_t> keys;
+  bool own;
+};
+
+const std::int32_t* numbers(CaseRun& r, std::vector<double> values) {
+  values.push_back(0);  // so that there is memory to point to
+  return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
+}
+
+// Every third row of `rows` of a head, as far as they go round.
+void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& lists, std::int64_t rows) {
+  std::vector<double> keys, start = {0}, group, first, own;
+  const auto groups = static_cast<std::int64_t>(lists.keys.size());
+  for (const std::int64_t count : lists.keys) {
+    for (std::int64_t i = 0; i < count; ++i)
+      keys.push_back(static_cast<double>(rows - 1 - (count - 1 - i) * 3 % rows));
+    start.push_back(static_cast<double>(keys.size()));
+    block.longest = std::max(block.longest, count);
+  }
+  for (std::int64_t h = 0; h < s.heads; ++h) {
+    group.push_back(static_cast<double>(h % groups));
+    first.push_back(static_cast<double>(h * rows));
+    own.push_back(lists.own ? static_cast<double>((h + 1) * rows - 1) : -1);
+  }
+  block.keys = numbers(r, keys);
+  block.key_start = numbers(r, start);
+  block.group_of_head = numbers(r, group);
+  block.first_row = numbers(r, first);
+  block.own_row = numbers(r, own);
+}
+
+DecodeAffine affine(CaseRun& r, std::int64_t out, std::int64_t in, double gain) {
+  const TensorView w = r.input({out, in}, gain / std::sqrt(static_cast<double>(in)));
+  return {w, r.input({out}, 0.2)};
+}
+
+DecodeNorm norm(CaseRun& r, std::int64_t width) {
+  const TensorView w = r.wide_input({width}, 0.2, 1);
+  return {w, r.wide_input({width}, 0.2)};
+}
+
+// `rows`: of a head's cache.
+std::function<void(CaseRun&)> decode_blocks(const Sizes& s, const std::vector<Lists>& of_block,
+                                            std::int64_t rows) {
+  return [=](CaseRun& r) {
+    DecodeBlocks k;
+    k.y = r.output("y", {s.batch, s.width}, r.type());
+    k.x = r.input({s.batch, s.width}, 1, 0.2);
+    k.heads = s.heads;
+    k.qk_size = s.qk;
+    k.v_size = s.v;
+    k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
+    double flops = 0, read = 0;
+    for (const Lists& lists : of_block) {
+      DecodeBlock b;
+      b.attention_norm = norm(r, s.width);
+      b.qkv = affine(r, s.packed(), s.width, 1);
+      b.proj = affine(r, s.width, s.heads * s.v, 0.5);
+      b.mlp_norm = norm(r, s.width);
+      b.up = affine(r, s.hidden, s.width, 1);
+      b.down = affine(r, s.width, s.hidden, 0.5);
+      const auto cache = [&](const char* name, std::int64_t size) {
+        const Shape shape = {s.batch, s.heads * rows, size};
+        return lists.own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape);
+      };
+      b.k = cache("k", s.qk);
+      b.v = cache("v", s.v);
+      add_lists(r, b, s, lists, rows);
+      for (std::int64_t h = 0; h < s.heads; ++h)
+        read += static_cast<double>(s.batch * lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
+                                    (s.qk + s.v) * size_of(r.type()));
+      const std::int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
+      read += static_cast<double>(weights * size_of(r.type()));
+      flops += 2.0 * static_cast<double>(s.batch * weights);
+      k.blocks.push_back(b);
+    }
+    const auto scratch = [&](std::int64_t columns) {
+      const auto memory =
+          std::make_shared<Tensor>(*r.device().pool, Shape{s.batch, columns}, r.type(), "case");
+      r.keep(memory);
+      return memory->view();
+    };
+    k.packed = scratch(s.packed());
+    k.attended = scratch(s.heads * s.v);
+    k.hidden = scratch(s.hidden);
+    r.set_bytes(read);
+    r.kernel(k, flops);
+  };
+}
+
+}  // namespace
+
+void add_block_cases(std::vector<KernelCase>& cases) {
+  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic) {
+    std::string keys;
+    for (const Lists& l : lists)
+      for (const std::int64_t count : l.keys)
+        keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
+    cases.push_back({DecodeBlocks::kName,
+                     str("B ", s.batch, ", C ", s.width, ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ",
+                         s.hidden, ", blocks ", lists.size(), ", keys ", keys),
+                     realistic, decode_blocks(s, lists, rows)});
+  };
+  const Sizes image = {1, 256, 2, 64, 128, 512};
+  const auto batch_of = [](Sizes s, std::int64_t batch) {
+    s.batch = batch;
+    return s;
+  };
+  for (const std::int64_t batch : {1, 7, 16, 17})
+    add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false);
+  add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
+  add(batch_of(image, 256), {{{3}, true}}, 4, false);
+  add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
+  add(image, {{{1100, 97}, true}, {{0}, false}, {{1, 1300}, true}}, 1300, false);
+  for (const Sizes& s : {Sizes{5, 64, 1, 64, 64, 64},
+                         {5, 128, 2, 64, 64, 128},
+                         {3, 512, 8, 64, 64, 2048},
+                         {9, 256, 2, 128, 128, 1024},
+                         {2, 192, 3, 64, 64, 320},
+                         {5, 384, 3, 128, 128, 384},
+                         {3, 128, 8, 40, 24, 192},
+                         {19, 576, 6, 32, 96, 576}})
+    add(s, {{{130, 17}, true}, {{0, 12}, true}}, 130, false);
+  // What only the form with a launch for each step takes.
+  for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
+    add(s, {{{13}, true}, {{0}, true}}, 13, false);
+  add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
+}
+
+}  // namespace weft

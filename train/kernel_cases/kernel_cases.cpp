@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// Memory of a case, and the comparison of its outputs.
+#include "train/kernel_cases/kernel_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kGuard = 256;  // bytes before and after each tensor
+constexpr unsigned char kInputGuard = 0xa5,
+                        kOutputGuard = 0x5a;  // different: copying one over the other shows
+constexpr unsigned char kPoisonByte = 0xff;   // NaN in every floating type, -1 in i32
+
+// Counter-based: element i of a tensor is the same whatever was made before it.
+std::uint64_t scramble(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+void write_element(unsigned char* at, DType t, double value) {
+  const auto put = [at](auto v) { std::memcpy(at, &v, sizeof(v)); };
+  switch (t) {
+    case DType::f64: return put(value);
+    case DType::f32: return put(static_cast<float>(value));
+    case DType::f16: return put(f16(static_cast<float>(value)));
+    case DType::bf16: return put(bf16(static_cast<float>(value)));
+    case DType::i32: return put(static_cast<std::int32_t>(value));
+    case DType::u8: return put(static_cast<std::uint8_t>(value));
+  }
+}
+
+double read_element(const unsigned char* at, DType t) {
+  const auto get = [at]<class V>(V v) {
+    std::memcpy(&v, at, sizeof(v));
+    return static_cast<double>(v);
+  };
+  switch (t) {
+    case DType::f64: return get(double{});
+    case DType::f32: return get(float{});
+    case DType::f16:
+      return static_cast<double>(
+          static_cast<float>(std::bit_cast<f16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
+    case DType::bf16:
+      return static_cast<double>(
+          static_cast<float>(std::bit_cast<bf16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
+    case DType::i32: return get(std::int32_t{});
+    case DType::u8: return get(std::uint8_t{});
+  }
+  return 0;
+}
+
+// `value` as an element of type t would hold it.
+double rounded_to(DType t, double value) {
+  unsigned char bytes[8];
+  write_element(bytes, t, value);
+  return read_element(bytes, t);
+}
+
+}  // namespace
+
+CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
+    : device_(device), options_(options), realistic_(c.realistic) {
+  c.build(*this);
+  WEFT_CHECK(launch_ && !blocks_.empty(), c.kernel, ": its case makes no kernel");
+}
+
+double CaseRun::random(std::int64_t i) const {
+  const std::uint64_t bits = scramble(scramble(blocks_.size()) + static_cast<std::uint64_t>(i));
+  double sum = 0;  // four uniform numbers: variance 4 / 12
+  for (int j = 0; j < 4; ++j) sum += static_cast<double>((bits >> (16 * j)) & 0xffffu) / 65536.0 - 0.5;
+  return sum * std::sqrt(3.0);
+}
+
+// `value` empty: poison.
+TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
+                        const std::function<double(std::int64_t)>& value) {
+  Block block;
+  block.name = name;
+  block.view.dtype = block.through = t;
+  block.view.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), block.view.shape);
+  const std::int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0), bytes = block.view.bytes();
+  std::vector<unsigned char> host(static_cast<std::size_t>(offset + bytes + kGuard),
+                                  name.empty() ? kInputGuard : kOutputGuard);
+  if (!value) {
+    std::memset(host.data() + offset, kPoisonByte, static_cast<std::size_t>(bytes));
+  } else {
+#pragma omp parallel for schedule(static) if (bytes > (1 << 16))
+    for (std::int64_t i = 0; i < block.view.size(); ++i)
+      write_element(host.data() + offset + i * size_of(t), t, value(i));
+  }
+  block.memory = Tensor(*device_.pool, {static_cast<std::int64_t>(host.size())}, DType::u8, "case");
+  device_.upload(block.memory, host.data());
+  block.view.data = static_cast<unsigned char*>(block.memory.view().data) + offset;
+  if (name.empty() && !realistic_) block.before = std::move(host);
+  bytes_ += static_cast<double>(bytes);
+  blocks_.push_back(std::move(block));
+  return blocks_.back().view;
+}
+
+TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
+  return add("", shape, type(), [=, this](std::int64_t i) {
+    return rounded_to(options_.rounded, mean + deviation * random(i));
+  });
+}
+
+TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
+  return add("", shape, wide_type(), [=, this](std::int64_t i) {
+    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
+  });
+}
+
+TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
+  return add("", shape, stored, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+}
+
+TensorView CaseRun::integers(const Shape& shape, std::int64_t first, std::int64_t last) {
+  const std::uint64_t seed = scramble(blocks_.size());
+  const auto count = static_cast<std::uint64_t>(last - first + 1);
+  return add("", shape, DType::i32, [=](std::int64_t i) {
+    return static_cast<double>(
+        first + static_cast<std::int64_t>(scramble(seed + static_cast<std::uint64_t>(i)) % count));
+  });
+}
+
+TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
+  return add(name, shape, t, nullptr);
+}
+
+GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
+  has_gradients_ = true;
+  if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
+  return {add(name, shape, stored, [=, this](std::int64_t i) { return rounded_to(rounded, random(i)); }),
+          true};
+}
+
+TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
+  return add(name, shape, t, [=, this](std::int64_t i) {
+    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
+  });
+}
+
+TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
+  return add(name, shape, type(),
+             [=, this](std::int64_t i) { return rounded_to(options_.rounded, deviation * random(i)); });
+}
+
+const StepScalars* CaseRun::step() {
+  const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
+  Tensor memory(*device_.pool, {sizeof(StepScalars)}, DType::u8, "case");
+  device_.upload(memory, &scalars);
+  kept_.push_back(std::make_shared<Tensor>(memory));
+  return static_cast<const StepScalars*>(memory.view().data);
+}
+
+StepResults* CaseRun::results(float update_scale, bool is_output) {
+  const std::vector<double> values = {0, 0, static_cast<double>(update_scale), 0};
+  static_assert(sizeof(StepResults) == 4 * sizeof(float));
+  const bool misaligned = std::exchange(options_.misaligned, false);
+  const TensorView v = add(is_output ? "results" : "", {4}, DType::f32,
+                           [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  options_.misaligned = misaligned;
+  return static_cast<StepResults*>(v.data);
+}
+
+void* CaseRun::bytes_at(const char* name, const void* value, std::size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(value);
+  const bool misaligned = std::exchange(options_.misaligned, false);
+  const TensorView v = add(name, {static_cast<std::int64_t>(size)}, DType::u8,
+                           [&](std::int64_t i) { return static_cast<double>(bytes[i]); });
+  options_.misaligned = misaligned;
+  return v.data;
+}
+
+std::vector<CaseOutput> CaseRun::outputs() {
+  std::vector<CaseOutput> outputs;
+  for (const Block& block : blocks_) {
+    if (block.name.empty() && block.before.empty()) continue;
+    std::vector<unsigned char> host(static_cast<std::size_t>(block.memory.size()));
+    device_.download(host.data(), block.memory);
+    if (block.name.empty()) {
+      WEFT_CHECK(host == block.before, "an input ", shape_text(block.view),
+                 " or its surroundings were written to");
+      continue;
+    }
+    const auto begin =
+        static_cast<unsigned char*>(block.view.data) - static_cast<unsigned char*>(block.memory.view().data);
+    const auto intact = [](unsigned char byte) { return byte == kOutputGuard; };
+    WEFT_CHECK(std::all_of(host.begin(), host.begin() + begin, intact), "memory before ", block.name,
+               " was written to");
+    WEFT_CHECK(std::all_of(host.begin() + begin + block.view.bytes(), host.end(), intact), "memory after ",
+               block.name, " was written to");
+    CaseOutput out{block.name, block.view.dtype, block.through,
+                   std::vector<double>(static_cast<std::size_t>(block.view.size()))};
+    for (std::int64_t i = 0; i < block.view.size(); ++i) {
+      out.values[static_cast<std::size_t>(i)] =
+          read_element(host.data() + begin + i * size_of(out.dtype), out.dtype);
+    }
+    outputs.push_back(std::move(out));
+  }
+  return outputs;
+}
+
+double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
+  if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
+  double squares = 0, error_squares = 0, largest = 0, largest_error = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) {
+      if (!std::isfinite(want[i])) continue;
+    }
+    const double error = std::abs(got[i] - want[i]);
+    if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
+    squares += want[i] * want[i];
+    error_squares += error * error;
+    largest = std::max(largest, std::abs(want[i]));
+    largest_error = std::max(largest_error, error);
+  }
+  if (error_squares == 0) return 0;
+  return std::max(std::sqrt(error_squares / squares), largest_error / largest);
+}
+
+namespace {
+
+// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
+struct Tolerance {
+  double bound, floor;
+};
+Tolerance tolerance_of(DType t) {
+  switch (t) {
+    case DType::f64: return {0, 0};
+    case DType::f16: return {2e-3, 2e-4};
+    case DType::bf16: return {1.5e-2, 1.5e-3};
+    default: return {2e-5, 2e-6};
+  }
+}
+
+std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
+  CaseRun run(device, c, options);
+  run.launch();
+  return run.outputs();
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+}  // namespace
+
+void verify(Device& device, const KernelCase& c, CaseOptions options) {
+  const auto cpu = make_device("cpu");
+  options.rounded = options.compute;
+  CaseOptions reference = options;
+  reference.compute = DType::f64;
+  CaseRun f64(*cpu, c, reference);
+  if (options.accumulate && !f64.has_gradients()) return;
+  f64.launch();
+  const std::vector<CaseOutput> want = f64.outputs(), plain = run_once(*cpu, c, options);
+  const std::vector<CaseOutput> got = run_once(device, c, options), again = run_once(device, c, options);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    WEFT_CHECK(
+        std::none_of(want[i].values.begin(), want[i].values.end(), [](double v) { return std::isnan(v); }),
+        c.kernel, " (", c.sizes, "): elements of ", want[i].name, " are not written, or NaN");
+    const Tolerance tolerance = tolerance_of(got[i].dtype);
+    const double cpu_error = relative_error(plain[i].values, want[i].values);
+    const double error = relative_error(got[i].values, want[i].values);
+    const double bound = std::max(tolerance.bound, tolerance_of(got[i].through).bound);
+    WEFT_CHECK(cpu_error <= bound, c.kernel, " (", c.sizes, ", ", name_of(options.compute),
+               "): ", want[i].name, " on the CPU is off by ", cpu_error, " of its size, at most ", bound,
+               " is right");
+    WEFT_CHECK(error <= 2 * cpu_error + tolerance.floor, c.kernel, " (", c.sizes, ", ",
+               name_of(options.compute), "): ", want[i].name, " on ", device.name, " is off by ", error,
+               " of its size, the CPU form by ", cpu_error);
+    WEFT_CHECK(same_bits(got[i].values, again[i].values), c.kernel, " (", c.sizes, ", ",
+               name_of(options.compute), "): ", want[i].name, " on ", device.name,
+               " differs from run to run");
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// The table of all kernels: how to make inputs of given sizes, what is written, and how right it must be.
+// Tests go through it on every device and type; bench verifies with it and times its realistic sizes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "kernels/optimizer/step_scalars.h"
+#include "src/device.h"
+
+namespace weft {
+
+class CaseRun;
+
+// A kernel at one set of sizes.
+struct KernelCase {
+  const char* kernel = "";  // kName
+  std::string sizes;        // "N 33, C 65"
+  bool realistic = false;   // sizes of a training step: timed; the others are awkward and verified
+  std::function<void(CaseRun&)> build;
+};
+const std::vector<KernelCase>& kernel_cases();
+
+struct CaseOptions {
+  DType compute = DType::f32;  // T
+  DType rounded =
+      DType::f32;  // inputs are rounded to this T first: the f64 reference of a bf16 run gets its numbers
+  bool accumulate = false;  // gradients are added to what is there
+  bool misaligned = false;  // tensors begin one element past a 256-byte boundary
+};
+
+struct CaseOutput {
+  std::string name;
+  DType dtype;
+  DType through;  // the coarsest type that its terms were rounded to on their way
+  std::vector<double> values;
+};
+
+// The memory of one run of a case: tensors between guard bands; inputs random, outputs poisoned with NaN. Two
+// runs with equal options have equal inputs.
+class CaseRun {
+ public:
+  CaseRun(Device&, const KernelCase&, const CaseOptions&);
+
+  void launch() { launch_(); }
+  // What each output holds after launch(). Throws Error when a guard band or an input was written to.
+  std::vector<CaseOutput> outputs();
+  double bytes() const { return bytes_; }  // read and written once each
+  double flops() const { return flops_; }  // 0: bandwidth is what counts
+  bool has_gradients() const { return has_gradients_; }
+
+  // For builders. Values are mean + deviation * (random, about normal).
+  TensorView input(const Shape&, double deviation = 1, double mean = 0);       // type T
+  TensorView wide_input(const Shape&, double deviation = 1, double mean = 0);  // type wide(T)
+  TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
+  TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
+  TensorView output(const char* name, const Shape&, DType);
+  // The output made last is a function of values that the kernel has rounded to T.
+  void through_rounded() { blocks_.back().through = type(); }
+  GradView gradient(const char* name, const Shape& shape) {
+    return gradient_of(name, shape, type(), options_.rounded);
+  }
+  GradView wide_gradient(const char* name, const Shape& shape) {
+    return gradient_of(name, shape, wide_type(), wide(options_.rounded));
+  }
+  TensorView updated(const char* name, const Shape&, DType, double deviation,
+                     double mean);                                            // read and written
+  TensorView replaced(const char* name, const Shape&, double deviation = 1);  // an input whose place it takes
+  // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
+  template <class T>
+  T* memory(const char* name, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return static_cast<T*>(bytes_at(name, &value, sizeof value));
+  }
+  const StepScalars* step();
+  StepResults* results(float update_scale, bool is_output);
+  Device& device() { return device_; }
+  DType type() const { return options_.compute; }
+  DType wide_type() const { return wide(options_.compute); }
+  void keep(std::shared_ptr<void> owner) { kept_.push_back(std::move(owner)); }
+  void set_bytes(double bytes) { bytes_ = bytes; }
+  template <class Kernel>
+  void kernel(const Kernel& k, double flops = 0) {
+    flops_ = flops;
+    launch_ = [this, k] { weft::launch(device_.queue, k); };
+  }
+
+ private:
+  struct Block {
+    std::string name;  // empty: an input
+    Tensor memory;     // bytes, guard bands included
+    TensorView view;
+    DType through;
+    std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
+  };
+  TensorView add(const std::string& name, const Shape&, DType,
+                 const std::function<double(std::int64_t)>& value);
+  GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
+  void* bytes_at(const char* name, const void* value, std::size_t size);
+  double random(std::int64_t i) const;
+
+  Device& device_;
+  CaseOptions options_;
+  std::vector<Block> blocks_;
+  std::vector<std::shared_ptr<void>> kept_;
+  std::function<void()> launch_;
+  double bytes_ = 0, flops_ = 0;
+  bool has_gradients_ = false, realistic_ = false;
+};
+
+// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest elements.
+// Infinite where one is NaN or infinite and the other is not the same.
+double relative_error(const std::vector<double>& got, const std::vector<double>& want);
+
+// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the same rounded
+// inputs. Throws Error unless, for each output, the CPU's error is within a fixed bound for its type (or for
+// the coarser one that through_rounded() says), the device's is at most twice the CPU's (and a floor of a few
+// roundings), and a second run gives the same bits. With options.accumulate, a kernel without gradients has
+// nothing to show and is not run.
+void verify(Device& device, const KernelCase&, CaseOptions options);
+
+}  // namespace weft

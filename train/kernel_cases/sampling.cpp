@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
+#include "train/kernel_cases/sampling.h"
+
+#include "kernels/sampling/choose_token.h"
+#include "kernels/sampling/decode_linear.h"
+
+namespace weft {
+namespace {
+
+using Build = std::function<void(CaseRun&)>;
+
+struct AroundLinear {
+  bool norm = false, bias = true, gelu = false, residual = false;
+};
+Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const AroundLinear& with) {
+  return [=](CaseRun& r) {
+    DecodeLinear k;
+    k.y = r.output("y", {n, m}, r.type());
+    k.x = r.input({n, k_size}, 1, with.norm ? 0.5 : 0);
+    if (with.norm) k.norm_w = r.wide_input({k_size}, 0.3, 1);
+    if (with.norm) k.norm_b = r.wide_input({k_size});
+    k.w = r.input({m, k_size}, 0.1);
+    if (with.bias) k.b = r.input({m});
+    k.gelu = with.gelu;
+    if (with.residual) k.residual = r.input({n, m});
+    r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
+  };
+}
+
+// Position 1 of texts of three; sample numbers from 3 on. `few`: few different logits, so that many are
+// equal.
+Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few) {
+  return [=](CaseRun& r) {
+    const auto number = [&](double value) { return r.input_of({1}, DType::i32, {value}).as<std::int32_t>(); };
+    ChooseToken k;
+    k.tokens = r.output("tokens", {b, 3}, DType::i32);
+    k.drawn = r.output("drawn", {3, b}, DType::i32);
+    std::vector<double> values(static_cast<std::size_t>(b * v));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 37 % 11) * 0.5 - 2;
+    k.logits = few ? r.input_of({b, v}, r.type(), values) : r.input({b, v}, 2);
+    k.position = number(1);
+    k.first_sample = number(3);
+    k.choice = choice;
+    k.seed = 0x123456789abcdef0u;
+    r.kernel(k);
+  };
+}
+
+std::string text_of(std::int64_t n, std::int64_t k, std::int64_t m, const AroundLinear& with) {
+  return str("N ", n, ", K ", k, ", M ", m, with.norm ? ", norm" : "", with.bias ? ", bias" : "",
+             with.gelu ? ", gelu" : "", with.residual ? ", residual" : "");
+}
+
+void add_linear(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},      {1, 33, 31},    {31, 32, 33},  {33, 31, 65},
+                                       {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
+                                       {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
+                                       {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}};
+  const AroundLinear variants[] = {{false, true, false, false},
+                                   {false, false, false, false},
+                                   {true, false, true, false},
+                                   {true, true, true, true},
+                                   {false, true, false, true}};
+  for (const auto& [n, k, m] : sizes)
+    for (const AroundLinear& with : variants)
+      cases.push_back({DecodeLinear::kName, text_of(n, k, m, with), false, decode_linear(n, k, m, with)});
+  const auto time = [&](std::int64_t k, std::int64_t m, const AroundLinear& with) {
+    cases.push_back({DecodeLinear::kName, text_of(256, k, m, with), true, decode_linear(256, k, m, with)});
+  };
+  time(256, 512, {true, true, false, false});
+  time(256, 512, {true, true, true, false});
+  time(256, 256, {false, true, false, true});
+  time(512, 256, {false, true, false, true});
+}
+
+void add_choices(std::vector<KernelCase>& cases) {
+  const auto add = [&](std::int64_t b, std::int64_t v, const Choice& c, bool few, bool realistic) {
+    cases.push_back({ChooseToken::kName,
+                     str("B ", b, ", V ", v, ", temperature ", c.temperature, ", top-k ", c.top_k, ", top-p ",
+                         c.top_p, few ? ", equal logits" : ""),
+                     realistic, choose_token(b, v, c, few)});
+  };
+  const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
+  for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 65536})
+    for (const Choice& choice : choices)
+      for (const bool few : {false, true}) add(v > 1000 ? 2 : 17, v, choice, few, false);
+  add(256, 256, {}, false, true);
+  add(256, 256, {0.9, 50, 0.95}, false, true);
+}
+
+}  // namespace
+
+void add_sampling_cases(std::vector<KernelCase>& cases) {
+  add_linear(cases);
+  add_choices(cases);
+}
+
+}  // namespace weft

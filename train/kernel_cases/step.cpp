@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
+#include "train/kernel_cases/step.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/optimizer/adamw.h"
+#include "kernels/optimizer/loss_scale.h"
+#include "kernels/optimizer/reduce.h"
+
+namespace weft {
+namespace {
+
+using Build = std::function<void(CaseRun&)>;
+
+Build mean_forward(std::int64_t n) {
+  return [=](CaseRun& r) {
+    r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
+  };
+}
+
+Build mean_backward(std::int64_t n, bool with_dy) {
+  return [=](CaseRun& r) {
+    MeanBackward k;
+    k.dx = r.wide_gradient("dx", {n});
+    if (with_dy) k.dy = r.wide_input({1});
+    k.step = r.step();
+    r.kernel(k);
+  };
+}
+
+Build clip_coefficient(std::int64_t n, double clip) {
+  return [=](CaseRun& r) {
+    r.kernel(ClipCoefficient{r.results(0, true), r.wide_input({n}), r.step(), clip});
+  };
+}
+
+// Of tensors of n, n + 1 ... elements.
+Build square_sum(std::int64_t n, std::int64_t tensors) {
+  return [=](CaseRun& r) {
+    SquareSum k{.y = r.output("y", {1}, DType::f64), .xs = {}};
+    for (std::int64_t i = 0; i < tensors; ++i) k.xs.push_back(r.wide_input({n + i}));
+    r.kernel(k);
+  };
+}
+
+// From sums of squares over n parts, those of numbers of about one.
+Build clip_of_parts(std::int64_t n, double clip) {
+  return [=](CaseRun& r) {
+    std::vector<double> squares;
+    for (std::int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
+    r.kernel(ClipCoefficient{r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
+  };
+}
+
+Build count_non_finite(std::int64_t n, bool clean) {
+  return [=](CaseRun& r) {
+    CountNonFinite k;
+    k.count = r.output("count", {1}, DType::i32);
+    std::vector<double> values(static_cast<std::size_t>(n), 1.5);
+    for (std::size_t i = 0; !clean && i < values.size(); i += 7) values[i] = i % 2 ? INFINITY : NAN;
+    k.x = r.input_of({n}, r.type(), values);
+    r.kernel(k);
+  };
+}
+
+Build adamw_update(std::int64_t n, std::int64_t decayed, bool ema, float update_scale) {
+  return [=](CaseRun& r) {
+    AdamWUpdate k;
+    k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
+    k.m = r.updated("m", {n}, r.wide_type(), 0.1, 0);
+    k.v = r.updated("v", {n}, r.wide_type(), 0.05, 0.3);
+    if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
+    k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
+    k.gradients = r.wide_input({n});
+    k.decayed = decayed;
+    k.step = r.step();
+    k.results = r.results(update_scale, false);
+    r.kernel(k);
+  };
+}
+
+Build apply_loss_scale(double scale, std::int64_t parts) {
+  return [=](CaseRun& r) {
+    r.kernel(ApplyLossScale{.step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
+                            .state = r.memory("", LossScale{.scale = scale}),
+                            .parts = parts});
+  };
+}
+
+// Of the update that r.step() is of, number 7.
+Build update_loss_scale(const LossScale& state, float norm) {
+  return [=](CaseRun& r) {
+    UpdateLossScale k;
+    k.state = r.memory("state", state);
+    k.results = r.memory("results", StepResults{.loss = 2, .gradient_norm = norm, .update_scale = 0.5});
+    k.step = r.step();
+    k.window = 4;
+    r.kernel(k);
+  };
+}
+
+class Table {
+ public:
+  explicit Table(std::vector<KernelCase>& cases) : cases_(cases) {}
+  template <class Kernel, class... Sizes>
+  void add(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), false, std::move(build)});
+  }
+  template <class Kernel, class... Sizes>
+  void time(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), true, std::move(build)});
+  }
+
+ private:
+  std::vector<KernelCase>& cases_;
+};
+
+void add_loss_scale(Table& table) {
+  for (const double scale : {1.0, 65536.0, 1000.7, 0x1p-3, 0x1p140})
+    for (const std::int64_t parts : {1, 2, 6})
+      table.add<ApplyLossScale>(apply_loss_scale(scale, parts), "scale ", scale, ", ", parts, " parts");
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  for (const float norm : {0.0f, 3.5f, inf, std::nanf("")})
+    for (const std::int64_t good : {0, 2, 3})
+      for (const std::int64_t next : {std::int64_t{7}, std::int64_t{6}, std::int64_t{0}, LossScale::kEvery})
+        table.add<UpdateLossScale>(update_loss_scale({1024, good, next}, norm), "norm ", norm, ", ", good,
+                                   " good ones, update ", next, " is due");
+  table.time<ApplyLossScale>(apply_loss_scale(65536, 1), "scale 65536, 1 part");
+  table.time<UpdateLossScale>(update_loss_scale({65536, 1, 7}, 1), "update 7 is due");
+}
+
+}  // namespace
+
+void add_step_cases(std::vector<KernelCase>& cases) {
+  Table table(cases);
+  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+    table.add<MeanForward>(mean_forward(n), n, " elements");
+    table.add<MeanBackward>(mean_backward(n, true), n, " elements");
+    table.add<MeanBackward>(mean_backward(n, false), n, " elements, of the objective");
+    table.add<ClipCoefficient>(clip_coefficient(n, 1), n, " elements, clip 1");
+    table.add<ClipCoefficient>(clip_coefficient(n, 0), n, " elements, no clip");
+    table.add<ClipCoefficient>(clip_coefficient(n, 1e6), n, " elements, within clip");
+    table.add<ClipCoefficient>(clip_of_parts(n, 1), n, " sums of squares");
+    for (const std::int64_t tensors : {1, 3, 64})
+      table.add<SquareSum>(square_sum(n, tensors), tensors, " tensors of ", n, " elements");
+    table.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
+    table.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
+    table.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
+    table.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
+    table.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
+  }
+  table.add<SquareSum>(square_sum(SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
+  add_loss_scale(table);
+  constexpr std::int64_t tokens = 4 * 12288, residual = tokens * 512, parameters = 95'000'000;
+  table.time<MeanForward>(mean_forward(tokens), tokens, " elements");
+  table.time<MeanBackward>(mean_backward(tokens, false), tokens, " elements");
+  table.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
+  table.time<SquareSum>(square_sum(parameters / 16, 16), parameters, " elements in 16 tensors");
+  table.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
+  table.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
+}
+
+}  // namespace weft

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+// Every kernel once: a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), a realistic one to time
+// (the 12,288-token model of width 512, four sequences). A new kernel gets a builder and a line in each list
+// it needs.
+#include <algorithm>
+
+#include "kernels/layers/cross_entropy.h"
+#include "kernels/layers/embedding.h"
+#include "kernels/layers/pointwise.h"
+#include "kernels/linear/linear.h"
+#include "train/kernel_cases/attention.h"
+#include "train/kernel_cases/blocks.h"
+#include "train/kernel_cases/gelu.h"
+#include "train/kernel_cases/kernel_cases.h"
+#include "train/kernel_cases/norm.h"
+#include "train/kernel_cases/sampling.h"
+#include "train/kernel_cases/step.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
+
+using Build = std::function<void(CaseRun&)>;
+
+Build linear_forward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias, bool batch_invariant) {
+  return [=](CaseRun& r) {
+    LinearForward k;
+    k.y = r.output("y", {n, m}, r.type());
+    k.x = r.input({n, k_size});
+    k.w = r.input({m, k_size}, 0.1);
+    if (bias) k.b = r.input({m});
+    k.batch_invariant = batch_invariant;
+    r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
+  };
+}
+
+Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool dx, bool dw) {
+  return [=](CaseRun& r) {
+    LinearBackward k;
+    if (dx) k.dx = r.gradient("dx", {n, k_size});
+    if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
+    if (dw) k.db = r.wide_gradient("db", {m});
+    k.dy = r.input({n, m});
+    if (k.x = r.input({n, k_size}); !dw) k.x.data = nullptr;
+    k.w = r.input({m, k_size}, 0.1);
+    r.kernel(k, (dx ? 2.0 : 0.0) * static_cast<double>(n * k_size * m) +
+                    (dw ? 2.0 : 0.0) * static_cast<double>(n * k_size * m));
+  };
+}
+
+Build gelu_forward(std::int64_t n, std::int64_t c, bool bias) {
+  return [=](CaseRun& r) {
+    GeluForward k;
+    k.y = r.output("y", {n, c}, r.type());
+    k.x = r.input({n, c}, 3);
+    if (bias) k.bias = r.input({c});
+    r.kernel(k);
+  };
+}
+
+Build gelu_backward(std::int64_t n, std::int64_t c, bool bias) {
+  return [=](CaseRun& r) {
+    GeluBackward k;
+    k.dx = r.gradient("dx", {n, c});
+    if (bias) k.dbias = r.wide_gradient("dbias", {c});
+    k.dy = r.input({n, c});
+    k.x = r.input({n, c}, 3);
+    if (bias) k.bias = r.input({c});
+    r.kernel(k);
+  };
+}
+
+Build dropout(std::int64_t n, double p) {
+  return [=](CaseRun& r) {
+    Dropout k;
+    k.y = r.gradient("y", {n});
+    k.x = r.input({n});
+    k.p = p;
+    k.site = 3;
+    k.step = r.step();
+    r.kernel(k);
+  };
+}
+
+Build add(std::int64_t n) {
+  return [=](CaseRun& r) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); };
+}
+
+Build sum_of(std::int64_t n, int terms) {
+  return [=](CaseRun& r) {
+    SumOf k{.out = r.output("out", {n}, r.type()), .xs = {}};
+    for (int i = 0; i < terms; ++i) k.xs.push_back(r.input({n}));
+    r.kernel(k);
+  };
+}
+
+Build cast(std::int64_t n, bool to_wide) {
+  return [=](CaseRun& r) {
+    if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
+    if (!to_wide) r.kernel(Cast{r.output("y", {n}, r.type()), r.wide_input({n})});
+  };
+}
+
+// What sequences come with besides tokens.
+enum class Besides : std::uint8_t { nothing, offsets, positions, conditions };
+constexpr std::int64_t kStartRows = 5, kKinds = 3;  // with conditions
+
+template <class Kernel>
+void add_besides(CaseRun& r, Kernel& k, Besides what, std::int64_t b, std::int64_t t) {
+  if (what == Besides::offsets) k.offsets = r.integers({b}, 0, 3 * t);
+  if (what == Besides::positions) k.positions = r.integers({b, t}, 0, 3 * t);
+  if (what == Besides::conditions) k.conditions = r.integers({b, kKinds}, 0, kStartRows - 1);
+}
+
+Shape start_shape(Besides what, std::int64_t c) {
+  return what == Besides::conditions ? Shape{kStartRows, c} : Shape{c};
+}
+
+// Position axes as the paper's text model has them: t / stride and t % stride.
+Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
+                        std::int64_t first, std::int64_t count, Besides besides = Besides::nothing,
+                        bool in_memory = false) {
+  return [=](CaseRun& r) {
+    EmbeddingForward k;
+    k.y = r.output("y", {b, count, c}, r.type());
+    k.tokens = r.integers({b, t}, 0, v - 1);
+    k.first = first;
+    if (in_memory) k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<std::int32_t>();
+    k.table = r.input({v, c});
+    k.start = r.input(start_shape(besides, c));
+    if (stride > 0) {
+      k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
+      k.axis[1] = {r.input({stride, c}), 1};
+      k.axes = 2;
+    }
+    add_besides(r, k, besides, b, t);
+    r.kernel(k);
+  };
+}
+
+Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
+                         Besides besides = Besides::nothing) {
+  return [=](CaseRun& r) {
+    EmbeddingBackward k;
+    k.dtable = r.wide_gradient("dtable", {v, c});
+    k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
+    if (stride > 0) {
+      k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
+      k.divisor[0] = stride;
+      k.daxis[1] = r.wide_gradient("daxis 1", {stride, c});
+      k.daxis[2] = r.wide_gradient("daxis 2", {3, c});
+      k.divisor[2] = 2;
+      k.axes = 3;
+    }
+    add_besides(r, k, besides, b, t);
+    k.dy = r.input({b, t, c});
+    k.tokens = r.integers({b, t}, 0, v - 1);
+    r.kernel(k);
+  };
+}
+
+Build cross_entropy_forward(std::int64_t n, std::int64_t v) {
+  return [=](CaseRun& r) {
+    CrossEntropyForward k;
+    k.loss = r.output("loss", {n}, r.wide_type());
+    k.lse = r.output("lse", {n}, r.wide_type());
+    k.logits = r.input({n, v}, 3);
+    k.targets = r.integers({n}, -1, v - 1);
+    r.kernel(k);
+  };
+}
+
+Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
+  return [=](CaseRun& r) {
+    CrossEntropyBackward k;
+    k.dlogits = r.gradient("dlogits", {n, v});
+    k.dloss = r.wide_input({n});
+    k.lse = r.wide_input({n}, 0.1, std::log(static_cast<double>(v)) + 4);
+    k.logits = r.input({n, v}, 3);
+    k.targets = r.integers({n}, -1, v - 1);
+    r.kernel(k);
+  };
+}
+
+class Table {
+ public:
+  template <class Kernel, class... Sizes>
+  void add(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), false, std::move(build)});
+  }
+  template <class Kernel, class... Sizes>
+  void time(Build build, const Sizes&... sizes) {
+    cases_.push_back({Kernel::kName, str(sizes...), true, std::move(build)});
+  }
+  std::vector<KernelCase> cases_;
+};
+
+void add_cross_entropy(Table& t) {
+  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007}) {
+    const std::int64_t n = v % 32 + 1;
+    t.add<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
+    t.add<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
+  }
+  for (const std::int64_t v : {256, 65536}) {
+    const std::int64_t n = v == 256 ? kTokens : 4096;
+    t.time<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
+    t.time<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
+  }
+}
+
+void add_linear(Table& t) {
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},       {1, 33, 31},  {31, 32, 33}, {33, 31, 65},
+                                       {64, 64, 64},    {65, 72, 63}, {129, 40, 8}, {7, 520, 257},
+                                       {300, 128, 384}, {2, 1000, 1}, {1, 8, 256},  {63, 264, 16},
+                                       {8, 512, 128},   {9, 256, 130}};
+  for (const auto& [n, k, m] : sizes) {
+    const std::string text = str("N ", n, ", K ", k, ", M ", m);
+    t.add<LinearForward>(linear_forward(n, k, m, true, false), text);
+    t.add<LinearForward>(linear_forward(n, k, m, false, false), text, ", no bias");
+    t.add<LinearForward>(linear_forward(n, k, m, true, true), text, ", batch invariant");
+    t.add<LinearBackward>(linear_backward(n, k, m, true, true), text);
+  }
+  t.add<LinearBackward>(linear_backward(33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
+  constexpr std::int64_t sums[][3] = {{5000, 40, 24}, {1000, 264, 392}, {3333, 136, 200}, {63, 512, 584}};
+  for (const auto& [n, k, m] : sums)
+    t.add<LinearBackward>(linear_backward(n, k, m, false, true), "N ", n, ", K ", k, ", M ", m, ", no dx");
+  constexpr std::int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
+  for (const auto& [k, m] : shapes) {
+    const std::string text = str("N ", kTokens, ", K ", k, ", M ", m);
+    t.time<LinearForward>(linear_forward(kTokens, k, m, true, false), text);
+    t.time<LinearBackward>(linear_backward(kTokens, k, m, true, false), text, ", dx");
+    t.time<LinearBackward>(linear_backward(kTokens, k, m, false, true), text, ", dw and db");
+  }
+  t.time<LinearForward>(linear_forward(64, 512, 2048, true, true), "N 64, K 512, M 2048, batch invariant");
+}
+
+void add_elementwise(Table& t) {
+  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+    t.add<GeluForward>(gelu_forward(1, n, false), "N 1, C ", n, ", no bias");
+    t.add<GeluBackward>(gelu_backward(1, n, false), "N 1, C ", n, ", no bias");
+    for (const double p : {0.4, 0.0}) t.add<Dropout>(dropout(n, p), n, " elements, p ", p);
+    t.add<Add>(add(n), n, " elements");
+    for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
+    t.add<Cast>(cast(n, true), n, " elements, to the wide type");
+    t.add<Cast>(cast(n, false), n, " elements, from the wide type");
+  }
+  constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
+                                       {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
+  for (const auto& [n, c] : sizes) {
+    t.add<GeluForward>(gelu_forward(n, c, true), "N ", n, ", C ", c);
+    t.add<GeluBackward>(gelu_backward(n, c, true), "N ", n, ", C ", c);
+  }
+  constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
+  for (const std::int64_t c : {512, 2048}) {
+    t.time<GeluForward>(gelu_forward(kTokens, c, true), "N ", kTokens, ", C ", c);
+    t.time<GeluBackward>(gelu_backward(kTokens, c, true), "N ", kTokens, ", C ", c);
+  }
+  t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
+  t.time<Add>(add(residual), residual, " elements");
+  t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
+  t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
+}
+
+void add_embedding(Table& t) {
+  constexpr std::int64_t sizes[][5] = {{1, 1, 5, 8, 0},        {2, 33, 1, 7, 0},     {3, 65, 31, 33, 8},
+                                       {1, 2, 256, 32, 1},     {2, 130, 3, 264, 16}, {4, 257, 65, 24, 5},
+                                       {2, 300, 256, 264, 32}, {3, 2, 7, 9, 2},      {1, 2000, 2, 16, 64}};
+  for (const auto& [b, n, v, c, stride] : sizes) {
+    const std::string text = str("B ", b, ", T ", n, ", V ", v, ", C ", c, ", stride ", stride);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n, 1), text, ", last row");
+    t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride), text);
+    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n / 2, 1, Besides::nothing, true), text,
+                            ", one row, its number in memory");
+    for (const auto& [besides, name] : {std::pair{Besides::offsets, "offsets"},
+                                        {Besides::positions, "positions"},
+                                        {Besides::conditions, "conditions"}}) {
+      t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n, besides), text, ", ", name);
+      t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
+    }
+  }
+  // The row of a position that comes round all the time: hundreds of thousands of terms.
+  t.add<EmbeddingBackward>(embedding_backward(1, 1 << 20, 16, 4, 1024),
+                           "B 1, T 2^20, V 16, C 4, stride 1024");
+  t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
+                           "B 4, T 12288, V 256, C 512, stride 128");
+  t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128),
+                            "B 4, T 12288, V 256, C 512, stride 128");
+}
+
+}  // namespace
+
+const std::vector<KernelCase>& kernel_cases() {
+  static const std::vector<KernelCase> cases = [] {
+    Table t;
+    add_norm_cases(t.cases_);
+    add_cross_entropy(t);
+    add_linear(t);
+    add_linear_gelu_cases(t.cases_);
+    add_elementwise(t);
+    add_step_cases(t.cases_);
+    add_embedding(t);
+    add_sampling_cases(t.cases_);
+    add_block_cases(t.cases_);
+    add_attention_cases(t.cases_);
+    return t.cases_;
+  }();
+  return cases;
+}
+
+}  // namespace weft

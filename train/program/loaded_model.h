@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// A model as `evaluate` and `sample` need it: config and weights from a checkpoint, nothing for training.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "models/model.h"
+#include "src/config/config.h"
+#include "src/files/checkpoint.h"
+
+namespace weft {
+
+// The compute type on this device: a CPU computes in f32 whatever the config says.
+DType dtype_on(const Device&, const Config&);
+
+// Which of the weights that a checkpoint may hold. best: the moving average where one was kept, else the
+// last.
+enum class Weights : std::uint8_t { best, ema, last };
+Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
+
+struct LoadedModel {
+  Config config;
+  std::unique_ptr<Device> device;
+  ParameterStore store;
+  std::unique_ptr<Model> model;
+  TrainState state;
+  bool ema = false;  // the weights are the moving average
+
+  std::string weights_text() const;  // for people: which weights, of which step
+  Ctx inference();                   // on this device, without a tape
+};
+
+// `device`: as for make_device; or what opens one, once the checkpoint has turned out to be one.
+std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
+                                        Weights = Weights::best);
+using OpenDevice = std::function<std::unique_ptr<Device>()>;
+std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What every program does around its work: command line, errors, exit code.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {  // included by the few files that describe command lines: it takes seconds to compile
+class App;
+}
+
+namespace weft {
+
+struct Program {
+  const char* name;
+  const char* purpose;
+  std::function<void(CLI::App&)> add_options;
+  std::function<void()> work;  // runs when the command line has been parsed
+  bool has_ranks = false;      // its work may be shared by several processes (train/ranks/ranks.h)
+};
+
+// Thrown by `work` when another process has said, or will say, what went wrong.
+struct SaidElsewhere {};
+
+// What to say of std::bad_alloc.
+std::string out_of_memory();
+
+// Parses the command line and does the work. Exit code 0; 1 after "error: ..." on one line of stderr,
+// whatever went wrong, the command line included (src/files/error_line.h); 1 alone after
+// SaidElsewhere. Adds --help and --version.
+int run_program(const Program&, int argc, char** argv);
+
+}  // namespace weft

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// From one process to several, and from their errors to one line.
+#include "train/ranks/ranks.h"
+
+#include <elf.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "src/device.h"
+#include "src/files/hash.h"
+#include "train/program/program.h"
+#include "train/ranks/launcher.h"
+
+namespace weft {
+namespace {
+
+// The linker's build ID of this program, in hexadecimal; "" where it left none.
+std::string build_id() {
+  std::string text;
+  const auto of_program = [](dl_phdr_info* info, std::size_t, void* out) {
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& header = info->dlpi_phdr[i];
+      if (header.p_type != PT_NOTE) continue;
+      const char* at = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
+      for (const char* end = at + header.p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
+        ElfW(Nhdr) note;
+        std::memcpy(&note, at, sizeof note);
+        const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
+        const char *name = at + sizeof note, *value = name + padded(note.n_namesz);
+        if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, note.n_namesz).starts_with("GNU"))
+          for (std::size_t byte = 0; byte < note.n_descsz; ++byte) {
+            constexpr const char* kDigits = "0123456789abcdef";
+            const auto x = static_cast<unsigned char>(value[byte]);
+            *static_cast<std::string*>(out) += {kDigits[x >> 4], kDigits[x & 15]};
+          }
+        at = value + padded(note.n_descsz);
+      }
+    }
+    return 1;  // the first object is the program itself
+  };
+  dl_iterate_phdr(of_program, &text);
+  return text;
+}
+
+std::string short_hash(const std::string& text) {
+  Hash hash;
+  hash.add(text);
+  return hash.text().substr(0, 8);
+}
+
+// The text of `config`, or that of its error, which `error` then holds.
+std::string text_or_error(const std::function<std::string()>& config, std::string& error) {
+  try {
+    return rank_identity(config());
+  } catch (const std::exception& e) { return error = e.what(); }
+}
+
+// Rank 0 says what all ranks have. It may have to be started yet, and whoever starts it may end all when the
+// first has left.
+[[noreturn]] void leave_it_to_rank_0() {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  throw SaidElsewhere();
+}
+
+// Who this process is. What all ranks would complain of, rank 0 does.
+World own_world() {
+  try {
+    return world_from_environment();
+  } catch (const ErrorOfAllRanks& error) {
+    if (error.rank != 0) leave_it_to_rank_0();
+    throw;
+  }
+}
+
+// What this rank cannot go on for.
+[[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what, const std::string& line) {
+  group.fail(what, group.rank() == 0 ? line : "");
+  throw SaidElsewhere();
+}
+
+// Work on one rank of several.
+void work_as_rank(const World& world, const std::function<std::string()>& config,
+                  const std::function<void(ProcessGroup&)>& work) {
+  std::string error;
+  const std::string identity = text_or_error(config, error);
+  ProcessGroup group(world, identity);
+  if (!error.empty()) fail_as_rank(group, error, error);  // all ranks have the same
+  try {
+    group.watch(patient_hang_limit());
+    work(group);
+  } catch (const std::bad_alloc&) {
+    const std::string what = out_of_memory();
+    fail_as_rank(group, what, what);
+  } catch (const std::exception& e) { fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what())); }
+}
+
+}  // namespace
+
+std::string rank_identity(const std::string& config) {
+  return str("weft ", WEFT_VERSION, ", build ", build_id().substr(0, 8), ", command line ",
+             short_hash(own_command_line()), ", config ", short_hash(config));
+}
+
+void with_ranks(const RankOptions& options, const std::function<std::string()>& config,
+                const std::function<void(ProcessGroup&)>& work) {
+  const World world = own_world();
+  const bool started_here = world.source == "--gpus";
+  if (options.gpus > 0 && !started_here) {
+    if (world.rank > 0) leave_it_to_rank_0();
+    if (world.size > 1)
+      fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
+               " of them: leave it out"));
+    if (options.gpus > 1) {
+      config();  // so that what is wrong with it is said before anything is started
+      return launch_ranks(options.gpus, options.device);
+    }
+  }
+  if (world.size > 1) return work_as_rank(world, config, work);
+  config();
+  ProcessGroup alone(world, "");
+  work(alone);
+}
+
+void fail_before_work(const std::string& what) {
+  const World world = own_world();
+  if (world.size == 1) fail(what);
+  ProcessGroup group(world, what);
+  fail_as_rank(group, what, what);
+}
+
+bool is_first_process() {
+  try {
+    return own_world().rank == 0;
+  } catch (const SaidElsewhere&) { return false; } catch (const Error&) {
+    return true;
+  }
+}
+
+std::string rank_device(const World& world, const std::string& device) {
+  if (world.size == 1 || device == "cpu") return device;
+  if (device.starts_with("cuda:") && world.local_size > 1)
+    fail(str("--device ", device, ": the ", world.local_size,
+             " processes of this host each take a GPU of their own; say cuda"));
+  if (device == "auto" && gpu_count() == 0) return "cpu";
+  if (device != "auto" && device != "cuda") return device;
+  // srun may show each process its own GPU and no other.
+  const bool bound = world.source == "srun" && gpu_count() == 1;
+  return str("cuda:", bound ? 0 : world.local_rank);
+}
+
+std::unique_ptr<Device> open_rank_device(ProcessGroup& group, const std::string& device) {
+  auto opened = make_device(rank_device(group.world(), device));
+  group.watch(hang_limit());
+  return opened;
+}
+
+std::ostream& rank_output(const ProcessGroup& group, std::ostream& of_rank_0) {
+  static std::ostream nothing(nullptr);
+  return group.rank() == 0 ? of_rank_0 : nothing;
+}
+
+Progress rank_progress(const ProcessGroup& group, std::ostream& of_rank_0, int file_descriptor) {
+  return {rank_output(group, of_rank_0), group.rank() == 0 && isatty(file_descriptor) != 0};
+}
+
+void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string& text) {
+  const std::vector<std::string> lines = group.all_gather(text);
+  for (std::size_t rank = 0; group.rank() == 0 && rank < lines.size(); ++rank)
+    progress.line(str("rank ", rank, "  ", lines[rank]));
+}
+
+std::chrono::seconds hang_limit() {
+  const char* text = std::getenv("WEFT_HANG_SECONDS");
+  if (!text) return std::chrono::seconds(45);
+  const int seconds = std::atoi(text);
+  if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
+  return std::chrono::seconds(seconds);
+}
+
+std::chrono::seconds patient_hang_limit() { return std::max(std::chrono::seconds(300), hang_limit()); }
+
+}  // namespace weft

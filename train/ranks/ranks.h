@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Programs that work as several processes, one for each GPU: how they are started, who they are, and what
+// becomes of their output and their errors.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "src/device.h"
+#include "src/ranks/process_group.h"
+#include "train/program/progress.h"
+
+namespace weft {
+
+struct RankOptions {
+  int gpus = 0;                 // --gpus: start so many processes on this host; 0: the environment says
+  std::string device = "auto";  // --device
+};
+
+// What must be the same on every rank: the version, this build, the command line, and `config`, the text of
+// what is to be done. One line.
+std::string rank_identity(const std::string& config);
+
+// Does `work` on every rank. With --gpus N this process starts N of itself (train/ranks/launcher.h) and
+// waits; in them, and in what torchrun, mpirun or srun started, `work` gets a group that has met; a process
+// alone gets a group of one. `config` runs first: it makes the text for rank_identity(), or throws. An Error
+// on one rank ends all of them, and one line says which rank it was. Throws Error, or SaidElsewhere
+// (train/program/program.h) where another process prints the line.
+void with_ranks(const RankOptions&, const std::function<std::string()>& config,
+                const std::function<void(ProcessGroup&)>& work);
+
+// What is wrong before work() could begin, with the command line, say: `what` becomes the text for
+// rank_identity(). Throws as with_ranks() does: rank 0 says it when all have it, and otherwise who has it.
+[[noreturn]] void fail_before_work(const std::string& what);
+// Is this the process that speaks for all, by what the environment says?
+bool is_first_process();
+
+// The device of this rank: --device, and of several ranks on a host each its own GPU.
+std::string rank_device(const World&, const std::string& device);
+// Opens it. From then on hang_limit() holds.
+std::unique_ptr<Device> open_rank_device(ProcessGroup&, const std::string& device);
+
+// `of_rank_0` there, a stream that drops everything on the other ranks; lines for people likewise.
+std::ostream& rank_output(const ProcessGroup&, std::ostream& of_rank_0);
+Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_descriptor);
+
+// Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
+void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
+
+// For ProcessGroup::watch(). At work, files included: WEFT_HANG_SECONDS, or else 45 s. While devices are
+// opened, GPUs connected, and results written to wherever somebody wants them: 300 s, or that number where it
+// is larger; the work of with_ranks() begins with it.
+std::chrono::seconds hang_limit();
+std::chrono::seconds patient_hang_limit();
+
+}  // namespace weft

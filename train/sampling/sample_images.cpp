@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// From arguments to prompts, conditions and positions, and from tokens to pictures.
+#include "train/sampling/sample_images.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "data/batch_source.h"
+#include "data/formats/png_file.h"
+#include "train/evaluation/augment_choice.h"
+#include "train/evaluation/evaluator.h"
+#include "train/sampling/image_grid.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
+
+using Tokens = std::vector<std::int32_t>;
+
+std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
+
+Tokens image_from_png(const std::string& path, const ImageShape& shape) {
+  PngImage png = read_png(path);
+  if (shape.channels == 3) png = as_rgb(std::move(png));
+  if (!(png.shape == shape))
+    fail(str(path, ": is an image of ", shape_text(png.shape), ", this model draws ", shape_text(shape)));
+  return {png.pixels.begin(), png.pixels.end()};
+}
+
+std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& config) {
+  const TokenDataset data(a.complete[0], a.split, config.model.vocab);
+  if (!augmenter_for(config, data)) fail(str(data.path(), ": has a stream of tokens, expected images"));
+  if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
+    fail(str(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
+             " from --first ", a.first, " on are not among them"));
+  std::vector<Tokens> images(static_cast<std::size_t>(a.images),
+                             Tokens(static_cast<std::size_t>(data.image().tokens())));
+  for (std::size_t i = 0; i < images.size(); ++i)
+    data.read((a.first + static_cast<std::int64_t>(i)) * data.image().tokens(), images[i]);
+  return images;
+}
+
+// The images to complete, as people see them.
+std::vector<Tokens> given_images(const SampleArguments& a, const Config& config) {
+  if (a.complete.empty()) return {};
+  const auto is_png = [](const std::string& path) {
+    return path.ends_with(".png") || path.ends_with(".PNG");
+  };
+  if (a.complete.size() == 1 && !is_png(a.complete[0])) return images_from_data(a, config);
+  std::vector<Tokens> images;
+  for (const std::string& path : a.complete) images.push_back(image_from_png(path, image_shape(config)));
+  return images;
+}
+
+class ImageSampler {
+ public:
+  ImageSampler(const SampleArguments& arguments, LoadedModel& model)
+      : a_(arguments),
+        model_(model),
+        shape_(image_shape(model.config)),
+        augmenter_(model.config, shape_),
+        choice_(parse_choice(a_.augmentation, model.config)),
+        options_(a_.options) {
+    if (a_.out.empty() && a_.singles.empty())
+      fail("images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles DIR");
+    if (!a_.prompt.empty() || !a_.prompt_file.empty())
+      fail("this model draws images: --complete FILE goes on from one, --prompt is for text");
+    rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
+    if (rows_given_ >= shape_.height)
+      fail(str("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw"));
+    augmenter_rows();
+    for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
+    options_.length = shape_.tokens() - options_.given();
+    if (!given_.empty()) options_.count = a_.options.count * static_cast<std::int64_t>(given_.size());
+    options_.batch =
+        a_.batch > 0 ? a_.batch : std::clamp<std::int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
+    check_sample_options(options_, model.config.model);
+  }
+
+  void run(Progress& progress) {
+    std::vector<Tokens> drawn = options_.prompts;
+    drawn.resize(static_cast<std::size_t>(options_.count));
+    Stopwatch clock;
+    clock.start();
+    const SampleStats stats = sample(
+        *model_.device, *model_.model, model_.config.model, options_,
+        [&](std::int64_t i, std::int64_t, std::int32_t token) {
+          drawn[static_cast<std::size_t>(i)].push_back(token);
+        },
+        [&](std::int64_t done, std::int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
+    progress.clear();
+    const bool writes = options_.group->rank() == 0;
+    if (!a_.out.empty() && writes) write_grid(drawn);
+    if (!a_.singles.empty() && writes) write_singles(drawn);
+    progress.line(sentence(stats));
+    if (a_.stats) progress.line(stats_text(stats, options_.given(), shape_.tokens()));
+  }
+
+ private:
+  // What the model is told, and the places of its sequence.
+  void augmenter_rows() {
+    options_.conditions.resize(augmenter_.conditions().size());
+    augmenter_.rows(choice_, options_.conditions);
+    if (!augmenter_.moves_positions()) return;
+    Tokens unused(static_cast<std::size_t>(shape_.tokens()), 0);
+    options_.positions.resize(unused.size());
+    augmenter_.apply(choice_, unused, options_.positions);
+  }
+  // The rows of `image` that are given, `count` times, in the order of the sequence.
+  void add_given(Tokens image) {
+    AugmentChoice choice = choice_;
+    choice.key = given_.size();
+    Tokens positions(options_.positions.size());
+    augmenter_.apply(choice, image, positions);
+    const std::int64_t known = rows_given_ * shape_.width * shape_.channels;
+    const Tokens upper(image.begin(), image.begin() + known);
+    for (std::int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
+    given_.push_back(std::move(image));
+  }
+  // The order of the sequence, or with --upright that of the image.
+  Image shown(const Tokens& sequence) const {
+    if (!a_.upright) return image_of(shape_, sequence);
+    const std::vector<std::int32_t> source = augmenter_.source(choice_);
+    Tokens image(sequence.size());
+    for (std::size_t t = 0; t < sequence.size(); ++t)
+      image[static_cast<std::size_t>(source[t])] = sequence[t];
+    return image_of(shape_, image);
+  }
+  void write_grid(const std::vector<Tokens>& drawn) const {
+    std::vector<Image> cells;
+    const auto all = static_cast<std::int64_t>(drawn.size());
+    if (given_.empty()) {
+      for (const Tokens& tokens : drawn) cells.push_back(shown(tokens));
+      const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
+      return write_png(a_.out, draw_grid(cells, GridLayout(shape_, all, side)));
+    }
+    const auto each = static_cast<std::size_t>(a_.options.count);
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      Tokens upper = options_.prompts[i * each];
+      upper.resize(given_[i].size(), -1);
+      cells.push_back(shown(given_[i]));
+      cells.push_back(shown(upper));
+      for (std::size_t k = 0; k < each; ++k) cells.push_back(shown(drawn[i * each + k]));
+    }
+    const auto in_row = static_cast<std::int64_t>(each) + 2;
+    write_png(a_.out, draw_grid(cells, GridLayout(shape_, static_cast<std::int64_t>(cells.size()), in_row)));
+  }
+  void write_singles(const std::vector<Tokens>& drawn) const {
+    std::error_code error;
+    fs::create_directories(a_.singles, error);
+    if (error) fail(str("cannot make the folder ", a_.singles, ": ", error.message()));
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+      char name[32];
+      std::snprintf(name, sizeof name, "%05zu.png", i);
+      write_png((fs::path(a_.singles) / name).string(), shown(drawn[i]));
+    }
+  }
+  std::string sentence(const SampleStats& stats) const {
+    std::string text = a_.out.empty() ? a_.singles : a_.out;
+    text +=
+        str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_text(shape_));
+    if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
+    if (const std::string told = choice_text(choice_, model_.config); told != "none") text += ", " + told;
+    return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");
+  }
+
+  const SampleArguments& a_;
+  LoadedModel& model_;
+  ImageShape shape_;
+  Augmenter augmenter_;
+  AugmentChoice choice_;
+  SampleOptions options_;
+  std::int64_t rows_given_ = 0;
+  std::vector<Tokens> given_;  // whole, in the order of the sequence
+};
+
+}  // namespace
+
+bool draws_images(const Config& config) {
+  const ModelConfig& m = config.model;
+  return m.position_axes.size() == 3 && m.vocab == 256 && image_shape(config).tokens() == m.context;
+}
+
+void sample_images(const SampleArguments& arguments, LoadedModel& model, Progress& progress) {
+  ImageSampler(arguments, model).run(progress);
+}
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Autoregressive sampling. Which token comes next depends on the weights, the tokens before it and (seed,
+// number of the sample, position) alone: the same seed gives the same text in any batch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/sampling/choose_token.h"
+#include "models/model.h"
+#include "src/ranks/process_group.h"
+
+namespace weft {
+
+struct SampleOptions {
+  std::vector<std::int32_t> prompt = {};  // the same for all samples; or `prompts` below
+  std::int64_t length = 0;                // tokens to add to the prompt
+  double temperature = 1;                 // logits are divided by it; 0: always the most likely token
+  std::int64_t top_k = 0;                 // only the k most likely tokens; 0: all
+  double top_p = 1;                       // only the most likely tokens that together reach this probability
+  std::uint64_t seed = 0;
+  std::int64_t count = 1;  // samples
+  std::int64_t batch = 8;  // samples at a time, at most
+  bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
+  std::vector<std::vector<std::int32_t>> prompts = {};  // one for each sample, all of one length
+  std::vector<std::int32_t> conditions = {};  // what all samples are told: rows of the start table, one for
+                                              // each entry of conditions(config) (src/config/conditions.h)
+  std::vector<std::int32_t> positions = {};   // the place of each token of a text, prompt included, for texts
+                                              // in another order; empty: 0, 1, 2 ...
+  bool graph = true;                          // on a GPU: launches of a position are replayed as one
+  std::int64_t first = 0;                     // number of the first sample: these may be a part of more
+  ProcessGroup* group = nullptr;              // whose ranks share the samples out; null: none
+
+  std::int64_t given() const {  // tokens of a prompt
+    return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
+  }
+  Choice choice() const { return {temperature, top_k, top_p}; }
+};
+// Throws Error for values that make no sense, or a text that does not fit into the context.
+void check_sample_options(const SampleOptions&, const ModelConfig&);
+
+struct SampleStats {
+  std::int64_t tokens = 0;      // drawn, all samples
+  std::int64_t positions = 0;   // that the model went through, prompts included, all batches
+  std::int64_t launches = 0;    // kernels of one position; 0 without a cache
+  double seconds = 0;           // prompts included
+  std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
+  std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
+};
+
+// Called for each token drawn: sample, position in its text (the prompt is 0 .. given() - 1), token; position
+// after position, and at each sample after sample. Tokens come some positions late, where these take a few
+// milliseconds at most.
+using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
+// Called now and then: positions done and to do, all batches (of this rank).
+using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
+// With a group a collective: every rank draws a part, and rank 0 hears of all tokens at the end. The same
+// samples for any number of ranks.
+SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
+                   const OnPositions& = {});
+
+// Keys that one head reads for a token on average over heads and positions first .. last - 1, and the number
+// it would read with dense attention.
+struct KeysRead {
+  double pattern = 0, dense = 0;
+};
+KeysRead keys_read(const AttentionPattern&, int heads, std::int64_t first, std::int64_t last);
+
+// What `sample --stats` prints about drawing the positions from `first` on: speed, and for the layers of each
+// pattern the keys read and the cache, beside those of dense attention.
+std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last);
+
+// Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
+std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab);
+std::string token_to_text(std::int32_t token, std::int64_t vocab);
+
+}  // namespace weft

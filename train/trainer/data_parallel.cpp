@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// Sums over ranks, and agreement among them.
+#include "train/trainer/data_parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "kernels/layers/pointwise.h"
+#include "src/ranks/heartbeat.h"
+
+namespace weft {
+namespace {
+
+constexpr double kSecondsBetweenAgreements = 0.5;
+// At most, and at most twice as many as the time before: the clock sees steps launched, which the device may
+// have to do yet.
+constexpr std::int64_t kStepsBetweenAgreements = 64;
+constexpr std::size_t kLanes = 4;  // independent chains, for speed
+
+// Of 64-bit words, a multiply and a rotation each.
+class WordHash {
+ public:
+  void add(const std::vector<std::uint64_t>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) turn(lane_[i % kLanes], words[i]);
+    count_ += words.size();
+  }
+  std::uint64_t value() const {
+    std::uint64_t all = count_;
+    for (const std::uint64_t h : lane_) turn(all, h);
+    return all;
+  }
+
+ private:
+  static void turn(std::uint64_t& h, std::uint64_t word) {
+    h = std::rotl((h ^ word) * 0x9e3779b97f4a7c15u, 29);
+  }
+  std::uint64_t lane_[kLanes] = {1, 2, 3, 4}, count_ = 0;
+};
+
+// The bytes of a tensor, a piece at a time, each a sign of progress.
+std::uint64_t hash_of(Device& device, const TensorView& tensor) {
+  const auto piece = static_cast<std::int64_t>(kProgressBytes);
+  TensorView bytes = tensor;
+  bytes.dtype = DType::u8, bytes.rank = 1;
+  std::fill(std::begin(bytes.shape), std::end(bytes.shape), 1);
+  WordHash hash;
+  for (std::int64_t first = 0; first < tensor.bytes(); first += piece) {
+    bytes.data = static_cast<char*>(tensor.data) + first;
+    bytes.shape[0] = std::min(piece, tensor.bytes() - first);
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(bytes.bytes() + 7) / 8);
+    device.download(words.data(), bytes);
+    hash.add(words);
+    note_progress();
+  }
+  return hash.value();
+}
+
+// Numbers as a message, all ranks being the same program on the same kind of machine.
+template <class T>
+std::string message_of(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+template <class T>
+std::vector<T> numbers_of(const std::string& message) {
+  std::vector<T> numbers(message.size() / sizeof(T));
+  if (!numbers.empty()) std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
+  return numbers;
+}
+
+}  // namespace
+
+std::int64_t bucket_elements(const TrainConfig& train, DType gradients) {
+  return train.bucket_mb * 1000000 / size_of(gradients);
+}
+
+Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType compute) {
+  if (!train.shard_optimizer) return {};
+  return {communicator, bucket_elements(train, wide(compute))};
+}
+
+GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
+                         const TrainConfig& train)
+    : store_(store),
+      communicator_(communicator),
+      buckets_(store, bucket_elements(train, store.gradients().dtype())) {
+  if (train.reduce_dtype == "bf16")
+    copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
+}
+
+void GradientSum::plan(double seconds) {
+  communicator_.plan((copy_ ? copy_.view() : store_.gradients().view()).bytes(), seconds);
+}
+
+void GradientSum::begin() {
+  buckets_.begin();
+  collectives_ = bytes_ = 0;
+}
+
+// What there is to sum up of a range, whose gradients are complete.
+Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
+  store_.finish_gradients(range.begin, range.end);
+  Tensor part = store_.gradients().slice(range.begin, {range.size()});
+  if (copy_) {
+    const Tensor rounded = copy_.slice(range.begin, {range.size()});
+    ctx.launch(Cast{.y = rounded, .x = part});
+    part = rounded;
+  }
+  bytes_ += part.view().bytes();
+  return part;
+}
+
+void GradientSum::start(Ctx& ctx, const std::vector<GradientRange>& ranges) {
+  std::vector<TensorView> whole, pieces;
+  for (const GradientRange& range : ranges) {
+    const Tensor part = ready(ctx, range);
+    if (store_.shards().empty() || range.begin >= store_.decayed()) {
+      whole.push_back(part);
+      continue;
+    }
+    for (const GradientRange& shard : store_.shards())
+      if (shard.begin >= range.begin && shard.end <= range.end)
+        pieces.push_back(part.slice(shard.begin - range.begin, {shard.size()}));
+  }
+  collectives_ += static_cast<std::int64_t>(whole.size() + pieces.size());
+  communicator_.fork();
+  for (const TensorView& t : pieces) communicator_.reduce_scatter_sum(t);
+  if (!whole.empty()) communicator_.all_reduce_sums(whole);
+}
+
+void GradientSum::complete(Ctx& ctx, std::int32_t first) {
+  if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, {range});
+}
+
+void GradientSum::finish(Ctx& ctx) {
+  start(ctx, buckets_.rest());
+  communicator_.join();
+  if (copy_) ctx.launch(Cast{.y = store_.gradients(), .x = copy_});
+}
+
+void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
+  std::vector<float> mine;
+  for (const StepResults& step : steps) mine.push_back(step.loss);
+  std::vector<double> sums(steps.size());
+  for (const std::string& message : group.all_gather(message_of(mine))) {
+    const std::vector<float> losses = numbers_of<float>(message);
+    WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ", steps.size(),
+               " steps");
+    for (std::size_t i = 0; i < losses.size(); ++i) sums[i] += losses[i];
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    steps[i].loss = static_cast<float>(sums[i] / static_cast<double>(group.size()));
+}
+
+std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
+  if (!group_ || group_->size() == 1) return mine;
+  if (step < next_) return "";
+  // Rank 0's clock says when all of them speak again.
+  const double seconds = std::chrono::duration<double>(Clock::now() - spoken_).count();
+  const double of_step = seconds / static_cast<double>(pause_);
+  const auto most = static_cast<double>(std::min(kStepsBetweenAgreements, 2 * pause_));
+  const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
+  const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
+  const std::vector<std::string> said = group_->all_gather(message_of(pause) + mine);
+  pause_ = numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  next_ = step + pause_;
+  spoken_ = Clock::now();
+  for (const std::string& message : said)
+    if (message.size() > sizeof(std::int64_t)) return message.substr(sizeof(std::int64_t));
+  return "";
+}
+
+std::string processes_text(ProcessGroup& group, const Communicator& communicator) {
+  const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
+  const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
+  return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
+             group.world().source, "; gradients are summed by ", communicator.carrier());
+}
+
+MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
+  MicroBatch smallest = mine;
+  for (const std::string& message : group.all_gather(str(mine.accumulation, " ", mine.text))) {
+    const std::size_t space = message.find(' ');
+    const std::int64_t accumulation = std::stoll(message.substr(0, space));
+    if (accumulation > smallest.accumulation) smallest = {accumulation, message.substr(space + 1)};
+  }
+  return smallest;
+}
+
+std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
+  const std::vector<std::string> said = group.all_gather(mine);
+  for (std::size_t r = 0; r < said.size(); ++r)
+    if (!said[r].empty()) return str(said[r], " (rank ", r, ")");
+  return "";
+}
+
+void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
+                         std::int64_t step) {
+  if (group.size() == 1) return;
+  std::string mine;
+  for (const TensorView& weights : store.replicated()) mine += str(hash_of(device, weights), " ");
+  group.require_all(mine == group.broadcast(mine)
+                        ? ""
+                        : str("after step ", step,
+                              " its weights are not those of rank 0: a GPU or a link computes wrongly; "
+                              "nothing was saved"));
+}
+
+}  // namespace weft

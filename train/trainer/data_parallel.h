@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// What processes that train one model together do beyond what each does alone: gradients are summed up while
+// the backward pass goes on, losses are averaged, and decisions are taken by all of them at the same step.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/optimizer/step_scalars.h"
+#include "src/config/config.h"
+#include "src/ranks/communicator.h"
+#include "src/ranks/gradient_buckets.h"
+#include "train/trainer/micro_batch.h"
+
+namespace weft {
+
+// How many elements of the gradients are summed up at a time, at least: train.bucket_mb.
+std::int64_t bucket_elements(const TrainConfig&, DType gradients);
+// How the optimizer is shared, by train.shard_optimizer; null: a process alone.
+Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
+
+// Sums gradients over the ranks. Each bucket starts when the backward pass has completed it, beside the
+// kernels that follow. Of a store with shards(), each rank gets the sums of its own_parts() alone.
+class GradientSum {
+ public:
+  // train.reduce_dtype bf16: buckets are rounded to bf16 and summed up in it, which halves the bytes; with
+  // f32 nothing is copied. In f64 (tests) sums are f64.
+  GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
+
+  void plan(double seconds);                // that a backward pass takes at least
+  void begin();                             // of the backward pass of the last micro-batch
+  void complete(Ctx&, std::int32_t first);  // called by Ctx::mark
+  void finish(Ctx&);                        // after it: what remains; the queue then waits for all
+  std::int64_t collectives() const { return collectives_; }  // of the last pass
+  std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
+
+ private:
+  Tensor ready(Ctx&, const GradientRange&);
+  void start(Ctx&, const std::vector<GradientRange>&);
+
+  ParameterStore& store_;
+  Communicator& communicator_;
+  GradientBuckets buckets_;
+  Tensor copy_;  // bf16, or empty
+  std::int64_t collectives_ = 0, bytes_ = 0;
+};
+
+// Losses of every step averaged over the ranks, in their order; collective. The rest is the same everywhere.
+void average_losses(ProcessGroup&, std::vector<StepResults>&);
+
+// Why to stop, agreed: a signal or a clock is seen by one rank, at a step of its own.
+class StopAgreement {
+ public:
+  // `group` null: a process alone.
+  explicit StopAgreement(ProcessGroup* group) : group_(group) {}
+  // Called by every rank before update `step`, with its own reason or "": the reason of the first rank that
+  // has one, or "". Ranks speak to each other about every half second, not at each step.
+  std::string agree(std::int64_t step, const std::string& mine);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  ProcessGroup* group_;
+  std::int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
+  Clock::time_point spoken_ = Clock::now();
+};
+
+// Collective: how many processes are on how many hosts, and what carries their sums. For people.
+std::string processes_text(ProcessGroup&, const Communicator&);
+
+// Collective: the choice of the rank that takes the smallest micro-batches.
+MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
+
+// Collective: what the first rank says that has anything to say, and which that is; "" when all are silent.
+std::string first_to_speak(ProcessGroup&, const std::string& mine);
+
+// Collective. When the weights are not the same bits everywhere, rank 0 throws an Error that names the ranks
+// that differ from it, and the others end.
+void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);
+
+}  // namespace weft

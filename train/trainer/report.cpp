@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// The texts of training.
+#include "train/trainer/report.h"
+
+#include <cstdio>
+
+#include "models/shape.h"
+#include "src/config/conditions.h"
+#include "src/memory.h"
+#include "train/inspect/counts.h"
+#include "train/program/progress.h"
+#include "train/trainer/step.h"
+
+namespace weft {
+namespace {
+
+std::string plan_text(const MemoryPlan& plan) {
+  return str(bytes_text(plan.total()), " (weights ", bytes_text(plan.weights), ", gradients ",
+             bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
+             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace), ")");
+}
+
+// A line for each group of heads of the layers with one pattern.
+std::vector<std::string> pattern_lines(const Config& config, const Device& device, DType dtype,
+                                       const Model& model) {
+  std::vector<std::string> lines;
+  const auto n = static_cast<double>(config.model.context);
+  const AttentionShape shape = attention_shape(config.model);
+  for (const LayerGroup& layers : layer_groups(model.patterns())) {
+    const std::vector<AttentionCounts> groups =
+        count_attention(*layers.pattern, static_cast<int>(config.model.heads), config.model.context,
+                        {shape.qk_size, shape.v_size, dtype, device.compute_capability});
+    for (const AttentionCounts& counts : groups) {
+      const double causal = static_cast<double>(counts.heads.size()) * n * (n + 1) / 2;
+      const std::string heads = groups.size() > 1 ? str(", heads ", numbers_text(counts.heads)) : "";
+      lines.push_back(str("attention   layers ", numbers_text(layers.members), heads, ": ", counts.pattern,
+                          ", ", count_text(static_cast<double>(counts.pairs.needed)), " pairs needed (",
+                          fixed_text(100 * static_cast<double>(counts.pairs.needed) / causal, 2),
+                          "% of dense causal), ", count_text(static_cast<double>(counts.pairs.executed)),
+                          " executed; form ", counts.form_text(), ", tiles of ", counts.edges_text(),
+                          ", tables ", bytes_text(counts.table_bytes)));
+    }
+  }
+  return lines;
+}
+
+std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
+  if (!train.image())
+    return str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
+               " tokens to train, ", count_text(static_cast<double>(valid.size())), " to validate");
+  const ImageShape& s = train.image();
+  return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ", s.channels, ": ",
+             grouped_digits(train.images()), " to train, ", grouped_digits(valid.images()),
+             " to validate; bits are per dimension (one channel of a pixel)");
+}
+
+std::string augment_line(const Config& config) {
+  const AugmentConfig& a = config.augment;
+  const std::vector<Condition> kinds = augmentations(config), told = conditions(config);
+  std::string text;
+  for (const Condition& kind : kinds)
+    text += str(text.empty() ? "" : ", ", name_of(kind.kind), " (", kind.values, ")");
+  if (a.flip) text += text.empty() ? "flip" : ", flip";
+  if (text.empty()) return "augment     none, 1 start vector";
+  if (!config.data.mix.empty())
+    text += str("; ", fixed_text(100 * config.data.mix_rate, 1), "% from ", config.data.mix);
+  if (a.unaugmented_rate > 0)
+    text += str("; ", fixed_text(100 * a.unaugmented_rate, 1), "% left as they are");
+  return str("augment     ", text, told.empty() ? "; the model is not told, 1 start vector" : "; ",
+             told.empty() ? "" : str(condition_rows(told), " start vectors"));
+}
+
+std::string step_line(const Config& config) {
+  const StepShape full = step_shape(config, config.train.steps);
+  std::string text =
+      str("step        ", full.tokens(), " tokens: ", full.ranks > 1 ? str(full.ranks, " processes x ") : "",
+          full.accumulation, " x ", full.micro_batch, " x ", full.context);
+  for (const auto& [step, context] : config.train.context_schedule)
+    text += str(", context ", context, " from step ", step);
+  return text;
+}
+
+}  // namespace
+
+MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
+  Config here = config;
+  if (!device.is_cuda()) here.precision = "f32";
+  const StepShape full = step_shape(config, config.train.steps);
+  return plan_memory(here, full.micro_batch, full.context, training);
+}
+
+std::string check_memory(const Config& config, const Device& device) {
+  const MemoryPlan needed = planned_memory(config, device, true);
+  const std::size_t free = device.memory_free();
+  if (needed.total() <= free) return str("planned ", plan_text(needed), ", free ", bytes_text(free));
+  fail(str("training does not fit: planned ", plan_text(needed), ", but ", device.name, " has ",
+           bytes_text(free), " free: --batch auto finds what does; or raise train.accumulation (",
+           config.train.accumulation,
+           " now), lower train.batch, set train.recompute: block, or shorten model.context"));
+}
+
+std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {
+  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<std::size_t>(bytes)); };
+  if (store.shards().empty()) return text(store.state_bytes()) + " of state";
+  return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
+             text(store.whole_state_bytes()));
+}
+
+std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
+                                 const ParameterStore& store, const Model& model, const TokenDataset& train,
+                                 const TokenDataset& valid) {
+  const bool changed = dtype != compute_dtype(config);
+  std::vector<std::string> lines{
+      str("config      ", config.name, " (", config.source, ")"),
+      str("device      ", device.description(), ", ", name_of(dtype),
+          changed ? str(" (precision: ", config.precision, " is for GPUs)") : ""),
+      str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ", config.model.width,
+          ", ", config.model.heads, " heads, context ", config.model.context, ", ",
+          count_text(static_cast<double>(store.size())), " parameters")};
+  for (std::string& line : pattern_lines(config, device, dtype, model)) lines.push_back(std::move(line));
+  lines.push_back(data_line(train, valid));
+  if (train.image()) lines.push_back(augment_line(config));
+  lines.push_back(step_line(config));
+  lines.push_back("optimizer   " + optimizer_text(store, config.ranks));
+  return lines;
+}
+
+std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype,
+                          const char* unit) {
+  const double rate =
+      flops_per_token(config.model, m.context) * m.tokens_per_s / static_cast<double>(config.ranks);
+  const double steps_left = static_cast<double>(config.train.steps - m.step);
+  const double seconds_left =
+      steps_left * static_cast<double>(config.train.batch * config.model.context) / m.tokens_per_s;
+  char lr[32];
+  std::snprintf(lr, sizeof lr, "%.2e", m.lr);
+  std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
+                         "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
+                         " tok/s  ", fixed_text(100 * rate / device.matrix_rate(dtype), 1),
+                         "% of matrix rate  context ", m.context, "  ETA ", duration_text(seconds_left));
+  if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
+  if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));
+  if (m.valid_bits_ema) text += str("  valid ema ", fixed_text(*m.valid_bits_ema, 4));
+  return text;
+}
+
+}  // namespace weft

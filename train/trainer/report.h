@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What training says before the first step and at each log line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "models/model.h"
+#include "src/config/config.h"
+#include "train/trainer/metrics.h"
+
+namespace weft {
+
+// What one micro-batch of full context needs on this device, to train or to evaluate.
+MemoryPlan planned_memory(const Config&, const Device&, bool training);
+
+// Planned bytes and free memory of the device, as text. Throws Error when the one does not fit into the
+// other: planned bytes, and what to lower.
+std::string check_memory(const Config&, const Device&);
+
+// Bytes of the optimizer's state here and, where processes share it, without sharing.
+std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
+
+// Device, model, for each layer and head the pattern, its pairs and the kernels that run it, data, tokens a
+// step: a few lines.
+std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
+                                 const TokenDataset& train, const TokenDataset& valid);
+
+// `unit`: what the loss is given in, "bits" or "bits/dim".
+std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
+
+}  // namespace weft

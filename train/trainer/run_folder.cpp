@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// Run folders: what may be started or resumed where, and which checkpoints stay.
+#include "train/trainer/run_folder.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "src/files/files.h"
+#include "src/ranks/heartbeat.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+// What may differ between a run and its continuation.
+bool decides(const std::string& key) {
+  static const std::set<std::string> free{"name",
+                                          "train.steps",
+                                          "train.log_every",
+                                          "train.eval_every",
+                                          "train.eval_tokens",
+                                          "train.save_every",
+                                          "train.keep",
+                                          "train.graph",
+                                          "train.accumulation",
+                                          "train.reduce_dtype",
+                                          "train.bucket_mb",
+                                          "train.shard_optimizer",
+                                          "train.recompute"};
+  return free.count(key) == 0;
+}
+
+std::string folder_of(const Config& config, const std::string& out) {
+  return out.empty() ? (fs::path("runs") / config.name).string() : out;
+}
+
+std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
+  const std::string name = file.filename().string();
+  if (name.size() != 16 || !name.starts_with("step_") || !name.ends_with(".h5")) return -1;
+  const std::string digits = name.substr(5, 8);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
+  return std::atoll(digits.c_str());
+}
+
+}  // namespace
+
+std::string deciding_difference(const Config& there, const Config& here) {
+  const auto a = config_values(there), b = config_values(here);
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const auto& [key, value] = b[i];
+    const auto same_file = [](const std::string& x, const std::string& y) {
+      return fs::path(x).filename() == fs::path(y).filename();
+    };
+    const bool same = key == "data.path"  ? same_file(there.data.path, here.data.path)
+                      : key == "data.mix" ? same_file(there.data.mix, here.data.mix)
+                                          : a[i].second == value;
+    if (!same && decides(key)) return str(key, ": ", a[i].second, " in the checkpoint, ", value, " now");
+  }
+  return "";
+}
+
+std::string RunFolder::checkpoint_to_resume(const Config& config, const std::string& out,
+                                            const std::optional<std::string>& resume) {
+  if (!resume) return "";
+  const std::string path =
+      resume->empty() ? (fs::path(folder_of(config, out)) / "latest.h5").string() : *resume;
+  if (!fs::exists(path)) fail(str("nothing to resume: ", path, " does not exist"));
+  return path;
+}
+
+RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume)
+    : folder_(folder_of(config, out)) {
+  const std::string latest = path("latest.h5");
+  if (fs::exists(folder_) && !fs::is_directory(folder_))
+    fail(str(folder_, " is not a folder: choose another with --out"));
+  if (!resume) {
+    if (fs::exists(latest))
+      fail(str(folder_,
+               " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
+    return;
+  }
+  resumed_from_ = checkpoint_to_resume(config, out, resume);
+  if (fs::exists(latest) && !fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
+    fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
+             ": choose another folder with --out"));
+  const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
+  const std::string difference = deciding_difference(there, config);
+  if (!difference.empty())
+    fail(str("cannot resume ", resumed_from_, " with another config: ", difference,
+             ". Only steps and when to log, evaluate and save may change; for another run choose --out"));
+}
+
+void RunFolder::create(const Config& config) const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) fail(str("cannot make the run folder ", folder_, ": ", error.message()));
+  write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
+}
+
+std::string RunFolder::path(const std::string& file) const { return (fs::path(folder_) / file).string(); }
+
+std::string RunFolder::history() const {
+  return resumed_from_.empty() ? "" : (fs::path(resumed_from_).parent_path() / "metrics.jsonl").string();
+}
+
+void RunFolder::save_latest(Device& device, const ParameterStore& store, const TrainState& state,
+                            const std::string& config_yaml) const {
+  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
+}
+
+void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
+                              const std::string& config_yaml, std::int64_t keep) const {
+  save_latest(device, store, state, config_yaml);
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
+  // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
+  const std::string temporary = path(std::string(name) + ".tmp");
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_hard_link(path("latest.h5"), temporary, error);
+  if (error) {  // a file system that has none
+    copy_whole_file(path("latest.h5"), path(name));
+  } else if (fs::rename(temporary, path(name), error); error) {
+    fail(str("cannot write ", path(name), ": ", error.message()));
+  }
+  note_progress();
+  if (keep <= 0) return;
+  sync_names_beside(path(name));  // before any that it replaces goes
+  prune(state.step, keep);
+}
+
+void RunFolder::save_best(Device& device, const ParameterStore& store, const TrainState& state,
+                          const std::string& config_yaml) const {
+  save_checkpoint(path("best.h5"), device, store, state, config_yaml);
+}
+
+void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
+  std::vector<std::pair<std::int64_t, fs::path>> numbered;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const std::int64_t step = step_of(entry.path());
+    if (step >= 0 && step <= last_step) numbered.emplace_back(step, entry.path());
+  }
+  std::sort(numbered.begin(), numbered.end());
+  const std::int64_t surplus = static_cast<std::int64_t>(numbered.size()) - keep;
+  for (std::int64_t i = 0; i < surplus; ++i) {
+    std::error_code ignored;
+    fs::remove(numbered[static_cast<std::size_t>(i)].second, ignored);
+    note_progress();
+  }
+}
+
+}  // namespace weft

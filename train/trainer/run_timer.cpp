@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Runs between readings of the clocks.
+#include "train/trainer/run_timer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <thread>
+
+#include "train/bench/kernels.h"
+
+namespace weft {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+double TimedRuns::median_ms() const { return median(milliseconds); }
+
+double TimedRuns::mean_clock() const {
+  return std::accumulate(clocks.begin(), clocks.end(), 0.0) / static_cast<double>(clocks.size());
+}
+
+double TimedRuns::median_kilocycles() const {
+  std::vector<double> products(milliseconds.size());
+  std::transform(milliseconds.begin(), milliseconds.end(), clocks.begin(), products.begin(),
+                 std::multiplies<>());
+  return median(std::move(products));
+}
+
+void TimedRuns::append(const TimedRuns& other) {
+  milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
+  clocks.insert(clocks.end(), other.clocks.begin(), other.clocks.end());
+}
+
+RunTimer::RunTimer(Device& device, int pause_ms)
+    : device_(device),
+      pause_ms_(pause_ms),
+      multiprocessors_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
+      flush_(l2_flush(device)),
+      readings_(*device.pool, {2 * kMost * multiprocessors_ * std::int64_t{sizeof(ClockReading)}}, DType::u8,
+                "bench") {}
+
+TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
+  TimedRuns runs;
+  for (int done = 0; done < repeats; done += kMost)
+    runs.append(time_some(std::min(kMost, repeats - done), work));
+  return runs;
+}
+
+void RunTimer::read(int reading) {
+  auto* const to = static_cast<ClockReading*>(readings_.view().data) + reading * multiprocessors_;
+  std::visit([&](auto& queue) { read_clocks(queue, to); }, device_.queue);
+}
+
+// What is read at the end of a run comes ahead of what the next one begins with, so that nothing stands
+// between a run and its events.
+TimedRuns RunTimer::time_some(int repeats, const std::function<void()>& work) {
+  device_.zero(readings_);
+  int started = 0;
+  const auto before = [&] {
+    if (started > 0) read(2 * started - 1);
+    if (pause_ms_ > 0) {
+      device_.synchronize();
+      std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms_));
+    }
+    flush_();
+    read(2 * started++);
+  };
+  TimedRuns runs;
+  runs.milliseconds =
+      std::visit([&](auto& queue) { return time_runs(queue, repeats, before, work); }, device_.queue);
+  read(2 * repeats - 1);
+  const auto count = static_cast<std::size_t>(multiprocessors_);
+  std::vector<ClockReading> readings(2 * kMost * count);
+  device_.download(readings.data(), readings_);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(repeats); ++i) {
+    const std::span both(&readings[2 * i * count], 2 * count);
+    runs.clocks.push_back(clock_mhz(both.first(count), both.last(count)));
+  }
+  return runs;
+}
+
+}  // namespace weft

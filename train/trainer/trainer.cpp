@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+// The training loop.
+#include "train/trainer/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/evaluation/evaluator.h"
+#include "train/program/loaded_model.h"
+#include "train/program/stop_signal.h"
+#include "train/ranks/ranks.h"
+#include "train/trainer/micro_batch.h"
+#include "train/trainer/report.h"
+
+namespace weft {
+namespace {
+
+// Null: a process alone. Devices are open then, and hang_limit() holds.
+std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
+  if (!group) return nullptr;
+  auto communicator = make_communicator(device, *group);
+  group->watch(hang_limit());
+  return communicator;
+}
+
+// For the ranks of `group`, with the data that is there.
+Config prepared(Config config, const ProcessGroup* group) {
+  config.ranks = group ? group->size() : 1;
+  check_config(config);
+  config.data.path = find_data(config.data.path, config.source);
+  if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
+  return config;
+}
+
+// With what --batch asks for in train.accumulation, and in `text` what to say of it.
+// Every rank takes the micro-batches that fit on all of them.
+Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
+                        std::string& text) {
+  if (options.batch.empty()) return config;
+  const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
+  std::optional<MicroBatch> before;
+  if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
+  MicroBatch chosen = before ? *before : choose_micro_batch(config, options.batch, device);
+  if (group) chosen = smallest_micro_batch(*group, chosen);
+  config.train.accumulation = chosen.accumulation;
+  text = chosen.text;
+  return config;
+}
+
+std::optional<TokenDataset> mixed_data(const Config& config) {
+  if (config.data.mix.empty()) return std::nullopt;
+  return TokenDataset(config.data.mix, "train", config.model.vocab);
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
+    : group_(group.size() > 1 ? &group : nullptr),
+      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
+      communicator_(connected(*device_, group_)),
+      config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
+      options_(options),
+      progress_(progress),
+      folder_(config_, options.out, options.resume),
+      dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
+      train_data_(config_.data.path, "train", config_.model.vocab),
+      valid_data_(config_.data.path, "valid", config_.model.vocab),
+      mixed_data_(mixed_data(config_)),
+      source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
+      valid_images_(augmenter_for(config_, valid_data_)),
+      stop_(group_) {
+  start_.lap("data");
+  model_ = make_model(config_, store_, *device_);
+  memory_text_ = check_memory(config_, *device_);
+  store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
+                  sharding_of(config_.train, communicator_.get(), dtype_));
+  state_.seed = config_.seed;
+  scaler_.enabled = dtype_ == DType::f16;
+  scaler_.window = config_.train.loss_scale_window;
+  if (scaler_.enabled) state_.loss_scale = config_.train.loss_scale;
+  if (!folder_.resumed_from().empty()) {
+    state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
+    if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
+  }
+  scaler_.scale = state_.loss_scale;
+  scaler_.good_steps = state_.good_steps;
+  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
+  if (scaler_.enabled)
+    train_step_->set_loss_scale(
+        {.scale = scaler_.scale, .good_steps = scaler_.good_steps, .next = state_.step});
+  ahead_ =
+      std::make_unique<RunAhead>(StepRunner{.launch = [this](std::int64_t step) { launch(step); },
+                                            .next_result = [this] { return train_step_->next_result(); },
+                                            .diverged = [this](std::int64_t step) { fail_non_finite(step); }},
+                                 scaler_, state_.step, group_);
+  start_.lap("weights");
+}
+
+void Trainer::prepare() {
+  wall_.start();
+  if (group_) group_->barrier();  // all have looked at the folder as it was
+  if (writes()) {
+    folder_.create(config_);
+    metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+    clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
+  }
+  for (const std::string& line :
+       summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
+    progress_.line(line);
+  if (group_) progress_.line("processes   " + processes_text(*group_, *communicator_));
+  if (!batch_text_.empty()) progress_.line("batch       " + batch_text_);
+  progress_.line("memory      " + memory_text_);
+  progress_.line(
+      "run         " + folder_.path("") +
+      (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+  start_.lap("summary");
+  device_->matrix_rate(dtype_);  // measured before the clock runs
+  start_.lap("matrix rate");
+  device_->pool->reset_peak();
+  first_step_ = logged_step_ = state_.step;
+  logged_s_ = clock_.seconds();
+}
+
+void Trainer::run() {
+  const StopSignal signal;
+  prepare();
+  std::string why;
+  if (group_ && state_.step > 0) group_->report_step(state_.step);
+  clock_.start();
+  while (state_.step < config_.train.steps) {
+    why = reason_to_stop(signal.received());
+    if (!why.empty()) break;
+    if (step()) after_step();
+  }
+  finish(why);
+}
+
+std::string Trainer::reason_to_stop(const char* signal) {
+  if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
+  const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
+  return stop_.agree(state_.step, signal ? signal : late ? "--max-minutes" : "");
+}
+
+void Trainer::launch(std::int64_t step) {
+  train_step_->run(source_, step, step_scalars(config_, step, state_.updates + step - state_.step, 1));
+}
+
+// False: an update before this one has to run again, and no step is done that was not done before.
+bool Trainer::step() {
+  const std::int64_t context = config_.model.context, step = state_.step;
+  const bool longer =
+      step > 0 && context_at(config_.train, context, step) != context_at(config_.train, context, step - 1);
+  if (longer) ahead_->settle();  // what is captured goes with the old context
+  const bool further = ahead_->launch();
+  state_.updates += ahead_->next() - state_.step;
+  state_.step = ahead_->next();
+  furthest_ = std::max(furthest_, state_.step);
+  if (group_) group_->report_step(furthest_);  // a rank that has gone back is not behind the others
+  return further;
+}
+
+void Trainer::after_step() {
+  const bool first = state_.step == 1, last = state_.step == config_.train.steps;
+  const bool evaluation = last || due(config_.train.eval_every);
+  const bool log = first || last || evaluation || due(config_.train.log_every);
+  const bool numbered = due(config_.train.save_every), first_here = state_.step == first_step_ + 1;
+  if (!log && !numbered && !first_here) {
+    progress_.passing(str("step ", state_.step, "/", config_.train.steps));
+    return;
+  }
+  collect();
+  clock_.stop();
+  if (log) log_step(evaluation);
+  if (first_here) {
+    start_.lap("first step");
+    progress_.line(device_->pool->table());
+    progress_.line(
+        str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
+  }
+  if (numbered) save(true);
+  clock_.start();
+}
+
+// Waits until all steps up to this one have been applied, and reads what they reported since the last call.
+void Trainer::collect() {
+  ahead_->settle();
+  std::vector<StepResults> steps = ahead_->results();
+  if (!steps.empty()) loss_of_rank_ = steps.back().loss;
+  if (group_) average_losses(*group_, steps);
+  const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    last_ = steps[i];
+    if (!std::isfinite(last_.loss) || !std::isfinite(last_.gradient_norm))
+      fail_non_finite(first + static_cast<std::int64_t>(i));
+  }
+  state_.loss_scale = scaler_.scale;
+  state_.good_steps = scaler_.good_steps;
+}
+
+void Trainer::log_step(bool evaluation) {
+  const std::int64_t done = state_.step - 1;  // the step that these results are of, from 0
+  StepMetrics m;
+  m.step = state_.step;
+  m.loss = last_.loss;
+  m.lr = learning_rate(config_.train, done);
+  m.grad_norm = last_.gradient_norm;
+  m.context = context_at(config_.train, config_.model.context, done);
+  m.elapsed_s = clock_.seconds();
+  const double tokens =
+      static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
+  m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
+  if (scaler_.enabled) m.loss_scale = scaler_.scale;
+  if (evaluation) evaluate_into(m);
+  if (metrics_) metrics_->append(m);
+  progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
+  if (group_ && options_.rank_log)
+    print_rank_lines(*group_, progress_,
+                     str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_, "  ",
+                         bytes_text(device_->pool->peak()), " at the peak"));
+  logged_step_ = state_.step;
+  logged_s_ = m.elapsed_s;
+}
+
+void Trainer::evaluate_into(StepMetrics& m) {
+  const TrainConfig& train = config_.train;
+  const EvalOptions options{
+      .context = config_.model.context,
+      .batch = std::max<std::int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
+      .max_tokens = train.eval_tokens,
+      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+      .group = group_};
+  const auto say = [&](std::int64_t done, std::int64_t all) {
+    progress_.passing(str("validation: ", done, " of ", all, " tokens"));
+  };
+  const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
+  m.valid_bits = result.bits;
+  m.valid_tokens = result.tokens;
+  if (train.ema_decay > 0)
+    with_ema_weights(*device_, store_,
+                     [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
+  const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
+  if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
+  state_.best_valid_bits = bits;
+  write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
+}
+
+// `write` on rank 0, when all have the same weights; the others wait.
+template <class Write>
+void Trainer::write_checkpoint(Write write) {
+  if (!group_) return write();
+  check_equal_weights(*group_, *device_, store_, state_.step);
+  writes() ? write() : join_save_checkpoint(store_);
+  group_->barrier();
+}
+
+void Trainer::save(bool numbered) {
+  progress_.passing(str("saving step ", state_.step));
+  write_checkpoint([&] {
+    if (numbered) {
+      folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
+    } else {
+      folder_.save_latest(*device_, store_, state_, to_yaml(config_));
+    }
+  });
+  saved_step_ = state_.step;
+}
+
+void Trainer::finish(const std::string& why) {
+  collect();
+  clock_.stop();
+  if (saved_step_ != state_.step) save(false);
+  const std::string latest = folder_.path("latest.h5");
+  if (!why.empty()) {
+    progress_.line(
+        str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
+    progress_.line(str("go on with: train --config ", folder_.path("config.yaml"), " --out ",
+                       folder_.path(""), " --resume"));
+    return;
+  }
+  const std::int64_t steps_here = state_.step - first_step_;
+  progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
+                     ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
+  if (state_.best_valid_bits > 0)
+    progress_.line(str("best validation: ", fixed_text(state_.best_valid_bits, 4),
+                       valid_images_ ? " bits per dimension" : " bits",
+                       config_.train.ema_decay > 0 ? " (moving average of the weights)" : "", ", ",
+                       folder_.path("best.h5")));
+}
+
+void Trainer::fail_non_finite(std::int64_t step) {
+  std::string first = train_step_->find_non_finite(
+      source_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
+  if (group_) first = first_to_speak(*group_, first);
+  if (first.empty()) first = "none when the step was run again with the weights of now";
+  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
+           ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
+           "; go on from there with a lower train.learning_rate or a longer train.warmup"));
+}
+
+}  // namespace weft

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// Trainer: from a config to a trained model in a run folder. The loop is here; what a step launches is in
+// step.h, what is printed before it in report.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "models/model.h"
+#include "src/config/config.h"
+#include "src/files/checkpoint.h"
+#include "src/optimizer.h"
+#include "src/ranks/communicator.h"
+#include "train/program/progress.h"
+#include "train/trainer/data_parallel.h"
+#include "train/trainer/metrics.h"
+#include "train/trainer/run_ahead.h"
+#include "train/trainer/run_folder.h"
+#include "train/trainer/step.h"
+
+namespace weft {
+
+struct TrainOptions {
+  std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::string out = "";                    // "": runs/<config name>
+  std::string device = "auto";
+  std::string batch = "";           // train/trainer/micro_batch.h; "": train.accumulation as it is
+  std::int64_t max_steps = 0;       // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;           // stop and save after this long; 0: no limit
+  bool rank_log = false;            // log lines of every rank, too
+  std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
+};
+
+class Trainer {
+ public:
+  // `group`: the processes that train together, each with a Trainer of its own; all of them read, rank 0
+  // writes the folder.
+  Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
+  // Trains to train.steps or until a limit or a signal; saves; says how to go on. Throws Error when something
+  // is wrong, leaving the checkpoints of before.
+  void run();
+  const TrainState& state() const { return state_; }
+
+ private:
+  void prepare();
+  void launch(std::int64_t step);
+  bool step();
+  void after_step();
+  void collect();
+  void log_step(bool evaluation);
+  void evaluate_into(StepMetrics&);
+  void save(bool numbered);
+  template <class Write>
+  void write_checkpoint(Write write);
+  void finish(const std::string& why);
+  bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool writes() const { return !group_ || group_->rank() == 0; }
+  std::string reason_to_stop(const char* signal);
+  [[noreturn]] void fail_non_finite(std::int64_t step);
+
+  Laps start_;           // until the first step is done
+  ProcessGroup* group_;  // null: one process
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> communicator_;
+  std::string batch_text_;  // what --batch chose
+  Config config_;
+  TrainOptions options_;
+  Progress& progress_;
+  RunFolder folder_;
+  DType dtype_;
+  TokenDataset train_data_, valid_data_;
+  std::optional<TokenDataset> mixed_data_;
+  BatchSource source_;
+  std::optional<Augmenter> valid_images_;  // nothing: text
+  ParameterStore store_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainStep> train_step_;
+  std::unique_ptr<RunAhead> ahead_;
+  std::unique_ptr<MetricsLog> metrics_;  // of rank 0
+  StopAgreement stop_;
+  TrainState state_;   // of the updates launched; once settled, of those applied
+  LossScaler scaler_;  // of those known to have been applied
+  std::string memory_text_;
+  StepResults last_;         // of the last step that was collected
+  double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
+  Stopwatch clock_, wall_;
+  double logged_s_ = 0;           // clock_ at the line before
+  std::int64_t logged_step_ = 0;  // step of the line before
+  std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::int64_t furthest_ = 0;  // that state_.step has been
+};
+
+}  // namespace weft
