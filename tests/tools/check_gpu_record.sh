@@ -12,8 +12,8 @@ passed=$(field passed) failed=$(field failed) skipped=$(field skipped)
 echo "GPU record: $(field device), driver $(field driver), $(field date): $passed passed, $failed failed, $skipped skipped"
 if [ "$recorded" != "$now" ]; then
   echo "the sources have changed since (recorded $recorded, now $now)"
-  git diff --name-only "$(field commit)" -- CMakeLists.txt kernels src models data train tests 2>/dev/null |
-    grep -E '(\.(h|cpp|cu|cuh)|CMakeLists\.txt)$' | sed 's/^/  changed: /' || true
+  git diff --name-only "$(field commit)" 2>/dev/null | LC_ALL=C sort |
+    LC_ALL=C comm -12 - <(python3 tests/tools/gpu_sources.py | LC_ALL=C sort) | sed 's/^/  changed: /' || true
   exit 1
 fi
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ] || { echo "not all of its tests passed"; exit 1; }
