@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# From a clean machine to a trained, evaluated and sampled model: installs packages, builds, makes a small corpus of the
-# project's own sources and prose (no network needed), trains configs/tiny.yaml on whatever device there is.
-# Usage: bash train/quickstart.sh          under 8 minutes on 2 cores without a GPU
+# From a clean machine to a trained, evaluated and sampled model: installs packages, builds the programs and trains
+# configs/tiny.yaml on data/doyle.txt, on the GPU if there is one. README.md shows what it prints.
+# Usage: bash train/quickstart.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . train/packages.sh
+
+corpus=data/doyle.txt
+sha256=4b4fdeaa5ac6cccd38d8edb52d07c7924a903811dc14a5535d7b2213c5c3c9da
+if ! echo "$sha256  $corpus" | sha256sum --check --status; then
+  echo "error: $corpus has changed, so the README's figures do not hold: run 'git checkout $corpus'" >&2
+  exit 1
+fi
 
 install_packages
 preset=$(preset_here)
@@ -14,14 +21,11 @@ configure "$preset"
 cmake --build --preset "$preset" --target train evaluate sample inspect prepare bench attention selftest
 bin=build/$preset/bin
 
-say "a corpus of this project's own sources and prose"
+say "preparing $corpus"
 mkdir -p runs
-find README.md kernels src models data configs train tests -type f \
-  \( -name '*.md' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.yaml' \) |
-  LC_ALL=C sort | xargs cat >runs/tiny.txt
-"$bin"/prepare text runs/tiny.txt --out runs/tiny.h5
+"$bin"/prepare text "$corpus" --out runs/tiny.h5
 
-say "what a layer of the model attends to"
+say "drawing what a layer of the model attends to"
 "$bin"/inspect --config tiny.yaml --pattern 0,0 --length 48
 
 say "training configs/tiny.yaml"
@@ -32,6 +36,6 @@ say "evaluating on the test split"
 "$bin"/evaluate --checkpoint runs/tiny/best.h5 --data runs/tiny.h5 --split test
 
 say "sampling"
-"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt '// ' --length 120 --temperature 0.8 --seed 1
+"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt 'Holmes ' --length 120 --temperature 0.8 --seed 1
 
 say "done: the run is in runs/tiny; README.md says what to try next"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The C library: right calls against the definition, mistakes by their texts, threads, and a program as the
-// README shows it.
+// The C library: right calls against the definition, mistakes by their texts, threads, and its example.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -252,19 +251,9 @@ TEST(CApi, ThreadsShareAPlanAndKeepTheirErrors) {
   }
 }
 
-// The first block of C in the README, up to its closing fence.
-std::string readme_program() {
-  std::ifstream readme(WEFT_TEST_SOURCE "/README.md");
-  std::string program, line;
-  while (std::getline(readme, line) && line != "```c") continue;
-  while (std::getline(readme, line) && line != "```") program += line + "\n";
-  return program;
-}
-
-TEST(CApi, TheProgramOfTheReadmeRuns) {
+TEST(CApi, TheExampleRuns) {
   const TempDir dir;
-  const std::string source = dir / "example.c", program = dir / "example";
-  std::ofstream(source) << readme_program();
+  const std::string source = WEFT_TEST_SOURCE "/src/capi/example.c", program = dir / "example";
   for (const std::string& library :
        {std::string("-L" WEFT_TEST_LIB " -lweft_attention -Wl,-rpath," WEFT_TEST_LIB),
         std::string(WEFT_TEST_LIB "/libweft_attention.a " WEFT_TEST_STATIC_LIBRARIES)}) {
