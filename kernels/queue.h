@@ -67,4 +67,15 @@ void launch(Queue& queue, const Kernel& kernel) {
       queue);
 }
 
+// What check_finite() launches.
+// count = number of elements that are NaN or infinite; at least that many counted from 2^31 on.
+struct CountNonFinite {
+  static constexpr const char* kName = "count_non_finite";
+  TensorView count;  // (1)  i32
+  TensorView x;      // any floating type
+};
+void check(const CountNonFinite&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const CountNonFinite&);
+void run(CudaQueue&, const CountNonFinite&);
+
 }  // namespace weft

@@ -4,8 +4,8 @@
 //   y = w * (x - mean) * rstd + b,   rstd = 1 / sqrt(var + eps)
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 

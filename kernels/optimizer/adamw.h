@@ -8,7 +8,7 @@
 // results->update_scale is 0 (a gradient was not finite), nothing changes.
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "kernels/queue.h"
 
 namespace weft {

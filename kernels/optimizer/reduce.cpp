@@ -122,11 +122,6 @@ void check(const ClipCoefficient& k) {
   WEFT_CHECK(k.clip >= 0, "clip_coefficient: clip must not be negative, got ", k.clip);
 }
 
-void check(const CountNonFinite& k) {
-  expect_floating(k.x, "count_non_finite: x");
-  expect_size(k.count, DType::i32, 1, "count_non_finite: count");
-}
-
 void run(CpuQueue&, const MeanForward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
@@ -172,16 +167,6 @@ void run(CpuQueue&, const ClipCoefficient& k) {
   if (k.clip > 0 && norm > k.clip) update = scale * k.clip / norm;
   k.results->gradient_norm = norm;
   k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
-}
-
-void run(CpuQueue&, const CountNonFinite& k) {
-  check(k);
-  dispatch_float(k.x.dtype, [&]<class T>() {
-    const T* x = k.x.as<T>();
-    const double count = sum_in_pieces(
-        k.x.size(), [=](std::int64_t i) { return std::isfinite(static_cast<wide_t<T>>(x[i])) ? 0 : 1; });
-    *k.count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(count, 2147483647.0));
-  });
 }
 
 }  // namespace weft

@@ -18,9 +18,6 @@ struct Value {
 struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * x; }
 };
-struct NonFinite {
-  __device__ double operator()(float x) const { return isfinite(x) ? 0.0 : 1.0; }
-};
 
 // Adds to `sum` a thread's part of the sum of term(x[i]): groups of eight, one in each turn of all blocks.
 template <class T, class Term>
@@ -149,12 +146,6 @@ void run(CudaQueue& q, const ClipCoefficient& k) {
                                     : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
   const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
-}
-
-void run(CudaQueue& q, const CountNonFinite& k) {
-  check(k);
-  const double* partial = launch_partial_sums(q, k.x, NonFinite{}, CountNonFinite::kName);
-  write_total<<<1, kThreads, 0, q.stream>>>(k.count.as<std::int32_t>(), nullptr, partial, 1.0);
 }
 
 }  // namespace weft

@@ -2,8 +2,8 @@
 // Sums over whole tensors, in a fixed order; results stay on the device.
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 
@@ -72,15 +72,5 @@ struct ClipCoefficient {
 void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ClipCoefficient&);
 void run(CudaQueue&, const ClipCoefficient&);
-
-// count = number of elements that are NaN or infinite.
-struct CountNonFinite {
-  static constexpr const char* kName = "count_non_finite";
-  TensorView count;  // (1)  i32
-  TensorView x;      // any floating type
-};
-void check(const CountNonFinite&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const CountNonFinite&);
-void run(CudaQueue&, const CountNonFinite&);
 
 }  // namespace weft

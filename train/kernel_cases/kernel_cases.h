@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "src/device.h"
 
 namespace weft {
