@@ -6,7 +6,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
-#include "kernels/dropout_mask.h"
+#include "kernels/layers/dropout_mask.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <curand_kernel.h>
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/dropout_mask.h"
+#include "kernels/layers/dropout_mask.h"
 
 namespace weft {
 
