@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors: the definitions. Each piece of kChunk elements is summed in f64, the pieces in
-// order; but SquareSum keeps to SumOrder.
+// Sums over whole tensors: the definitions. Pieces of kChunk elements are summed in f64, then added in order.
+// SquareSum keeps to SumOrder instead.
 #include "kernels/optimizer/reduce.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ double sum_of_lanes(Lanes lane) {
   return sum;
 }
 
-// What the lanes of a block add to themselves of sum x^2.
+// Adds to each lane of a block its terms of sum x^2.
 void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
   constexpr std::int64_t of_block = SumOrder::kTurn / SumOrder::kBlocks;
   dispatch_float(x.dtype, [&]<class T>() {
