@@ -161,7 +161,7 @@ def main():
     excused = {**NOT_READ_ON_CPU, **NOT_READ_ON_CUDA, **NOT_SET_BY_CASES}
     for header, kernel, fields in kernels():
         count, count_fields, stem = count + 1, count_fields + len(fields), header[:-2]
-        is_set = fields_set(cases, kernel, fields)
+        is_set, cpu_form = fields_set(cases, kernel, fields), None
         errors += [f"{header}: no case in train/kernel_cases/ sets {kernel}::{field}" for field in fields
                    if field not in is_set and f"{kernel}.{field}" not in NOT_SET_BY_CASES]
         for queue, suffix, excuses in (("CpuQueue", ".cpp", NOT_READ_ON_CPU), ("CudaQueue", ".cu", NOT_READ_ON_CUDA)):
@@ -173,7 +173,11 @@ def main():
                 errors.append(f"{header}: run({queue}&, const {kernel}&) must be in one file {stem}*{suffix} beside a "
                               f"{stem}{suffix}; found {found or 'none'}")
                 continue
-            paths = included(found[0], set()) - {header} | set(cuda if queue == "CudaQueue" else [])
+            paths = included(found[0], set()) - {header}
+            if queue == "CpuQueue":
+                cpu_form = found[0]
+            else:  # the device's code, and host code that chooses between kernels
+                paths |= {*cuda, *(path[:-2] + ".cpp" for path in paths if path[:-2] + ".cpp" in everything)} - {cpu_form}
             is_read = fields_read(paths, kernel)
             errors += [f"{header}: the {suffix} form of {kernel} does not read {field}" for field in fields
                        if field not in is_read and f"{kernel}.{field}" not in excuses]
