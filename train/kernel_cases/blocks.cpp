@@ -14,15 +14,15 @@ struct Sizes {
   std::int64_t packed() const { return heads * (2 * qk + v); }
 };
 
-// Heads are dealt to as many groups as there are lists, each of `keys` rows. own: heads keep the position at
-// hand, which their list, if any, ends with; otherwise they keep nothing.
+// Heads take turns among as many groups as there are lists, each of `keys` rows. own: heads keep the current
+// position, the last of their list if they have one; otherwise they keep nothing.
 struct Lists {
   std::vector<std::int64_t> keys;
   bool own;
 };
 
 const std::int32_t* numbers(CaseRun& r, std::vector<double> values) {
-  values.push_back(0);  // so that there is memory to point to
+  values.push_back(0);  // never empty
   return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
 }
 

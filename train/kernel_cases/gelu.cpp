@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A projection with a GELU behind or before it: awkward sizes to verify, and those of the text and of the
-// image model to time.
+// GEMMs with a GELU in the epilogue: awkward sizes to verify, and those of the text and of the image model to
+// time.
 #include "kernels/linear/gelu.h"
 #include "train/kernel_cases/table.h"
 
@@ -12,7 +12,7 @@ struct Sizes {
   double flops() const { return 2.0 * static_cast<double>(n * inner * m); }
 };
 
-// `all`: what may be absent is there.
+// `all`: the optional tensors are present.
 Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   return [=](CaseRun& r) {
     LinearGeluForward k;
@@ -26,7 +26,7 @@ Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   };
 }
 
-// `in_place`: y takes the place of h.
+// `in_place`: y replaces h.
 Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form, bool in_place = false) {
   return [=](CaseRun& r) {
     LinearGeluBackward k;
@@ -58,7 +58,7 @@ void add(Table& t, const Sizes& s, bool all, bool realistic,
 }  // namespace
 
 // Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
-// on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements. Its 66 clusters of
+// on Hopper: tiles of 128 rows, groups of 256 columns, inner axes padded to 256 or 512. Its 66 clusters of
 // thread blocks take several tiles each of 8,600 rows, and several groups of 16,904 columns.
 void add_linear_gelu_cases(Table& t) {
   constexpr Sizes awkward[] = {

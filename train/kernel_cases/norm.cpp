@@ -36,7 +36,7 @@ Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with
   };
 }
 
-enum class NormAgain : std::uint8_t { no, beside, in_place_of_h };
+enum class Recomputed : std::uint8_t { no, apart, in_place_of_h };  // y in the backward pass
 
 struct Around {
   double p = 0.4;
@@ -45,7 +45,7 @@ struct Around {
   bool stream = true;  // a gradient reaches the sum otherwise, too
   bool x = true;       // and x's is wanted
   bool branch = true;  // and the branch's
-  NormAgain again = NormAgain::no;
+  Recomputed recomputed = Recomputed::no;
 };
 
 Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
@@ -84,9 +84,9 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
       k.dw = r.wide_gradient("dw", {c});
       k.db = r.wide_gradient("db", {c});
       k.dy = r.input({n, c});
-      if (with.again == NormAgain::beside) k.y = r.output("y", {n, c}, r.type());
-      if (with.again == NormAgain::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
-      k.h = with.again == NormAgain::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
+      if (with.recomputed == Recomputed::apart) k.y = r.output("y", {n, c}, r.type());
+      if (with.recomputed == Recomputed::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
+      k.h = with.recomputed == Recomputed::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
       k.mean = r.wide_input({n}, 0.1, 0.5);
       k.rstd = r.wide_input({n}, 0.05, 0.5);
       k.w = r.wide_input({c}, 0.3, 1);
@@ -114,7 +114,7 @@ void add_norm_cases(Table& t) {
     t.add<LayerNormForward>(layernorm_forward(n, c), rows(n, c));
     t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), rows(n, c));
     add_residual(t, n, c, {}, ", p 0.4");
-    t.add<ResidualBackward>(residual_backward(n, c, {.again = NormAgain::in_place_of_h}), rows(n, c),
+    t.add<ResidualBackward>(residual_backward(n, c, {.recomputed = Recomputed::in_place_of_h}), rows(n, c),
                             ", p 0.4, y in place of h");
   }
   for (const std::int64_t c : {40, 260, 512, 1037}) {
@@ -126,8 +126,8 @@ void add_norm_cases(Table& t) {
     t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), rows(33, c),
                             ", p 0, no dbranch");
     t.add<ResidualBackward>(
-        residual_backward(33, c, {.stream = false, .branch = false, .again = NormAgain::beside}), rows(33, c),
-        ", p 0.4, dy alone, no dbranch, y");
+        residual_backward(33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart}),
+        rows(33, c), ", p 0.4, dy alone, no dbranch, y");
   }
   t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), rows(33, 65), ", dx alone");
   t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), rows(1025, 72), ", dw and db alone");
@@ -142,7 +142,7 @@ void add_norm_cases(Table& t) {
   for (const std::int64_t c : {256, 512}) {
     t.time<ResidualForward>(residual_forward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
     t.time<ResidualBackward>(residual_backward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
-    t.time<ResidualBackward>(residual_backward(kTokens, c, {.again = NormAgain::in_place_of_h}),
+    t.time<ResidualBackward>(residual_backward(kTokens, c, {.recomputed = Recomputed::in_place_of_h}),
                              rows(kTokens, c), ", p 0.4, y in place of h");
   }
 }
