@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the CPU forms share: sums in a fixed order, an exponential that vectorises, and the size below which a
-// loop is not worth a second thread. Nothing here depends on the number of threads.
+// What the CPU forms share: sums in a fixed order, an exponential that vectorises, and the size from which a
+// loop uses several threads. No result depends on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline constexpr std::int64_t kChunk = 1 << 12;
 
 inline std::int64_t chunks_of(std::int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-// sum of term(i) for i in [0, n): sixteen running sums, added pairwise at the end. The order depends on n
+// sum of term(i) for i in [0, n): sixteen accumulators, added pairwise at the end. The order depends on n
 // alone, and the compiler can use vector registers.
 template <class W, class Term>
 inline W sum_of(std::int64_t n, Term term) {
@@ -78,7 +78,7 @@ inline void sum_rows(const GradView& out, std::int64_t rows, std::int64_t cols, 
   }
 }
 
-// A gradient that is stored, unless it is absent, and whose elements are asked for again, not rounded to T.
+// A gradient that is stored, unless it is absent, and whose elements at() returns unrounded.
 template <class T>
 class Kept {
  public:

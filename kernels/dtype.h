@@ -90,11 +90,11 @@ constexpr const char* name_of(DType t) {
   return "?";
 }
 
-// The type that statistics, losses, layernorm parameters and parameter gradients have when the activations
-// have type `t`: f64 beside f64, f32 beside everything else.
+// The type of statistics, losses, layernorm parameters and parameter gradients when the activations have
+// type `t`: f64 for f64, f32 for everything else.
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-// The C++ type of wide(dtype_of<T>): what sums over a T are taken in on the CPU.
+// The C++ type of wide(dtype_of<T>): the accumulator of CPU forms for elements of type T.
 template <class T>
 struct WideOf {
   using type = float;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Time of launches on the CPU, where a launch has ended when it returns.
+// Time of launches on the CPU, where a launch returns when its work is done.
 #include "kernels/launch_profile.h"
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Time of launches on a GPU: an event before each and one behind it, less what a launch by itself between
-// two events takes longer than in a CUDA graph, as a kernel that does nothing shows. Where the host is not
-// ahead of the device, the time of a small kernel is that of its launch.
+// Time of launches on a GPU, between an event before and one after each. A launch between two events takes
+// longer than one in a CUDA graph; an empty kernel measures that difference, which is subtracted. Where the
+// host is not ahead of the device, the time of a small kernel is the time of its launch.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 constexpr int kEmptyLaunches = 200;
-constexpr long long kHeadStart = 6'000'000;  // cycles, some 3 ms: in which the host launches those
+constexpr long long kHeadStart = 6'000'000;  // cycles, about 3 ms: the host enqueues those launches meanwhile
 
 __global__ void do_nothing() {}
 __global__ void wait_cycles(long long cycles) {
@@ -82,7 +82,7 @@ class CudaProfile : public LaunchProfile {
  private:
   CudaQueue queue_;
   double of_events_;
-  std::vector<CudaEvent> began_, ended_;  // made once, used again after take()
+  std::vector<CudaEvent> began_, ended_;  // reused after take()
   std::size_t used_ = 0;
   std::vector<LaunchRecord> records_;
 };

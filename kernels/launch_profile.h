@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What each launch costs: a queue that has a LaunchProfile notes kernel, shape, bytes, operations and time of
-// everything launched on it. For eager code: a launch that is captured has no time.
+// What each launch costs: a queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every
+// launch. It serves eager code: a captured launch has no time of its own.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace weft {
 struct CpuQueue;
 struct CudaQueue;
 
-// What a launch moves and computes at least: each operand read or written once. 0: not known.
+// The least that a launch moves and computes: each operand read or written once. 0: unknown.
 struct LaunchCost {
   double bytes = 0, flops = 0;
-  std::string shape;  // where one kernel comes in several: "N 4096, K 512, M 2048"
+  std::string shape;  // of kernels that run in several: "N 4096, K 512, M 2048"
 };
 
 struct LaunchRecord {

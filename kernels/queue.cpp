@@ -2,11 +2,15 @@
 // The debug level, read once from the environment, and what it does on the CPU.
 #include "kernels/queue.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
-#include "kernels/optimizer/reduce.h"
+#include "kernels/checks.h"
+#include "kernels/cpu.h"
 
 namespace weft {
 namespace {
@@ -34,6 +38,23 @@ void finish(CpuQueue&, const char* kernel) {
   if (debug_level() == 0) return;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - launch_began;
   std::fprintf(stderr, "weft: cpu %s %.3f ms\n", kernel, took.count());
+}
+
+void check(const CountNonFinite& k) {
+  expect_floating(k.x, "count_non_finite: x");
+  expect_size(k.count, DType::i32, 1, "count_non_finite: count");
+}
+
+void run(CpuQueue&, const CountNonFinite& k) {
+  check(k);
+  std::int64_t count = 0;
+  dispatch_float(k.x.dtype, [&]<class T>() {
+    const T* x = k.x.as<T>();
+#pragma omp parallel for schedule(static) reduction(+ : count) if (k.x.size() > kParallelElements)
+    for (std::int64_t i = 0; i < k.x.size(); ++i) count += !std::isfinite(static_cast<wide_t<T>>(x[i]));
+  });
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  *k.count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(count, kMost));
 }
 
 void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Checks around every CUDA launch.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/optimizer/reduce.h"
 
 namespace weft {
 namespace {
@@ -21,6 +21,28 @@ bool may_wait(const CudaQueue& q) {
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
   fail(str(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
            "); WEFT_DEBUG=2 waits for every launch and names the first that fails"));
+}
+
+// NaN and infinity are counted in whole numbers, so that blocks may add theirs in any order.
+constexpr int kThreads = 256, kGroup = 8;
+constexpr unsigned kBlocks = 1024;  // all resident at once on a large GPU
+constexpr int kMost = 8191;         // of a thread: kBlocks * kThreads * kMost stays below 2^31
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    count_kernel(std::int32_t* count, const T* x, std::int64_t n, bool packed) {
+  int found = 0;
+  const std::int64_t turn = std::int64_t{gridDim.x} * kThreads * kGroup;
+#pragma unroll 4
+  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
+       i += turn) {
+    float v[kGroup];
+    load(v, x + i, n - i, packed);  // zeros behind the end
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) found += !isfinite(v[j]);
+  }
+  found = block_sum<kThreads>(min(found, kMost));
+  if (threadIdx.x == 0 && found > 0) atomicAdd(count, found);
 }
 
 }  // namespace
@@ -45,15 +67,24 @@ void finish(CudaQueue& q, const char* kernel) {
   std::fprintf(stderr, "weft: cuda %s %.3f ms\n", kernel, took.count());
 }
 
+void run(CudaQueue& q, const CountNonFinite& k) {
+  check(k);
+  auto* const count = k.count.as<std::int32_t>();
+  const std::int64_t n = k.x.size();
+  WEFT_CUDA_CHECK(cudaMemsetAsync(count, 0, sizeof(*count), q.stream));
+  if (n == 0) return;
+  const unsigned blocks = std::min(kBlocks, blocks_for(n, kThreads * kGroup));
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    count_kernel<<<blocks, kThreads, 0, q.stream>>>(count, k.x.as<T>(), n, aligned16(k.x));
+  });
+}
+
 void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
   if (!may_wait(q)) return;
-  // The last bytes of the workspace: CountNonFinite itself uses the first.
-  auto* count = reinterpret_cast<std::int32_t*>(static_cast<char*>(q.workspace) + q.workspace_bytes - 256);
-  CudaQueue shorter = q;
-  shorter.workspace_bytes -= 256;
+  auto* const count = static_cast<std::int32_t*>(q.workspace);
   for (const TensorView& x : outputs) {
     if (!x) continue;
-    run(shorter, CountNonFinite{{count, DType::i32, 1}, x});
+    run(q, CountNonFinite{{count, DType::i32, 1}, x});
     std::int32_t found = 0;
     WEFT_CUDA_CHECK(cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
     WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));

@@ -23,8 +23,8 @@ struct CpuQueue {
 struct CudaQueue {
   CUstream_st* stream = nullptr;
   cublasLtContext* cublaslt = nullptr;
-  // Scratch for cuBLASLt and for two-stage reductions: work on one stream is ordered, so that every kernel
-  // may use all of it. At least kWorkspaceBytes.
+  // Scratch for cuBLASLt and for two-stage reductions, at least kWorkspaceBytes. Kernels on one stream run in
+  // order, so each of them may use all of it.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   LaunchProfile* profile = nullptr;
@@ -37,9 +37,9 @@ using Queue = std::variant<CpuQueue, CudaQueue>;
 using Queue = std::variant<CpuQueue>;  // run(CudaQueue&, ...) is declared and never referenced: it links
 #endif
 
-// WEFT_DEBUG: 0 nothing, 1 prints each launch, 2 also waits for it, checks it and prints its time, 3 also
-// looks for NaN and infinity in what the kernel lists as outputs() and names the kernel. Read once. Levels 2
-// and 3 do nothing while a CUDA graph is captured.
+// WEFT_DEBUG: 0 nothing; 1 prints each launch; 2 also waits for it, checks it and prints its time; 3 also
+// searches outputs() of the kernel for NaN and infinity and names the kernel. Read once. Levels 2 and 3 do
+// nothing while a CUDA graph is captured.
 int debug_level();
 
 // Called around every launch. finish() checks CUDA's last error at every level.
@@ -66,5 +66,16 @@ void launch(Queue& queue, const Kernel& kernel) {
       },
       queue);
 }
+
+// The kernel of check_finite(): count = number of elements that are NaN or infinite. A tensor of 2^31
+// elements or more may have more of them than the count says.
+struct CountNonFinite {
+  static constexpr const char* kName = "count_non_finite";
+  TensorView count;  // (1)  i32
+  TensorView x;      // any floating type
+};
+void check(const CountNonFinite&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const CountNonFinite&);
+void run(CudaQueue&, const CountNonFinite&);
 
 }  // namespace weft

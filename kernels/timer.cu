@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Time on a GPU: between two events around each run, and as the clocks say when a kernel gets its turn.
+// Time on a GPU: between two events around each run, and by the clocks that a kernel reads when it runs.
 #include "kernels/device/event.cuh"
 #include "kernels/timer.h"
 
 namespace weft {
 namespace {
 
-// Two blocks fill a multiprocessor; four for each leave none without one.
+// Two blocks fill a multiprocessor; four for each make sure that every one gets a block.
 constexpr int kReaderThreads = 1024;
 constexpr unsigned kReadersPerMultiprocessor = 4;
 
@@ -16,7 +16,7 @@ __device__ std::int64_t nanoseconds_now() {
   return now;
 }
 
-// Blocks on the same multiprocessor write the same row: each of them a reading of it.
+// Blocks on the same multiprocessor write the same row; any of their readings will do.
 __global__ void __launch_bounds__(kReaderThreads) read_clocks_kernel(ClockReading* readings, unsigned count) {
   if (threadIdx.x != 0) return;
   unsigned multiprocessor = 0;

@@ -18,7 +18,7 @@ std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()
 std::vector<double> time_runs(CudaQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work);
 
-// What the clocks of a multiprocessor say: its own cycles, and a time that all of a GPU share.
+// The clocks of a multiprocessor: its own cycle counter, and the timer that the whole GPU shares.
 struct ClockReading {
   std::int64_t cycles = 0;       // 0 on the CPU
   std::int64_t nanoseconds = 0;  // 0: that multiprocessor has not been read
@@ -26,16 +26,16 @@ struct ClockReading {
 std::int64_t multiprocessors(CpuQueue&);  // 1
 std::int64_t multiprocessors(CudaQueue&);
 
-// When the queue gets there, the clocks of all multiprocessors are written to `readings`, in the queue's
-// memory, one for each of multiprocessors(). Takes some microseconds of all of them.
+// Enqueues a kernel that writes the clocks of each of the multiprocessors() to `readings`, in the queue's
+// memory. It occupies all of them for some microseconds.
 void read_clocks(CpuQueue&, ClockReading* readings);
 void read_clocks(CudaQueue&, ClockReading* readings);
-// MHz between two such readings, on the host: of all multiprocessors that both have. 0 on the CPU.
+// MHz between two such readings, on the host, over the multiprocessors that both cover. 0 on the CPU.
 double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReading> ended);
 
-// When the queue gets there, the time is subtracted from *nanoseconds (in the queue's memory) where `ends` is
-// false, and added where it is true: between them they count how long a part of the queue's work takes, every
-// time that it is done, in a captured CUDA graph, too.
+// Enqueues a kernel that subtracts the time from *nanoseconds (in the queue's memory), or adds it where
+// `ends` is true. A pair of calls adds up how long the work between them takes, in each replay of a captured
+// CUDA graph too.
 void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends);
 void count_time(CudaQueue&, std::int64_t* nanoseconds, bool ends);
 

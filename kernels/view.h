@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Everything that goes wrong is an Error: nothing here can be mended except by a person, so the text is
-// written for one. A program's main() prints it on one line and returns 1.
+// Every failure is an Error. Only a person can repair its cause, so its text addresses a person: what was
+// expected, what came, what to do. A program's main() prints it on one line and returns 1.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,7 +29,7 @@ std::string str(const Args&... args) {
 [[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
 
 // Stays on in release builds: it runs once a launch, on the host. The message says what was expected and what
-// came; the condition and the place are added for whoever has to look further.
+// came; the macro appends the condition and the source line.
 #define WEFT_CHECK(condition, ...)                                                                          \
   do {                                                                                                      \
     if (!(condition))                                                                                       \
@@ -68,8 +68,8 @@ inline std::string shape_text(const TensorView& v) {
   return s + ")";
 }
 
-// Where a backward kernel puts a gradient. The first writer of a step stores, later ones add: nothing is ever
-// set to zero. Null: nobody wants this gradient.
+// Where a backward kernel puts a gradient. The first writer of a step stores and later ones add, so that no
+// kernel has to zero gradients. Null: nobody wants this gradient.
 struct GradView {
   TensorView view;
   bool accumulate = false;

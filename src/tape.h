@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/optimizer/loss_scale.h"
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 #include "src/ranks/heartbeat.h"
 #include "src/tensor.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/philox.h"
+#include "kernels/step_scalars.h"
 #include "kernels/view.h"
 
 namespace weft {

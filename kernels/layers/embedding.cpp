@@ -14,8 +14,9 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
-constexpr std::int64_t kAhead = 8;     // rows of dy fetched ahead: hardware does not foresee strides of a row
-constexpr std::int64_t kLine = 64;     // bytes of a line of the cache
+constexpr std::int64_t kAhead =
+    8;  // rows of dy fetched ahead: the hardware prefetcher does not follow strides of a row
+constexpr std::int64_t kLine = 64;  // bytes of a line of the cache
 
 // Where the tokens of a batch lie in the grid of positions.
 struct Places {
@@ -80,10 +81,9 @@ void forward(const EmbeddingForward& k) {
   }
 }
 
-// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. The row of a
-// position that comes round again and again takes a large part of all tokens: rows are added kTerms at a time
-// before they join the gradient, so that rounding errors grow with the root of some hundreds of terms, not of
-// hundreds of thousands. The order depends on the tokens alone.
+// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table row may
+// collect hundreds of thousands of tokens. Rows are therefore added kTerms at a time before they join the
+// gradient: rounding errors then grow with the root of some hundreds. The order depends on the tokens alone.
 template <class T>
 class RowSums {
   using W = wide_t<T>;

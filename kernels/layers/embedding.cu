@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Embeddings on CUDA. Forward: a warp for each row. Backward, the same for the token table and every position
-// table: rows of dy are listed table row by table row (tokens by a stable radix sort, positions by a
-// formula); warps add up runs of kRun listed rows; where a table row's list crosses the border of a run, the
-// parts are added in order afterwards.
+// Embeddings on CUDA. Forward: a warp for each row. Backward is the same for the token table and each
+// position table. Rows of dy are listed by table row: tokens by a stable radix sort, positions by a formula.
+// Warps add runs of kRun listed rows. Where the list of a table row crosses the border of a run, a second
+// kernel adds the parts in order.
 #include "kernels/layers/embedding.h"
 
 #include "kernels/layers/embedding_listing.cuh"
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
   const std::int32_t* told =
       a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
-  // What is summed: a token and its place on each axis, or the start vectors that the conditions name.
+  // The summands: a token and its index on each axis, or the start vectors that the conditions name.
   const T* base = t == 0 ? a.start + (told ? told[0] * a.cols : 0)
                          : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
   const auto place = static_cast<std::uint32_t>(t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time));

@@ -23,7 +23,7 @@ struct PositionAxis {
 struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
   TensorView y;            // (B, count, C)  T: rows first .. first + count - 1 of the sequence
-  TensorView tokens;       // (B, T)   i32, each in [0, V): checked by whoever made the batch
+  TensorView tokens;       // (B, T)   i32, each in [0, V): the maker of the batch checks that
   std::int64_t first = 0;  // first + count <= T + 1
   TensorView table;        // (V, C)   T
   TensorView start;        // (C), with conditions (R, C)  T
@@ -32,8 +32,8 @@ struct EmbeddingForward {
   TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
   TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
-  // Sampling: the row to begin with, in the queue's memory, instead of `first`; whoever writes it there
-  // answers for *first_at + count <= T + 1. Null: first.
+  // Sampling: the first row, read from the queue's memory instead of `first`. Its writer guarantees
+  // *first_at + count <= T + 1. Null: first.
   const std::int32_t* first_at = nullptr;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {
@@ -44,8 +44,7 @@ void check(const EmbeddingForward&);  // shapes and types; both forms begin with
 void run(CpuQueue&, const EmbeddingForward&);
 void run(CudaQueue&, const EmbeddingForward&);
 
-// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1 (so the last token has no row and gets no
-// gradient).
+// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1: the last token has no row and no gradient.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   GradView dtable;                   // (V, C)     wide(T)

@@ -14,8 +14,7 @@ namespace weft::embedding {
 
 inline constexpr int kThreads = 256;
 
-// Where the tokens of a batch lie in the grid of positions, and what its sequences are told: null where
-// absent.
+// Positions of the tokens of a batch, and the conditions of its sequences; null where absent.
 struct Sequences {
   const std::int32_t *offsets, *positions, *conditions;
   std::int64_t kinds;  // conditions of a sequence

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation and residual connection: the definition. Rows in parallel; the sums over rows column by
-// column. The fused forms are what they fuse, one after the other.
+// Layer normalisation and residual connection: the definition. Rows run in parallel, sums over rows column by
+// column. The fused forms run their parts one after the other.
 #include "kernels/layers/layernorm.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation and residual connection on CUDA. One kernel each way does both and leaves out what is
-// absent: fused and alone, rows have the same bits. A warp holds a row in registers (statistics in two passes
-// over it, in f32); rows that are longer or not made of aligned groups of eight are read again from the
-// cache.
+// Layer normalisation and residual connection on CUDA. One kernel for each direction does both and skips what
+// is absent, so that rows have the same bits fused and alone. A warp holds a row in registers and computes
+// its statistics in two passes, in f32. Rows that are longer, or not made of aligned groups of eight, are
+// read again from the cache.
 #include "kernels/layers/layernorm.h"
 
 #include "kernels/layers/layernorm_backward.cuh"
@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::int64_t kMultiprocessors = 132;  // of an H200
 
-// How often a warp reaches along a row that it holds in registers (1, 2 or 4), or 0: it does not.
+// Groups of a lane in a row that a warp holds in registers (1, 2 or 4); 0: the row does not fit.
 int groups_of_warp(std::int64_t cols, bool packed) {
   if (!packed || cols > 4 * kRowOfWarp) return 0;
   return cols <= kRowOfWarp ? 1 : cols <= 2 * kRowOfWarp ? 2 : 4;
 }
 
-// Whether a kernel of its own, without questions, fits: the case of a block in the middle of a model.
+// Whether the specialised kernel without branches fits: the case of a block in the middle of a model.
 template <class T>
 bool is_whole(const Forward<T>& a, int groups) {
   return a.branch && a.y && a.cols == groups * kRowOfWarp;

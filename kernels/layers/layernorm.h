@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation over the last axis (Ba et al. 2016, arXiv 1607.06450, eq. 4), alone and behind the
-// residual connection that makes its input.
+// Layer normalisation over the last axis (Ba et al. 2016, arXiv 1607.06450, eq. 4), alone and fused with the
+// residual connection before it.
 //   y = w * (x - mean) * rstd + b,   rstd = 1 / sqrt(var + eps)
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 
@@ -25,7 +25,7 @@ void run(CudaQueue&, const LayerNormForward&);
 
 // With xhat = (x - mean) * rstd and g = dy * w:
 //   dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)),  dw = sum_N dy * xhat,  db = sum_N dy
-// The sums over N are taken in a fixed order: same inputs, same bits.
+// The sums over N have a fixed order: same inputs, same bits.
 struct LayerNormBackward {
   static constexpr const char* kName = "layernorm_backward";
   GradView dx;            // (N, C)  T
@@ -66,8 +66,8 @@ void run(CudaQueue&, const ResidualForward&);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
-// and dw and db as there. y is what the forward pass made, to the same bits, so that it need not be kept for
-// what is summed over its rows. It may be h itself, which it then takes the place of.
+// and dw and db as there. y is recomputed to the bits of the forward pass, so that nobody keeps it for the
+// weight gradients of the projection that reads it. It may share memory with h, which it then replaces.
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
   GradView dx;            // (N, C)  T; absent without dy: it would be dh
@@ -75,8 +75,8 @@ struct ResidualBackward {
   GradView dbias;         // (C)     wide(T)
   GradView dw, db;        // (C)     wide(T); absent without dy
   TensorView y;           // (N, C)  T: memory of its own or that of h; or absent: not wanted
-  TensorView dh;          // (N, C)  T: what reached h otherwise, or absent
-  TensorView dy;          // (N, C)  T, or absent: there is no norm, then, and what follows is absent, too
+  TensorView dh;          // (N, C)  T: the gradient that reached h on other ways, or absent
+  TensorView dy;          // (N, C)  T; without it there is no norm, and the fields below are absent
   TensorView h;           // (N, C)  T
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)

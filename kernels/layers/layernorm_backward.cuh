@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The backward kernels of layer normalisation and residual connection. The sums over rows take two stages, of
-// which the first is here.
+// The backward kernels of layer normalisation and residual connection. The sums over rows have two stages;
+// the first is here.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -36,7 +36,7 @@ __device__ __forceinline__ void norm_sums(const Backward<T>& a, std::int64_t fir
   }
 }
 
-// The norm again, as forward_in_registers() made it.
+// Recomputes the norm to the bits of forward_in_registers().
 template <bool kPacked, class T>
 __device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t row, std::int64_t first,
                                            float mean, float rstd, const float (&h)[kGroup]) {
@@ -48,8 +48,8 @@ __device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t ro
   store(a.y + row * a.cols + first, y, left<kPacked>(a, first), kPacked);
 }
 
-// g += the gradient through the norm, rounded before it is added: g is then the same whether dh was in it
-// from the start or is added where it is stored. Adds to the sums dw and db.
+// g += the gradient through the norm, rounded before it is added: g then has the same bits whether dh was in
+// it from the start or is added where it is stored. Adds to the accumulators of dw and db.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int64_t first, float mean,
                                                   float rstd, const float (&h)[kGroup],
@@ -66,7 +66,7 @@ __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int
   }
 }
 
-// Writes dx = g and dbranch; adds to the sum dbias.
+// Writes dx = g and dbranch; adds to the accumulator of dbias.
 template <bool kPacked, class T>
 __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64_t row, std::int64_t first,
                                                 float (&g)[kGroup], float (&sums)[kSums][kGroup]) {
@@ -81,8 +81,8 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
   if (a.dbranch) store(a.dbranch + at, g, count, kPacked, a.add_dbranch);
 }
 
-// Shared memory through which rows reach the registers: each lane has slots of its own for what it reads of
-// dy, h and dh, in as many stages as a small GPU has room for, so that no lane waits for another.
+// Shared memory through which rows reach the registers. Each lane has slots of its own for its share of dy, h
+// and dh, so that no lane waits for another; there are as many stages as fit on a small GPU.
 template <class T, int kGroups>
 struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;
@@ -91,7 +91,7 @@ struct Ring {
   Row stage[kWarps][kStages];
   __device__ __forceinline__ Row& of(int turn) { return stage[threadIdx.x / kWarp][turn % kStages]; }
 };
-static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));  // which take its place at the end
+static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));  // which reuse the memory at the end
 
 template <class T, int kGroups, bool kWhole>
 __device__ __forceinline__ void send_for(const Backward<T>& a, std::int64_t row,
@@ -123,13 +123,13 @@ __device__ __forceinline__ void take(float (&out)[kGroup], const uint4 (&words)[
   unpack(out, e);
 }
 
-// Blocks of a multiprocessor: what registers leave room for.
+// Blocks of a multiprocessor: as many as registers allow.
 template <class T, int kGroups>
 constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 3
                             : kGroups * sizeof(T) <= 4 ? 2
                                                        : 1;
 
-// xhat and g = dy * w of eight elements; adds to sum g, sum g * xhat, and to the sums dw and db.
+// xhat and g = dy * w of eight elements; adds to the accumulators of g, g * xhat, dw and db.
 __device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const float (&dy)[kGroup],
                                              const float (&w)[kGroup], float mean, float rstd,
                                              float (&xhat)[kGroup], float (&g)[kGroup],
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_norm_eight(const Backward<T>& a, std::int6
   store_eight(a.y + at, pack_eight<T>(y));
 }
 
-// write_gradients() for eight packed elements from `at` on; adds to the sum dbias.
+// write_gradients() for eight packed elements from `at` on; adds to the accumulator of dbias.
 template <bool kWhole, class T>
 __device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout,
                                             std::int64_t at, float (&g)[kGroup], float (&dbias)[kGroup]) {
@@ -184,9 +184,8 @@ __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::i
 }
 
 // A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward pass, and
-// keeps the sums of its columns; the next row is on its way while one is worked on, unless it is too long for
-// that. kWhole: of Backward at most dbranch is absent, nothing is added to, and rows have exactly kGroups *
-// 256 elements.
+// keeps accumulators for its columns. It loads the next row while it works on one, unless rows are too long.
+// kWhole: at most dbranch is absent, no gradient accumulates, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {
@@ -243,7 +242,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     write_stripe<kSums>(of_warp, a.partial, blockIdx.x, g * kRowOfWarp, cols, sums[g]);
 }
 
-// A block takes every gridDim.x-th row; a thread keeps to its columns and adds their sums up in `partial`.
+// A block takes every gridDim.x-th row; a thread keeps to its columns and accumulates them in `partial`.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T> a) {
   float* partial = a.partial + static_cast<std::int64_t>(blockIdx.x) * kSums * a.cols;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/device/column_sums.cuh"
-#include "kernels/device/dropout_mask.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/layers/dropout_mask.cuh"
 
 namespace weft::layernorm {
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ std::int64_t left(const Args& a, std::int64_t first) 
   return kPacked ? kGroup : a.cols - first;
 }
 
-// h = x + dropout(branch + bias) of the elements first .. first + 7 of a row, rounded, stored. Step by step
-// as on the CPU, to the same bits: the norm is that of h as it was rounded.
+// h = x + dropout(branch + bias) of the elements first .. first + 7 of a row, rounded and stored. The
+// operations are those of the CPU form in the same order, to the same bits: the norm reads h as rounded.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row, std::int64_t first,
                                            float (&h)[kGroup], float (&branch)[kGroup]) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void write_statistics(const Forward<T>& a, std::int64
   a.rstd[row] = rstd;
 }
 
-// What a warp's lanes need of a row.
+// A lane's share of a row.
 template <class T, int kGroups>
 struct RowWords {
   Eight<T> x[kGroups], branch[kGroups];
@@ -124,7 +124,7 @@ __device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGrou
   unpack(h, rounded);
 }
 
-// Whether w, b and bias stay in registers, and blocks of a multiprocessor: what registers leave room for.
+// Whether w, b and bias stay in registers, and blocks of a multiprocessor: as many as registers allow.
 template <class T, int kGroups>
 constexpr bool kHold = kGroups * sizeof(T) <= 4;
 template <class T, int kGroups>
@@ -132,11 +132,10 @@ constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                    : kGroups * sizeof(T) <= 2 ? 3
                                                               : 2;
 
-// Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row; the next one
-// is on its way while one is worked on. From the last row to the first: products go the other way, so that
-// what the one ahead wrote last, and what the one behind reads first, is still in the cache. kWhole: there
-// are a branch and a norm, and rows have exactly kGroups
-// * 256 elements.
+// Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row and loads the
+// next one while it works on one. It goes from the last row to the first, GEMMs the other way: the rows that
+// the GEMM before wrote last, and that the one after reads first, are then still in the L2 cache. kWhole:
+// there are a branch and a norm, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     forward_in_registers(const Forward<T> a) {

@@ -54,7 +54,7 @@ void gelu_backward(const GeluBackward& k) {
   constexpr W slope = static_cast<W>(kGeluSlope);
   Kept<T> dx(k.dx, k.x.size());
   for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
-    constexpr std::int64_t kPiece = 64;  // a loop with nothing to choose in it is vectorised
+    constexpr std::int64_t kPiece = 64;  // a loop without branches vectorises
     for (std::int64_t first = begin; first < end; first += kPiece) {
       W piece[kPiece];
       const std::int64_t count = std::min(kPiece, end - first);

@@ -2,8 +2,8 @@
 // Elementwise kernels on CUDA: one thread for eight consecutive elements, in 16-byte loads where alignment
 // allows. GELU, which has a bias, keeps a thread on its eight columns.
 #include "kernels/device/column_sums.cuh"
-#include "kernels/device/dropout_mask.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/layers/dropout_mask.cuh"
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
@@ -42,8 +42,7 @@ struct Gelu {
   bool accumulate;
 };
 
-// Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; kRows rows of a warp are on their way
-// at a time.
+// Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; a warp has kRows rows in flight.
 template <class T, bool kBackward, bool kPacked, int kRows>
 __global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(const Gelu<T> a) {
   constexpr float slope = static_cast<float>(kGeluSlope);
@@ -122,7 +121,7 @@ struct CopyBody {
   }
 };
 
-// All terms of a thread are on their way at a time.
+// A thread has all its terms in flight at a time.
 template <class T>
 struct SumBody {
   T* out;
@@ -201,7 +200,7 @@ void run(CudaQueue& q, const Dropout& k) {
 
 void run(CudaQueue& q, const Add& k) {
   check(k);
-  if (!k.out.accumulate) {  // the runtime's own copy is the fastest there is
+  if (!k.out.accumulate) {  // nothing is faster than the runtime's own copy
     WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data, static_cast<std::size_t>(k.x.bytes()),
                                     cudaMemcpyDeviceToDevice, q.stream));
     return;

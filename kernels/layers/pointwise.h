@@ -2,8 +2,8 @@
 // Element by element: bias and quick GELU, dropout, addition, conversion.
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 

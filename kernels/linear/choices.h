@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which of several algorithms was fastest for a product, kept from run to run in a file of the user's cache
-// folder. What a choice may change is time, never results, so that a file that is lost, foreign or broken
-// costs a measurement and nothing else.
+// Which of several algorithms was fastest for a GEMM, kept from run to run in a file of the user's cache
+// folder. A choice changes time, never results: a file that is lost, foreign or broken costs a measurement.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Projection and GELU in one: the definition, which is that of the two parts, and the choice between the CUDA
+// GEMM and GELU in one: the definition, which is that of the two parts, and the choice between the CUDA
 // forms.
 #include "kernels/linear/gelu.h"
 
@@ -15,7 +15,7 @@ namespace {
 std::string reason_against_hopper(const LinearGeluCase& c) {
   constexpr std::int64_t kMostInner = 512;  // weights stay in registers
   if (const std::string why = reason_against_sm90a(c.dtype, c.compute_capability); !why.empty()) return why;
-  if (c.inner > kMostInner) return str("it sums over at most ", kMostInner, " elements, got ", c.inner);
+  if (c.inner > kMostInner) return str("its inner axis has at most ", kMostInner, " elements, got ", c.inner);
   if (c.inner % 8 != 0 || c.cols % 8 != 0 || !c.aligned)
     return str("rows must begin at multiples of 16 bytes; they have ", c.inner, " and ", c.cols, " elements");
   return "";

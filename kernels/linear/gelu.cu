@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Projection and GELU in one on CUDA: which form runs, and the one that is made of other kernels.
+// GEMM and GELU in one on CUDA: which form runs, and the form that is composed of other kernels.
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/gelu.h"
@@ -20,7 +20,7 @@ void compose(CudaQueue& q, const LinearGeluForward& k) {
   run(q, GeluForward{.y = k.y, .x = h, .bias = k.b});
 }
 
-// dh holds the product first.
+// dh first holds dy w.
 void compose(CudaQueue& q, const LinearGeluBackward& k) {
   const GradView dh = {k.dh, false};
   run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});

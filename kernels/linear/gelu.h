@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The two halves of a residual block's MLP that meet at its quick GELU f (kernels/layers/pointwise.h), each
-// as one launch: the up projection with f behind it, and, backward, the down projection with f' behind it.
-// Sums are taken in wide(T). The pre-activation h is kept without its bias.
+// A GEMM with the quick GELU f (kernels/layers/pointwise.h) in its epilogue. Forward: the up projection of a
+// residual block's MLP, then f. Backward: the gradient of the down projection's input, then f'. Accumulators
+// have type wide(T). The pre-activation h is kept without its bias.
 #pragma once
 
 #include "kernels/queue.h"
@@ -9,14 +9,14 @@
 namespace weft {
 
 // Which CUDA kernels run. `automatic` takes hopper where it covers the case.
-//   composed  a product of the library, then passes of pointwise.h: every type and shape
-//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, sums over at most 512 elements,
+//   composed  a GEMM of the library, then kernels of pointwise.h: every type and shape
+//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at most 512,
 //             rows of a multiple of 16 bytes
 enum class LinearGeluForm : std::uint8_t { automatic, composed, hopper };
 const char* name_of(LinearGeluForm);
 struct LinearGeluCase {
   DType dtype;
-  std::int64_t inner, cols;  // what is summed over; columns of the result
+  std::int64_t inner, cols;  // the axis summed over; columns of the result
   bool aligned;              // every tensor begins at a multiple of 16 bytes
   int compute_capability;    // 80, 90, ...
 };
@@ -40,8 +40,8 @@ void run(CpuQueue&, const LinearGeluForward&);
 void run(CudaQueue&, const LinearGeluForward&);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
-// y is what the forward pass made, so that it need not be kept for dw = dy^T y. It may be h itself, which it
-// then takes the place of. dh may have been rounded to T before it is multiplied by f'.
+// y is recomputed to the bits of the forward pass, so that nobody keeps it for dw = dy^T y. It may share
+// memory with h, which it then replaces. The composed form rounds dy w to T before it multiplies by f'.
 struct LinearGeluBackward {
   static constexpr const char* kName = "linear_gelu_backward";
   TensorView dh;  // (N, M)  T

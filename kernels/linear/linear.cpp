@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Affine map: plain loops (the definition, used for f64 and where rows must not depend on each other) and
+// Affine map: plain loops (the definition; they run for f64 and where rows must not depend on each other) and
 // OpenBLAS (f32; f16 and bf16 after widening).
 #include "kernels/linear/linear.h"
 
@@ -17,9 +17,9 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns of db that one thread sums at a time
-// A product is cut along its longer axis into pieces, a call of sgemm each. Every call packs the whole other
-// factor, which costs as much as some thirty rows of the product: pieces of kLongPiece, or more where that
-// still gives kPieces of them, but down to kShortPiece rather than fewer than kFewPieces.
+// A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
+// whole other operand, which costs as much as some thirty rows of the result. Pieces have kLongPiece rows, or
+// more where that still gives kPieces of them; they shrink to kShortPiece to give at least kFewPieces.
 constexpr std::int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
 
 blasint narrow(std::int64_t n) {
@@ -33,9 +33,8 @@ std::int64_t piece_of(std::int64_t axis) {
   return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
 }
 
-// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces go to the
-// threads that all kernels share: threads of OpenBLAS's own would wait spinning, in the way of the next
-// kernel.
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces run on
+// the OpenMP threads that all kernels share: OpenBLAS's own threads would spin and slow the next kernel.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
   [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
@@ -80,14 +79,14 @@ class Widened {
   const float* data_ = nullptr;
 };
 
-// y (N, M) of type T = product (f32, with the bias still to add) + b, or dx (N, K) = product.
+// The epilogue of a GEMM: out of type T = or += result (f32) + bias; bias may be null.
 template <class T>
-void finish_rows(T* out, const float* product, const T* bias, std::int64_t rows, std::int64_t cols,
+void finish_rows(T* out, const float* result, const T* bias, std::int64_t rows, std::int64_t cols,
                  bool accumulate) {
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {
     for (std::int64_t m = 0; m < cols; ++m) {
-      const float v = product[n * cols + m] + (bias ? static_cast<float>(bias[m]) : 0.0f);
+      const float v = result[n * cols + m] + (bias ? static_cast<float>(bias[m]) : 0.0f);
       store(out, n * cols + m, v, accumulate);
     }
   }
@@ -103,9 +102,9 @@ void forward_blas(const LinearForward& k) {
     multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, y);
     if (bias) finish_rows(y, y, bias, rows, cols, false);
   } else {
-    std::vector<float> product(static_cast<std::size_t>(rows * cols));
-    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, product.data());
-    finish_rows(y, product.data(), bias, rows, cols, false);
+    std::vector<float> result(static_cast<std::size_t>(rows * cols));
+    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, result.data());
+    finish_rows(y, result.data(), bias, rows, cols, false);
   }
 }
 
@@ -119,9 +118,9 @@ void backward_blas(const LinearBackward& k) {
       multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(),
                k.dx.accumulate ? 1.0f : 0.0f, dx);
     } else {
-      std::vector<float> product(static_cast<std::size_t>(rows * inner));
-      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(), 0.0f, product.data());
-      finish_rows<T>(dx, product.data(), nullptr, rows, inner, k.dx.accumulate);
+      std::vector<float> result(static_cast<std::size_t>(rows * inner));
+      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(), 0.0f, result.data());
+      finish_rows<T>(dx, result.data(), nullptr, rows, inner, k.dx.accumulate);
     }
   }
   if (k.dw) {
@@ -147,8 +146,8 @@ void forward_loops(const LinearForward& k) {
 
 // out (rows, cols) = or += sum_i left[row, i] right[i, col], left given by its two strides.
 template <class T, class Out>
-void product_loops(Out* out, bool accumulate, const T* left, std::int64_t row_stride, std::int64_t sum_stride,
-                   const T* right, std::int64_t rows, std::int64_t cols, std::int64_t inner) {
+void gemm_loops(Out* out, bool accumulate, const T* left, std::int64_t row_stride, std::int64_t sum_stride,
+                const T* right, std::int64_t rows, std::int64_t cols, std::int64_t inner) {
   using W = wide_t<T>;
 #pragma omp parallel for schedule(static) if (rows * cols * inner > kParallelElements)
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -170,8 +169,8 @@ void backward_loops(const LinearBackward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *dy = k.dy.as<T>(), *x = k.x.as<T>(), *w = k.w.as<T>();
-  if (k.dx) product_loops(k.dx.view.as<T>(), k.dx.accumulate, dy, cols, 1, w, rows, inner, cols);
-  if (k.dw) product_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
+  if (k.dx) gemm_loops(k.dx.view.as<T>(), k.dx.accumulate, dy, cols, 1, w, rows, inner, cols);
+  if (k.dw) gemm_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
 }
 
 template <class T>

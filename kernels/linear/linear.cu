@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Affine map on CUDA: products through cuBLASLt (matmul.cuh). The library is column-major: a
-// row-major (R, C) matrix is its (C, R) matrix with leading dimension C, so y = x w^T is asked for as y^T = w
-// x^T. db is our own sum over rows, and on Hopper dw with it (weight_gradient.cuh).
+// Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh). The library is column-major and reads a row-major
+// (R, C) matrix as a (C, R) matrix with leading dimension C. It therefore gets y = x w^T as y^T = w x^T. db
+// is a column sum of our own; on Hopper one kernel computes dw and db (weight_gradient.cuh).
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/matmul.cuh"
@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-void require(bool done, const char* what, const Product& p) {
+void require(bool done, const char* what, const Gemm& p) {
   WEFT_CHECK(done, what, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ", p.inner, " of ",
-             name_of(p.in), " with sums in a fixed order");
+             name_of(p.in), " that adds partial sums in a fixed order");
 }
 
 template <class T>
@@ -50,7 +50,7 @@ void run(CudaQueue& q, const LinearForward& k) {
   check(k);
   if (k.y.size() == 0) return;
   if (k.batch_invariant) return run(q, DecodeLinear{.y = k.y, .x = k.x, .w = k.w, .b = k.b});
-  Product p;
+  Gemm p;
   p.a = k.w.data;
   p.transpose_a = true;
   p.b = k.x.data;
@@ -69,7 +69,7 @@ void run(CudaQueue& q, const LinearForward& k) {
   if (k.b) add_bias(q, k.y, k.b);
 }
 
-// dx last: what reads it next then finds a part of it in the cache.
+// dx comes last: the kernel that reads it next finds part of it in the L2 cache.
 void run(CudaQueue& q, const LinearBackward& k) {
   check(k);
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
@@ -80,7 +80,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
     WEFT_CUDA_CHECK(
         cudaMemsetAsync(k.dw.view.data, 0, static_cast<std::size_t>(k.dw.view.bytes()), q.stream));
   } else if (k.dw && rows > 0) {  // dw^T (K, M) = x^T (K, N) dy (N, M)
-    Product p;
+    Gemm p;
     p.a = k.x.data;
     p.b = k.dy.data;
     p.transpose_b = true;
@@ -100,7 +100,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
     });
   }
   if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)
-    Product p;
+    Gemm p;
     p.a = k.w.data;
     p.b = k.dy.data;
     p.out = k.dx.view.data;

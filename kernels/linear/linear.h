@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Affine map of the last axis: y = x w^T + b. Sums are taken in wide(T) (f32 for f16 and bf16; f32 is true
-// f32, never tf32). Forms: OpenBLAS (CPU, f32), cuBLASLt (CUDA), plain loops (CPU, any type: the definition),
-// DecodeLinear (CUDA, `batch_invariant`).
+// Affine map of the last axis: y = x w^T + b. Accumulators have type wide(T): f32 for f16 and bf16; f32 is
+// true f32, never tf32. Forms: plain loops (CPU, any type: the definition), OpenBLAS (CPU, f32), cuBLASLt
+// (CUDA), DecodeLinear (CUDA, `batch_invariant`).
 #pragma once
 
 #include "kernels/queue.h"
 
 namespace weft {
 
-// Of one product of x (N, K) and w (M, K).
+// FLOP of one GEMM of x (N, K) and w (M, K).
 inline double linear_flops(const TensorView& x, const TensorView& w) {
   return 2 * static_cast<double>(x.size()) * static_cast<double>(w.rows());
 }
@@ -22,8 +22,8 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y is a function of its own row of x alone, to the last bit, whatever N is: what sampling
-  // needs to give the same text on any batch size. BLAS libraries do not promise that.
+  // Each row of y depends on its own row of x alone, to the last bit, whatever N is. Sampling needs this to
+  // give the same text at any batch size. BLAS libraries do not promise it.
   bool batch_invariant = false;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {
@@ -34,14 +34,14 @@ void check(const LinearForward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearForward&);
 void run(CudaQueue&, const LinearForward&);
 
-//   dx = dy w,   dw = dy^T x,   db = sum_N dy      (fixed order of summation)
+//   dx = dy w,   dw = dy^T x,   db = sum_N dy      (fixed order of additions)
 struct LinearBackward {
   static constexpr const char* kName = "linear_backward";
   GradView dx;    // (N, K)  T
   GradView dw;    // (M, K)  wide(T)
   GradView db;    // (M)     wide(T), or absent
   TensorView dy;  // (N, M)  T
-  TensorView x;   // (N, K)  T; without dw its shape and type will do, without memory
+  TensorView x;   // (N, K)  T; without dw only its shape and type are read
   TensorView w;   // (M, K)  T
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
   LaunchCost cost() const {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The definition of the affine map in plain loops, on the CPU, for any floating type: what BLAS is tested
-// against.
+// The definition of the affine map: plain loops on the CPU for any floating type. Tests hold BLAS against it.
 #pragma once
 
 #include "kernels/linear/linear.h"

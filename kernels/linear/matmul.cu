@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products through cuBLASLt: descriptions, candidates, and the choice between them.
+// GEMMs through cuBLASLt: descriptions, candidates, and the choice between them.
 #include "kernels/linear/matmul.cuh"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 constexpr int kCandidates = 8;        // asked for; the library names no more
-constexpr double kWorthTuning = 1e9;  // FLOP: smaller products cost as much as their launch
+constexpr double kWorthTuning = 1e9;  // FLOP: a smaller GEMM costs as much as its launch
 
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 using Algorithms = std::vector<Algorithm>;
@@ -37,7 +37,7 @@ std::uint32_t alignment_of(const void* p) {
 
 // Everything that the choice of an algorithm depends on, besides the device and the library.
 using Key = std::array<std::int64_t, 13>;
-Key key_of(const CudaQueue& q, const Product& p) {
+Key key_of(const CudaQueue& q, const Gemm& p) {
   return {static_cast<std::int64_t>(q.workspace_bytes),
           p.rows,
           p.cols,
@@ -72,7 +72,7 @@ std::string environment_text() {
 }
 
 template <class Value>
-void set(const ProductPlan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+void set(const GemmPlan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
   WEFT_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan.operation.handle, attribute, &value, sizeof(value)));
 }
 
@@ -87,9 +87,9 @@ void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t ro
                                                static_cast<std::uint64_t>(cols), rows));
 }
 
-// What the library holds for the best, at most `count`, best first.
-Algorithms ask_for_algorithms(const CudaQueue& q, const Product& p, int count) {
-  const ProductPlan plan(p);
+// The library's ranking of its algorithms: at most `count`, best first.
+Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
+  const GemmPlan plan(p);
   Preference preference;
   WEFT_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(q.workspace_bytes));
@@ -125,7 +125,7 @@ bool is_captured(const CudaQueue& q) {
 class Chooser {
  public:
   // Null when the library has no algorithm.
-  const Algorithm* algorithm_for(CudaQueue& q, const Product& p) {
+  const Algorithm* algorithm_for(CudaQueue& q, const Gemm& p) {
     const Key key = key_of(q, p);
     const auto [at, is_new] = entries_.try_emplace(key);
     Entry& entry = at->second;
@@ -145,7 +145,7 @@ class Chooser {
     bool chosen = false;
   };
 
-  std::size_t choose(CudaQueue& q, const Product& p, const Key& key, const Algorithms& algorithms) {
+  std::size_t choose(CudaQueue& q, const Gemm& p, const Key& key, const Algorithms& algorithms) {
     if (!kept_) kept_ = std::make_unique<LinearChoices>(cache_folder(), environment_text());
     const auto count = static_cast<int>(algorithms.size());
     if (const int known = kept_->find(text_of(key)); known >= 0 && known < count)
@@ -171,7 +171,7 @@ Choosers& choosers() {
 
 }  // namespace
 
-ProductPlan::ProductPlan(const Product& p) {
+GemmPlan::GemmPlan(const Gemm& p) {
   WEFT_CUBLAS_CHECK(cublasLtMatmulDescCreate(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   set(*this, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(*this, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -185,7 +185,7 @@ ProductPlan::ProductPlan(const Product& p) {
   describe_layout(out.handle, p.to, p.rows, p.cols);
 }
 
-cublasStatus_t ProductPlan::run(CudaQueue& q, const Product& p, const Algorithm& algorithm) const {
+cublasStatus_t GemmPlan::run(CudaQueue& q, const Gemm& p, const Algorithm& algorithm) const {
   const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
   return cublasLtMatmul(q.cublaslt, operation.handle, &alpha, p.a, a.handle, p.b, b.handle, &beta, p.out,
                         out.handle, p.out, out.handle, &algorithm.value, q.workspace, q.workspace_bytes,
@@ -198,7 +198,7 @@ void forget_algorithms(cublasLtContext* handle) {
   known.of_handle.erase(handle);
 }
 
-bool multiply(CudaQueue& q, const Product& p) {
+bool multiply(CudaQueue& q, const Gemm& p) {
   const Algorithm* algorithm = nullptr;
   {
     Choosers& known = choosers();
@@ -206,7 +206,7 @@ bool multiply(CudaQueue& q, const Product& p) {
     algorithm = known.of_handle[q.cublaslt].algorithm_for(q, p);
   }
   if (!algorithm) return false;
-  WEFT_CUBLAS_CHECK(ProductPlan(p).run(q, p, *algorithm));
+  WEFT_CUBLAS_CHECK(GemmPlan(p).run(q, p, *algorithm));
   return true;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A matrix product through cuBLASLt, in that library's column-major terms. Only algorithms whose partial sums
-// are added in a fixed order are taken.
+// GEMM through cuBLASLt, in that library's column-major terms. Only algorithms that add partial sums in a
+// fixed order are taken.
 //
-// Results are those of the algorithm that the library names first. Which one runs is measured: on the first
-// eager call of a large product, candidates work on random operands in scratch memory, and the fastest of
-// those that give the same bits as the first is taken from then on, by this process and, through
-// choices.h, by later ones. Calls that are captured measure nothing. WEFT_TUNE=0: the first always.
+// Results are those of the algorithm that the library names first. Which algorithm runs is measured. On the
+// first eager call of a large GEMM, candidates run on random operands in scratch memory. The fastest of those
+// that give the same bits as the first runs from then on, in this process and, through choices.h, in later
+// ones. Captured calls measure nothing. WEFT_TUNE=0 always takes the first.
 #pragma once
 
 #include <cublasLt.h>
@@ -26,7 +26,7 @@ namespace weft {
   } while (0)
 
 // out (rows, cols) = op(a) op(b) + (accumulate: out), sums over `inner`.
-struct Product {
+struct Gemm {
   const void *a = nullptr, *b = nullptr;
   void* out = nullptr;
   const void* bias = nullptr;  // (rows), added to every column
@@ -40,7 +40,7 @@ struct Product {
 };
 
 // False when the library has no algorithm; nothing is launched then.
-bool multiply(CudaQueue&, const Product&);
+bool multiply(CudaQueue&, const Gemm&);
 
 // A handle of the library, destroyed with its scope.
 template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
@@ -54,22 +54,22 @@ struct Owned {
   }
 };
 
-// One of the library's algorithms for a product.
+// One of the library's algorithms for a GEMM.
 struct Algorithm {
   cublasLtMatmulAlgo_t value;
 };
 
-// A product as the library has it described.
-struct ProductPlan {
+// The library's description of a GEMM.
+struct GemmPlan {
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
   Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, out;
 
-  explicit ProductPlan(const Product&);
-  cublasStatus_t run(CudaQueue&, const Product&, const Algorithm&) const;
+  explicit GemmPlan(const Gemm&);
+  cublasStatus_t run(CudaQueue&, const Gemm&, const Algorithm&) const;
 };
 
-// The number of the fastest candidate that gives the same bits as candidate 0, or -1 when there is no memory
-// to find out. Waits for the queue.
-int fastest_of(CudaQueue&, const Product&, const std::vector<Algorithm>& candidates);
+// The index of the fastest candidate that gives the same bits as candidate 0, or -1 when there is no memory
+// to measure. Waits for the queue.
+int fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fastest of several algorithms for a product, among those that give the same bits.
+// The fastest of several algorithms for a GEMM, among those that give the same bits.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -50,17 +50,17 @@ __global__ void __launch_bounds__(kThreads)
   if (i < words && x[i] != y[i]) *found = 1;
 }
 
-// One run of a product.
+// One run of a GEMM.
 struct Run {
   CudaEvent began, ended;
   double milliseconds() const { return ended.since(began); }  // waits
 };
 
-// Operands of a product in scratch memory, and room for two results. Nothing waits but differing(): where
-// other programs use the GPU, too, each wait takes as long as they have it.
+// Operands of a GEMM in scratch memory, and room for two results. Only differing() waits: on a GPU that other
+// programs share, each wait lasts as long as they hold it.
 class Trial {
  public:
-  Trial(CudaQueue& q, const Product& p, std::size_t candidates)
+  Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)
       : q_(q),
         in_(p.in),
         out_(p.to),
@@ -72,21 +72,21 @@ class Trial {
         other_(take_scratch(q, out_bytes())),
         differs_(candidates),
         found_(take_scratch(q, found_bytes())),
-        product_(on_scratch(p)),
-        plan_(product_) {
+        gemm_(on_scratch(p)),
+        plan_(gemm_) {
     if (found_) WEFT_CUDA_CHECK(cudaMemsetAsync(found_.get(), 0, found_bytes(), q.stream));
   }
   bool ready() const { return a_ && b_ && bias_ && first_ && other_ && found_; }
 
   // What `accumulate` adds to; where it does not, the two differ, so that what is not written shows.
   void prepare(bool first) {
-    fill(first ? first_ : other_, out_size_, out_, first || product_.accumulate ? 4 : 5);
+    fill(first ? first_ : other_, out_size_, out_, first || gemm_.accumulate ? 4 : 5);
   }
   // A run into the first or the other result; false where the library refuses.
   bool start(Run& run, const Algorithm& algorithm, bool into_first) {
-    product_.out = (into_first ? first_ : other_).get();
+    gemm_.out = (into_first ? first_ : other_).get();
     run.began.record(q_);
-    if (plan_.run(q_, product_, algorithm) != CUBLAS_STATUS_SUCCESS) return false;
+    if (plan_.run(q_, gemm_, algorithm) != CUBLAS_STATUS_SUCCESS) return false;
     run.ended.record(q_);
     return true;
   }
@@ -120,7 +120,7 @@ class Trial {
                                                                          seed * 0x27220a95u);
     });
   }
-  Product on_scratch(Product p) const {
+  Gemm on_scratch(Gemm p) const {
     p.a = a_.get();
     p.b = b_.get();
     if (p.bias) p.bias = bias_.get();
@@ -138,13 +138,13 @@ class Trial {
   Scratch a_, b_, bias_, first_, other_;
   std::vector<std::int32_t> differs_;
   Scratch found_;
-  Product product_;
-  ProductPlan plan_;
+  Gemm gemm_;
+  GemmPlan plan_;
 };
 
 }  // namespace
 
-int fastest_of(CudaQueue& q, const Product& p, const std::vector<Algorithm>& candidates) {
+int fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candidates) {
   if (candidates.size() < 2) return 0;
   Trial trial(q, p, candidates.size());
   if (!trial.ready()) return -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The Hopper form of what LinearBackward sums over rows, dw and db together (weight_gradient.cuh).
+// dw and db of LinearBackward in one Hopper kernel (weight_gradient.cuh).
 #pragma once
 
 #include "kernels/linear/linear.h"

@@ -3,8 +3,8 @@
 // are: updates may then be launched before the host knows whether those ahead of them were applied.
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors: the definitions. Each piece of kChunk elements is summed in f64, the pieces in
-// order; but SquareSum keeps to SumOrder.
+// Sums over whole tensors: the definitions. Pieces of kChunk elements are summed in f64, then added in order.
+// SquareSum keeps to SumOrder instead.
 #include "kernels/optimizer/reduce.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ double sum_of_lanes(Lanes lane) {
   return sum;
 }
 
-// What the lanes of a block add to themselves of sum x^2.
+// Adds to each lane of a block its terms of sum x^2.
 void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
   constexpr std::int64_t of_block = SumOrder::kTurn / SumOrder::kBlocks;
   dispatch_float(x.dtype, [&]<class T>() {
@@ -122,11 +122,6 @@ void check(const ClipCoefficient& k) {
   WEFT_CHECK(k.clip >= 0, "clip_coefficient: clip must not be negative, got ", k.clip);
 }
 
-void check(const CountNonFinite& k) {
-  expect_floating(k.x, "count_non_finite: x");
-  expect_size(k.count, DType::i32, 1, "count_non_finite: count");
-}
-
 void run(CpuQueue&, const MeanForward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
@@ -172,16 +167,6 @@ void run(CpuQueue&, const ClipCoefficient& k) {
   if (k.clip > 0 && norm > k.clip) update = scale * k.clip / norm;
   k.results->gradient_norm = norm;
   k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
-}
-
-void run(CpuQueue&, const CountNonFinite& k) {
-  check(k);
-  dispatch_float(k.x.dtype, [&]<class T>() {
-    const T* x = k.x.as<T>();
-    const double count = sum_in_pieces(
-        k.x.size(), [=](std::int64_t i) { return std::isfinite(static_cast<wide_t<T>>(x[i])) ? 0 : 1; });
-    *k.count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(count, 2147483647.0));
-  });
 }
 
 }  // namespace weft

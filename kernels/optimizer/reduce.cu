@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors on CUDA, in SumOrder: a fixed number of blocks leaves one f64 partial sum each in
-// the workspace, one more block adds those. The result does not depend on the GPU.
+// Sums over whole tensors on CUDA, in SumOrder: a fixed number of blocks writes one f64 partial sum each to
+// the workspace, one more block adds them. The result does not depend on the GPU.
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 
@@ -18,11 +18,8 @@ struct Value {
 struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * x; }
 };
-struct NonFinite {
-  __device__ double operator()(float x) const { return isfinite(x) ? 0.0 : 1.0; }
-};
 
-// Adds to `sum` a thread's part of the sum of term(x[i]): groups of eight, one in each turn of all blocks.
+// Adds to `sum` a thread's terms of the sum of term(x[i]): one group of eight in each stride of the grid.
 template <class T, class Term>
 __device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n, bool packed, Term term) {
 #pragma unroll 4
@@ -36,7 +33,7 @@ __device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n
   }
 }
 
-// partial[block] = what the threads of the block add up of x.
+// partial[block] = the block's terms of the sum over x.
 template <class T, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
@@ -92,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
   results->update_scale = isfinite(norm) ? static_cast<float>(update) : 0.0f;
 }
 
-// Leaves kBlocks partial sums in the workspace and returns where.
+// Launches kBlocks partial sums into the workspace and returns their address.
 template <class Term>
 const double* launch_partial_sums(CudaQueue& q, const TensorView& x, Term term, const char* kernel) {
   std::size_t offset = 0;
@@ -149,12 +146,6 @@ void run(CudaQueue& q, const ClipCoefficient& k) {
                                     : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
   const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
-}
-
-void run(CudaQueue& q, const CountNonFinite& k) {
-  check(k);
-  const double* partial = launch_partial_sums(q, k.x, NonFinite{}, CountNonFinite::kName);
-  write_total<<<1, kThreads, 0, q.stream>>>(k.count.as<std::int32_t>(), nullptr, partial, 1.0);
 }
 
 }  // namespace weft

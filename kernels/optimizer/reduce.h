@@ -2,8 +2,8 @@
 // Sums over whole tensors, in a fixed order; results stay on the device.
 #pragma once
 
-#include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
+#include "kernels/step_scalars.h"
 
 namespace weft {
 
@@ -33,17 +33,18 @@ void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
-// The order in which CUDA adds up a tensor, and SquareSum on the CPU too: its sum is f64, and is the same
-// bits in both forms. Each of kBlocks * kLanes lanes adds up the groups of kGroup elements that fall to it,
-// in turn; the lanes of a block are added as warps by halves and then warp after warp; of the blocks' sums
-// lane l adds up number l, l + kLanes ..., and those of the lanes are added as in a block.
+// The order in which CUDA adds up a tensor. SquareSum keeps to it on the CPU too, so that both forms give the
+// same f64 bits. Lane i of all kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes
+// ... The lanes of a block are added as a butterfly in each warp, then warp after warp. Of the blocks' sums,
+// lane l adds number l, l + kLanes ..., and these lanes are added as those of a block.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
-  static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // elements, over all lanes
+  static constexpr std::int64_t kTurn =
+      std::int64_t{kBlocks} * kLanes * kGroup;  // elements that all lanes add at a time
 };
 
-// y = sum of x^2 over all elements of all xs, lanes going on from one to the next. Of what several processes
-// have parts: they add these up.
+// y = sum of x^2 over all elements of all xs. A lane's accumulator runs on from one x to the next. Processes
+// that hold parts of the gradients each compute one such sum, then add them.
 struct SquareSum {
   static constexpr const char* kName = "square_sum";
   static constexpr std::size_t kMost = 64;
@@ -72,15 +73,5 @@ struct ClipCoefficient {
 void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const ClipCoefficient&);
 void run(CudaQueue&, const ClipCoefficient&);
-
-// count = number of elements that are NaN or infinite.
-struct CountNonFinite {
-  static constexpr const char* kName = "count_non_finite";
-  TensorView count;  // (1)  i32
-  TensorView x;      // any floating type
-};
-void check(const CountNonFinite&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const CountNonFinite&);
-void run(CudaQueue&, const CountNonFinite&);
 
 }  // namespace weft

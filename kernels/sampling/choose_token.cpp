@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The definition: ranks are sorted, sums run over the ranks.
+// The definition: sorts the tokens by rank, then sums in that order.
 #include "kernels/sampling/choose_token.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 //   tokens ranked by logit, equal ones by number; w_r = exp((logit_r - logit_1) / temperature), the first
 //   top_k of them, of these the fewest whose sum reaches top_p of the sum of all; then the first rank whose
 //   running sum exceeds u times the sum of those kept. Sums and exponentials in f64, whatever the logits are.
-// The forms add in different orders: they may differ where u falls within a rounding (1e-13) of a border.
+// The forms add in different orders and may differ where u lies within a rounding (1e-13) of a border.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct Choice {
   double top_p = 1;        // only the most likely tokens that together reach this probability
 };
 
-// Sets Philox apart from the counters of dropout and initial values under the same seed.
+// Separates these Philox counters from those of dropout and initial values under the same seed.
 inline constexpr std::uint32_t kSampleStream = 0x53414d50;  // "SAMP"
 
 // Counter for one token of one sample; 53 bits of the block as a number in [0, 1).

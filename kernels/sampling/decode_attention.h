@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Attention while sampling: one query per sequence against a cache of keys and values.
+// Attention in sampling: one query per sequence against a cache of keys and values.
 #pragma once
 
 #include "kernels/attention/attention.h"
 
 namespace weft {
 
-// One query per sequence against a cache, for sampling: only the listed rows of the cache are read.
+// Reads only the listed rows of the cache.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
   HeadsView y;                                  // (B, 1, H, Dv)   T
@@ -19,13 +19,13 @@ struct AttentionDecode {
   double scale = 1;
   // (H): added to the rows of a head's list, for heads that share a list and keep their rows apart; null: 0.
   const std::int32_t* first_row = nullptr;
-  // The key and value of the position at hand: put into row own_row[h] of the cache (-1: kept nowhere) before
-  // anything is read there. Rows of different heads must not be the same memory. Absent: nothing is written.
+  // The key and value of the current position, written to row own_row[h] of the cache (-1: nowhere) before
+  // anything is read there. Rows of different heads must not overlap. Absent: nothing is written.
   HeadsView new_k{};                      // (B, 1, H, Dqk)  T
   HeadsView new_v{};                      // (B, 1, H, Dv)   T
   const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
-  // No list is longer; 0: not known. What is read of the cache and of the lists is fetched early on CUDA: it
-  // must not be written by the kernel just ahead.
+  // No list is longer; 0: unknown. CUDA prefetches cache and lists: the kernel just before must not write
+  // what this one reads of them.
   std::int64_t longest = 0;
 };
 void run(CpuQueue&, const AttentionDecode&);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Sampling: one position of each sequence through a run of residual blocks (Child et al. 2019, arXiv
-// 1904.10509, section 5.2), one after the other:
-//   x' = x + proj(attention(qkv(norm(x))))    the position's key and value are put into the block's cache
-//   first y  = x' + down(gelu(up(norm(x'))))
-// Each step is what DecodeLinear and AttentionDecode make of it, rounded to T. The result for a sequence is a
-// function of that sequence alone, to the last bit, whatever B is.
+// Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019, arXiv
+// 1904.10509, section 5.2):
+//   x' = x + proj(attention(qkv(norm(x))))    after the position's key and value have joined the block's
+//   cache y  = x' + down(gelu(up(norm(x'))))
+// Each step gives what DecodeLinear and AttentionDecode give, rounded to T. The result for a sequence depends
+// on that sequence alone, to the last bit, whatever B is.
 #pragma once
 
 #include "kernels/queue.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as five launches a block: the definition, and what a GPU does where it has nothing better.
+// DecodeBlocks as five launches a block: the definition, and the CUDA form where the cluster kernel does not
+// fit.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sampling: an affine map of few rows, with what stands before and after it in a residual block.
+// Sampling: an affine map of few rows, fused with its prologue and epilogue in a residual block.
 //   y = residual + f(norm(x) w^T + b),   norm: LayerNormForward, rounded to T;   f: GeluForward
-// norm, b, f and residual may be absent. Sums in wide(T), one rounding at the end. Each row of y is a
-// function of its own row of x alone, to the last bit, whatever N is.
+// norm, b, f and residual may be absent. Accumulators have type wide(T); one rounding at the end. Each row of
+// y depends on its own row of x alone, to the last bit, whatever N is.
 #pragma once
 
 #include "kernels/queue.h"
@@ -14,8 +14,7 @@ struct DecodeLinear {
   TensorView y;                   // (N, M)  T; any leading axes
   TensorView x;                   // (N, K)  T
   TensorView norm_w{}, norm_b{};  // (K)     wide(T), or both absent: x is taken as it is
-  // On CUDA the parameters (w, b, norm_w, norm_b) are fetched early: they must not be written by the kernel
-  // just ahead.
+  // CUDA prefetches the parameters (w, b, norm_w, norm_b): the kernel just before must not write them.
   double eps = 1e-5;
   TensorView w;         // (M, K)  T
   TensorView b;         // (M)     T, or absent

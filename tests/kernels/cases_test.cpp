@@ -90,8 +90,8 @@ TEST(KernelCases, MistakesAreFound) {
 }
 
 #ifdef WEFT_CUDA
-// Tensors that do not begin on a 16-byte boundary. Views of parameters and activations always do, so products
-// and attention may count on it.
+// Tensors that do not begin on a 16-byte boundary. Views of parameters and activations always do: GEMMs and
+// attention rely on it.
 void verify_misaligned(Device& device, const std::string& kernel, DType type) {
   if (kernel.starts_with("linear") || kernel.starts_with("attention") || kernel == "decode_blocks") return;
   for (const KernelCase& c : kernel_cases()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tests/tools/style/check_kernel_log.py: what of a build's log it minds, and what not.
+// tests/tools/style/check_kernel_log.py: which lines of a build's log are errors.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,15 +9,15 @@
 namespace weft {
 namespace {
 
-TEST(KernelLog, SpillsAndSerialisedProductsAreFound) {
+TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
   const char* chosen = std::getenv("WEFT_PYTHON");
   const std::string python = chosen ? chosen : "python3";
   if (std::system((python + " -c '' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no " << python;
   const TempDir dir;
   const auto accepted = [&](const std::string& log) {
     write_file(dir / "log", log);
-    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/style/check_kernel_log.py " + (dir / "log") +
-                        " > /dev/null 2>&1")
+    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/style/check_kernel_log.py " +
+                        (dir / "log") + " > /dev/null 2>&1")
                            .c_str()) == 0;
   };
   const auto kernel = [](const std::string& name, int frame, int spilled) {
@@ -25,10 +25,10 @@ TEST(KernelLog, SpillsAndSerialisedProductsAreFound) {
                " bytes stack frame, ", spilled, " bytes spill stores, 0 bytes spill loads\n",
                "ptxas info    : Used 168 registers\n");
   };
-  const std::string walk = "9attention6hopper14forward_kernelEv", fine = kernel(walk, 0, 0);
+  const std::string forward = "9attention6hopper14forward_kernelEv", fine = kernel(forward, 0, 0);
   EXPECT_TRUE(accepted(fine));
   EXPECT_TRUE(accepted(fine + kernel("9attention14forward_kernelEv", 8, 4))) << "no Hopper kernel";
-  for (const std::string& name : {walk, std::string("11linear_gelu18linear_gelu_kernelEv"),
+  for (const std::string& name : {forward, std::string("11linear_gelu18linear_gelu_kernelEv"),
                                   std::string("11linear_rows11rows_kernelEv")}) {
     EXPECT_TRUE(accepted(fine + kernel(name, 0, 0)));
     EXPECT_FALSE(accepted(fine + kernel(name, 8, 4))) << name;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Attention over the patterns of the paper: q, k and v in place in a packed projection, as the model has
 // them.
-#include "train/kernel_cases/attention.h"
-
 #include <cmath>
 
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
@@ -39,7 +38,19 @@ Prepared prepare(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   return p;
 }
 
-std::function<void(CaseRun&)> forward(const PatternSpec& spec, const Sizes& s) {
+// What a case has besides its pattern. Segments: numbers -1 to 1 in no order, so that some positions are
+// padding and many pairs are not attended.
+struct With {
+  bool segments = false, scratch = false;
+  AttentionForm form = AttentionForm::automatic;
+};
+
+Segments segments(CaseRun& r, const Sizes& s) {
+  const TensorView numbers = r.integers({s.b, s.t}, -1, 1);
+  return {numbers, numbers};
+}
+
+Build forward(const PatternSpec& spec, const Sizes& s, const With& with) {
   return [=](CaseRun& r) {
     const Prepared p = prepare(r, spec, s);
     const TensorView qkv = r.input({s.b, s.t, s.packed()});
@@ -51,11 +62,13 @@ std::function<void(CaseRun&)> forward(const PatternSpec& spec, const Sizes& s) {
     k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
     k.maps = p.maps;
     k.scale = s.scale();
+    if (with.segments) k.segments = segments(r, s);
+    k.form = with.form;
     r.kernel(k, p.pairs * static_cast<double>(2 * s.qk + 2 * s.v));
   };
 }
 
-std::function<void(CaseRun&)> backward(const PatternSpec& spec, const Sizes& s) {
+Build backward(const PatternSpec& spec, const Sizes& s, const With& with) {
   return [=](CaseRun& r) {
     const Prepared p = prepare(r, spec, s);
     const TensorView qkv = r.input({s.b, s.t, s.packed()});
@@ -73,6 +86,11 @@ std::function<void(CaseRun&)> backward(const PatternSpec& spec, const Sizes& s) 
     k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
     k.maps = p.maps;
     k.scale = s.scale();
+    if (with.segments) k.segments = segments(r, s);
+    k.form = with.form;
+    const auto wanted = [&](const auto& queue) { return backward_scratch(queue, k); };
+    if (const std::int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
+      k.scratch = r.scratch({size}, DType::f32);
     r.kernel(k, p.pairs * static_cast<double>(6 * s.qk + 4 * s.v));
   };
 }
@@ -84,7 +102,7 @@ TensorView numbers(CaseRun& r, const std::vector<double>& values) {
 // The query of the last position against the keys of its pattern. The rows of each head lie apart from those
 // of the others, as in a cache of layers whose heads keep different positions. `own`: the key and value of
 // the position are put there first, those of the first head nowhere.
-std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s, bool own) {
+Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
   return [=](CaseRun& r) {
     const auto heads = static_cast<int>(s.h);
     const auto pattern = make_pattern(spec, heads);
@@ -134,14 +152,17 @@ std::function<void(CaseRun&)> decode(const PatternSpec& spec, const Sizes& s, bo
 
 }  // namespace
 
-void add_attention_cases(std::vector<KernelCase>& cases) {
+void add_attention_cases(Table& table) {
   const auto add = [&](const PatternSpec& spec, const Sizes& s, bool realistic) {
     const std::string text = text_of(spec, s);
-    cases.push_back({AttentionForward::kName, text, realistic, forward(spec, s)});
-    cases.push_back({AttentionBackward::kName, text, realistic, backward(spec, s)});
+    table.put<AttentionForward>(realistic, forward(spec, s, {}), text);
+    table.put<AttentionBackward>(realistic, backward(spec, s, {}), text);
     for (const bool own : {false, true})
-      cases.push_back(
-          {AttentionDecode::kName, text + (own ? ", written first" : ""), realistic, decode(spec, s, own)});
+      table.put<AttentionDecode>(realistic, decode(spec, s, own), text, own ? ", written first" : "");
+  };
+  const auto add_with = [&](const PatternSpec& spec, const Sizes& s, const With& with, const char* what) {
+    table.add<AttentionForward>(forward(spec, s, with), text_of(spec, s), what);
+    table.add<AttentionBackward>(backward(spec, s, with), text_of(spec, s), what);
   };
   for (const std::int64_t t : {1, 33, 65, 200}) {
     const std::int64_t stride = std::min<std::int64_t>(16, t);
@@ -153,14 +174,22 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   add({"all", 128, 32, 1}, {1, 150, 2, 64, 128}, false);
   add({"fixed", 32, 8, 2}, {2, 161, 4, 64, 64}, false);
   add({"strided", 32, 8, 1}, {1, 129, 3, 40, 24}, false);
-  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16}, false);  // 64 columns that no sweep takes
+  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16},
+      false);  // 32 residue columns, keys of 130: no band kernel covers them
   add({"local", 70, 8, 1}, {1, 300, 1, 128, 128}, false);
   add({"local", 200, 8, 1}, {2, 450, 2, 64, 40}, false);
+  for (const char* kind : {"all", "local", "strided", "fixed"}) {
+    const PatternSpec spec = {kind, 32, 8, 2};
+    const Sizes some = {2, 192, 2, 64, 64};
+    add_with(spec, some, {.segments = true}, ", segments");
+    add_with(spec, some, {.form = AttentionForm::simple}, ", simple");
+    add_with(spec, some, {.scratch = true}, ", scratch");
+  }
   for (const char* kind : {"all", "local", "strided", "fixed"})
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
   const PatternSpec images = {"local", 96, 1, 1};
   const Sizes step = {256, 3072, 2, 64, 128};
-  cases.push_back({AttentionDecode::kName, text_of(images, step), true, decode(images, step, true)});
+  table.time<AttentionDecode>(decode(images, step, true), text_of(images, step));
 }
 
 }  // namespace weft

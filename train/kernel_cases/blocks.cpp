@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Residual blocks in sampling: odd numbers of sequences, heads of every padded size, lists that are empty,
 // short, longer than what is held at a time, with and without the row at hand.
-#include "train/kernel_cases/blocks.h"
-
 #include <cmath>
 
 #include "kernels/sampling/decode_blocks.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
@@ -15,15 +14,15 @@ struct Sizes {
   std::int64_t packed() const { return heads * (2 * qk + v); }
 };
 
-// Heads are dealt to as many groups as there are lists, each of `keys` rows. own: heads keep the position at
-// hand, which their list, if any, ends with; otherwise they keep nothing.
+// Heads take turns among as many groups as there are lists, each of `keys` rows. own: heads keep the current
+// position, the last of their list if they have one; otherwise they keep nothing.
 struct Lists {
   std::vector<std::int64_t> keys;
   bool own;
 };
 
 const std::int32_t* numbers(CaseRun& r, std::vector<double> values) {
-  values.push_back(0);  // so that there is memory to point to
+  values.push_back(0);  // never empty
   return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
 }
 
@@ -56,12 +55,11 @@ DecodeAffine affine(CaseRun& r, std::int64_t out, std::int64_t in, double gain) 
 
 DecodeNorm norm(CaseRun& r, std::int64_t width) {
   const TensorView w = r.wide_input({width}, 0.2, 1);
-  return {w, r.wide_input({width}, 0.2)};
+  return {w, r.wide_input({width}, 0.2), 1e-2};
 }
 
 // `rows`: of a head's cache.
-std::function<void(CaseRun&)> decode_blocks(const Sizes& s, const std::vector<Lists>& of_block,
-                                            std::int64_t rows) {
+Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows) {
   return [=](CaseRun& r) {
     DecodeBlocks k;
     k.y = r.output("y", {s.batch, s.width}, r.type());
@@ -94,15 +92,9 @@ std::function<void(CaseRun&)> decode_blocks(const Sizes& s, const std::vector<Li
       flops += 2.0 * static_cast<double>(s.batch * weights);
       k.blocks.push_back(b);
     }
-    const auto scratch = [&](std::int64_t columns) {
-      const auto memory =
-          std::make_shared<Tensor>(*r.device().pool, Shape{s.batch, columns}, r.type(), "case");
-      r.keep(memory);
-      return memory->view();
-    };
-    k.packed = scratch(s.packed());
-    k.attended = scratch(s.heads * s.v);
-    k.hidden = scratch(s.hidden);
+    k.packed = r.scratch({s.batch, s.packed()}, r.type());
+    k.attended = r.scratch({s.batch, s.heads * s.v}, r.type());
+    k.hidden = r.scratch({s.batch, s.hidden}, r.type());
     r.set_bytes(read);
     r.kernel(k, flops);
   };
@@ -110,16 +102,15 @@ std::function<void(CaseRun&)> decode_blocks(const Sizes& s, const std::vector<Li
 
 }  // namespace
 
-void add_block_cases(std::vector<KernelCase>& cases) {
+void add_block_cases(Table& t) {
   const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic) {
     std::string keys;
     for (const Lists& l : lists)
       for (const std::int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    cases.push_back({DecodeBlocks::kName,
-                     str("B ", s.batch, ", C ", s.width, ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ",
-                         s.hidden, ", blocks ", lists.size(), ", keys ", keys),
-                     realistic, decode_blocks(s, lists, rows)});
+    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows), "B ", s.batch, ", C ", s.width, ", H ",
+                        s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ", lists.size(),
+                        ", keys ", keys);
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
   const auto batch_of = [](Sizes s, std::int64_t batch) {

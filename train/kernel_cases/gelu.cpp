@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT
-// A projection with a GELU behind or before it: awkward sizes to verify, and those of the text and of the
-// image model to time.
-#include "train/kernel_cases/gelu.h"
-
+// GEMMs with a GELU in the epilogue: awkward sizes to verify, and those of the text and of the image model to
+// time.
 #include "kernels/linear/gelu.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
-
-using Build = std::function<void(CaseRun&)>;
 
 struct Sizes {
   std::int64_t n, inner, m;
   double flops() const { return 2.0 * static_cast<double>(n * inner * m); }
 };
 
-// `all`: what may be absent is there.
+// `all`: the optional tensors are present.
 Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   return [=](CaseRun& r) {
     LinearGeluForward k;
@@ -29,7 +26,7 @@ Build linear_gelu_forward(const Sizes& s, bool all, LinearGeluForm form) {
   };
 }
 
-// `in_place`: y takes the place of h.
+// `in_place`: y replaces h.
 Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form, bool in_place = false) {
   return [=](CaseRun& r) {
     LinearGeluBackward k;
@@ -48,46 +45,39 @@ Build linear_gelu_backward(const Sizes& s, bool all, LinearGeluForm form, bool i
   };
 }
 
-void add_in_place(std::vector<KernelCase>& cases, const Sizes& s, LinearGeluForm form) {
-  cases.push_back({LinearGeluBackward::kName,
-                   str("N ", s.n, ", C ", s.inner, ", M ", s.m, ", y in place of h, ", name_of(form)), false,
-                   linear_gelu_backward(s, true, form, true)});
-}
-
-void add(std::vector<KernelCase>& cases, const Sizes& s, bool all, bool realistic,
+void add(Table& t, const Sizes& s, bool all, bool realistic,
          LinearGeluForm form = LinearGeluForm::automatic) {
   const auto text = [&](const char* inner, const char* alone) {
     return str("N ", s.n, ", ", inner, " ", s.inner, ", M ", s.m, all ? "" : alone,
                form == LinearGeluForm::automatic ? "" : str(", ", name_of(form)));
   };
-  cases.push_back(
-      {LinearGeluForward::kName, text("K", ", y alone"), realistic, linear_gelu_forward(s, all, form)});
-  cases.push_back(
-      {LinearGeluBackward::kName, text("C", ", dh alone"), realistic, linear_gelu_backward(s, all, form)});
+  t.put<LinearGeluForward>(realistic, linear_gelu_forward(s, all, form), text("K", ", y alone"));
+  t.put<LinearGeluBackward>(realistic, linear_gelu_backward(s, all, form), text("C", ", dh alone"));
 }
 
 }  // namespace
 
 // Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
-// on Hopper: tiles of 128 rows, groups of 256 columns, sums over 256 or 512 elements. Its 66 clusters of
+// on Hopper: tiles of 128 rows, groups of 256 columns, inner axes padded to 256 or 512. Its 66 clusters of
 // thread blocks take several tiles each of 8,600 rows, and several groups of 16,904 columns.
-void add_linear_gelu_cases(std::vector<KernelCase>& cases) {
+void add_linear_gelu_cases(Table& t) {
   constexpr Sizes awkward[] = {
       {1, 1, 1},       {1, 33, 31},    {31, 32, 33},    {33, 31, 65},    {65, 72, 63},    {130, 64, 128},
       {129, 200, 264}, {7, 520, 257},  {1, 8, 8},       {300, 512, 384}, {257, 192, 256}, {2, 1000, 1},
       {1000, 64, 520}, {127, 264, 72}, {400, 504, 648}, {8600, 40, 24},  {3, 8, 16904}};
   for (const Sizes& s : awkward) {
-    add(cases, s, true, false);
-    add(cases, s, false, false);
+    add(t, s, true, false);
+    add(t, s, false, false);
   }
-  add(cases, {300, 128, 384}, true, false, LinearGeluForm::composed);
+  add(t, {300, 128, 384}, true, false, LinearGeluForm::composed);
   for (const Sizes& s : {Sizes{33, 31, 65}, Sizes{300, 512, 384}, Sizes{1000, 64, 520}})
     for (const LinearGeluForm form : {LinearGeluForm::automatic, LinearGeluForm::composed})
-      add_in_place(cases, s, form);
+      t.add<LinearGeluBackward>(linear_gelu_backward(s, true, form, true), "N ", s.n, ", C ", s.inner, ", M ",
+                                s.m, ", y in place of h, ", name_of(form));
   constexpr std::int64_t tokens = 4 * 12288;
   for (const Sizes& s : {Sizes{tokens, 512, 2048}, Sizes{tokens, 256, 512}}) {
-    add(cases, s, true, true);
-    add(cases, s, true, true, LinearGeluForm::composed);
+    add(t, s, true, true);
+    add(t, s, true, true, LinearGeluForm::composed);
   }
 }
 

@@ -152,6 +152,12 @@ TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviat
              [=, this](std::int64_t i) { return rounded_to(options_.rounded, deviation * random(i)); });
 }
 
+TensorView CaseRun::scratch(const Shape& shape, DType t) {
+  const auto memory = std::make_shared<Tensor>(*device_.pool, shape, t, "case");
+  keep(memory);
+  return memory->view();
+}
+
 const StepScalars* CaseRun::step() {
   const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
   Tensor memory(*device_.pool, {sizeof(StepScalars)}, DType::u8, "case");

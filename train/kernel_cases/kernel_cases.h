@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "src/device.h"
 
 namespace weft {
@@ -82,6 +82,7 @@ class CaseRun {
   Device& device() { return device_; }
   DType type() const { return options_.compute; }
   DType wide_type() const { return wide(options_.compute); }
+  TensorView scratch(const Shape&, DType);  // neither an input nor an output
   void keep(std::shared_ptr<void> owner) { kept_.push_back(std::move(owner)); }
   void set_bytes(double bytes) { bytes_ = bytes; }
   template <class Kernel>

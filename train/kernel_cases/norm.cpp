@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation, alone and behind a residual connection: awkward sizes to verify, and those of the text
 // and of the image model to time.
-#include "train/kernel_cases/norm.h"
-
 #include "kernels/layers/layernorm.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
-
-using Build = std::function<void(CaseRun&)>;
 
 Build layernorm_forward(std::int64_t n, std::int64_t c) {
   return [=](CaseRun& r) {
@@ -19,6 +16,7 @@ Build layernorm_forward(std::int64_t n, std::int64_t c) {
     k.x = r.input({n, c}, 2, 0.5);
     k.w = r.wide_input({c}, 0.3, 1);
     k.b = r.wide_input({c});
+    k.eps = 1e-2;
     r.kernel(k);
   };
 }
@@ -38,7 +36,7 @@ Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with
   };
 }
 
-enum class NormAgain : std::uint8_t { no, beside, in_place_of_h };
+enum class Recomputed : std::uint8_t { no, apart, in_place_of_h };  // y in the backward pass
 
 struct Around {
   double p = 0.4;
@@ -47,7 +45,7 @@ struct Around {
   bool stream = true;  // a gradient reaches the sum otherwise, too
   bool x = true;       // and x's is wanted
   bool branch = true;  // and the branch's
-  NormAgain again = NormAgain::no;
+  Recomputed recomputed = Recomputed::no;
 };
 
 Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
@@ -66,6 +64,7 @@ Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
       k.w = r.wide_input({c}, 0.3, 1);
       k.b = r.wide_input({c});
     }
+    k.eps = 1e-2;
     k.p = with.p;
     k.site = 5;
     k.step = r.step();
@@ -85,9 +84,9 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
       k.dw = r.wide_gradient("dw", {c});
       k.db = r.wide_gradient("db", {c});
       k.dy = r.input({n, c});
-      if (with.again == NormAgain::beside) k.y = r.output("y", {n, c}, r.type());
-      if (with.again == NormAgain::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
-      k.h = with.again == NormAgain::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
+      if (with.recomputed == Recomputed::apart) k.y = r.output("y", {n, c}, r.type());
+      if (with.recomputed == Recomputed::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
+      k.h = with.recomputed == Recomputed::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
       k.mean = r.wide_input({n}, 0.1, 0.5);
       k.rstd = r.wide_input({n}, 0.05, 0.5);
       k.w = r.wide_input({c}, 0.3, 1);
@@ -100,62 +99,51 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
   };
 }
 
-class Table {
- public:
-  explicit Table(std::vector<KernelCase>& cases) : cases_(cases) {}
-  template <class Kernel>
-  void add(const Build& build, std::int64_t n, std::int64_t c, const char* with = "",
-           bool realistic = false) {
-    cases_.push_back({Kernel::kName, str("N ", n, ", C ", c, with), realistic, build});
-  }
-
- private:
-  std::vector<KernelCase>& cases_;
-};
+std::string rows(std::int64_t n, std::int64_t c) { return str("N ", n, ", C ", c); }
 
 void add_residual(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text) {
-  t.add<ResidualForward>(residual_forward(n, c, with), n, c, text);
-  t.add<ResidualBackward>(residual_backward(n, c, with), n, c, text);
+  t.add<ResidualForward>(residual_forward(n, c, with), rows(n, c), text);
+  t.add<ResidualBackward>(residual_backward(n, c, with), rows(n, c), text);
 }
 
 }  // namespace
 
-void add_norm_cases(std::vector<KernelCase>& cases) {
-  Table t(cases);
+void add_norm_cases(Table& t) {
   for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
     const std::int64_t n = c % 32 + 1;
-    t.add<LayerNormForward>(layernorm_forward(n, c), n, c);
-    t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), n, c);
+    t.add<LayerNormForward>(layernorm_forward(n, c), rows(n, c));
+    t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), rows(n, c));
     add_residual(t, n, c, {}, ", p 0.4");
-    t.add<ResidualBackward>(residual_backward(n, c, {.again = NormAgain::in_place_of_h}), n, c,
+    t.add<ResidualBackward>(residual_backward(n, c, {.recomputed = Recomputed::in_place_of_h}), rows(n, c),
                             ", p 0.4, y in place of h");
   }
   for (const std::int64_t c : {40, 260, 512, 1037}) {
     add_residual(t, 33, c, {.p = 0}, ", p 0");
     add_residual(t, 33, c, {.bias = false}, ", p 0.4, no bias");
     add_residual(t, 33, c, {.norm = false}, ", p 0.4, no norm");
-    t.add<ResidualBackward>(residual_backward(33, c, {.stream = false}), 33, c, ", p 0.4, dy alone");
-    t.add<ResidualBackward>(residual_backward(33, c, {.x = false}), 33, c, ", p 0.4, no dx");
-    t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), 33, c, ", p 0, no dbranch");
+    t.add<ResidualBackward>(residual_backward(33, c, {.stream = false}), rows(33, c), ", p 0.4, dy alone");
+    t.add<ResidualBackward>(residual_backward(33, c, {.x = false}), rows(33, c), ", p 0.4, no dx");
+    t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), rows(33, c),
+                            ", p 0, no dbranch");
     t.add<ResidualBackward>(
-        residual_backward(33, c, {.stream = false, .branch = false, .again = NormAgain::beside}), 33, c,
-        ", p 0.4, dy alone, no dbranch, y");
+        residual_backward(33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart}),
+        rows(33, c), ", p 0.4, dy alone, no dbranch, y");
   }
-  t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), 33, 65, ", dx alone");
-  t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), 1025, 72, ", dw and db alone");
+  t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), rows(33, 65), ", dx alone");
+  t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), rows(1025, 72), ", dw and db alone");
   for (const std::int64_t c : {40, 264, 600}) {  // several rows a warp
-    t.add<LayerNormBackward>(layernorm_backward(4301, c, true, true), 4301, c);
+    t.add<LayerNormBackward>(layernorm_backward(4301, c, true, true), rows(4301, c));
     add_residual(t, 4301, c, {}, ", p 0.4");
   }
   add_residual(t, 1100, 37, {}, ", p 0.4");
   constexpr std::int64_t kTokens = 4 * 12288;
-  t.add<LayerNormForward>(layernorm_forward(kTokens, 512), kTokens, 512, "", true);
-  t.add<LayerNormBackward>(layernorm_backward(kTokens, 512, true, true), kTokens, 512, "", true);
+  t.time<LayerNormForward>(layernorm_forward(kTokens, 512), rows(kTokens, 512));
+  t.time<LayerNormBackward>(layernorm_backward(kTokens, 512, true, true), rows(kTokens, 512));
   for (const std::int64_t c : {256, 512}) {
-    t.add<ResidualForward>(residual_forward(kTokens, c, {}), kTokens, c, ", p 0.4", true);
-    t.add<ResidualBackward>(residual_backward(kTokens, c, {}), kTokens, c, ", p 0.4", true);
-    t.add<ResidualBackward>(residual_backward(kTokens, c, {.again = NormAgain::in_place_of_h}), kTokens, c,
-                            ", p 0.4, y in place of h", true);
+    t.time<ResidualForward>(residual_forward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
+    t.time<ResidualBackward>(residual_backward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
+    t.time<ResidualBackward>(residual_backward(kTokens, c, {.recomputed = Recomputed::in_place_of_h}),
+                             rows(kTokens, c), ", p 0.4, y in place of h");
   }
 }
 

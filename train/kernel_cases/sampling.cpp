@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
-#include "train/kernel_cases/sampling.h"
-
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_linear.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
-
-using Build = std::function<void(CaseRun&)>;
 
 struct AroundLinear {
   bool norm = false, bias = true, gelu = false, residual = false;
@@ -20,6 +17,7 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
     k.x = r.input({n, k_size}, 1, with.norm ? 0.5 : 0);
     if (with.norm) k.norm_w = r.wide_input({k_size}, 0.3, 1);
     if (with.norm) k.norm_b = r.wide_input({k_size});
+    k.eps = 1e-2;
     k.w = r.input({m, k_size}, 0.1);
     if (with.bias) k.b = r.input({m});
     k.gelu = with.gelu;
@@ -28,9 +26,9 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
   };
 }
 
-// Position 1 of texts of three; sample numbers from 3 on. `few`: few different logits, so that many are
-// equal.
-Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few) {
+// Position 1 of texts of three, of which `given` belong to the prompt; sample numbers from 3 on. `few`: few
+// different logits, so that many are equal.
+Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few, std::int64_t given) {
   return [=](CaseRun& r) {
     const auto number = [&](double value) { return r.input_of({1}, DType::i32, {value}).as<std::int32_t>(); };
     ChooseToken k;
@@ -41,6 +39,7 @@ Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool fe
     k.logits = few ? r.input_of({b, v}, r.type(), values) : r.input({b, v}, 2);
     k.position = number(1);
     k.first_sample = number(3);
+    k.given = given;
     k.choice = choice;
     k.seed = 0x123456789abcdef0u;
     r.kernel(k);
@@ -52,7 +51,7 @@ std::string text_of(std::int64_t n, std::int64_t k, std::int64_t m, const Around
              with.gelu ? ", gelu" : "", with.residual ? ", residual" : "");
 }
 
-void add_linear(std::vector<KernelCase>& cases) {
+void add_linear(Table& t) {
   constexpr std::int64_t sizes[][3] = {{1, 1, 1},      {1, 33, 31},    {31, 32, 33},  {33, 31, 65},
                                        {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
                                        {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
@@ -64,9 +63,9 @@ void add_linear(std::vector<KernelCase>& cases) {
                                    {false, true, false, true}};
   for (const auto& [n, k, m] : sizes)
     for (const AroundLinear& with : variants)
-      cases.push_back({DecodeLinear::kName, text_of(n, k, m, with), false, decode_linear(n, k, m, with)});
+      t.add<DecodeLinear>(decode_linear(n, k, m, with), text_of(n, k, m, with));
   const auto time = [&](std::int64_t k, std::int64_t m, const AroundLinear& with) {
-    cases.push_back({DecodeLinear::kName, text_of(256, k, m, with), true, decode_linear(256, k, m, with)});
+    t.time<DecodeLinear>(decode_linear(256, k, m, with), text_of(256, k, m, with));
   };
   time(256, 512, {true, true, false, false});
   time(256, 512, {true, true, true, false});
@@ -74,26 +73,26 @@ void add_linear(std::vector<KernelCase>& cases) {
   time(512, 256, {false, true, false, true});
 }
 
-void add_choices(std::vector<KernelCase>& cases) {
+void add_choices(Table& t) {
   const auto add = [&](std::int64_t b, std::int64_t v, const Choice& c, bool few, bool realistic) {
-    cases.push_back({ChooseToken::kName,
-                     str("B ", b, ", V ", v, ", temperature ", c.temperature, ", top-k ", c.top_k, ", top-p ",
-                         c.top_p, few ? ", equal logits" : ""),
-                     realistic, choose_token(b, v, c, few)});
+    t.put<ChooseToken>(realistic, choose_token(b, v, c, few, 0), "B ", b, ", V ", v, ", temperature ",
+                       c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p, few ? ", equal logits" : "");
   };
   const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
   for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 65536})
     for (const Choice& choice : choices)
       for (const bool few : {false, true}) add(v > 1000 ? 2 : 17, v, choice, few, false);
+  for (const std::int64_t given : {1, 2})
+    t.add<ChooseToken>(choose_token(17, 256, {}, false, given), "B 17, V 256, ", given, " given");
   add(256, 256, {}, false, true);
   add(256, 256, {0.9, 50, 0.95}, false, true);
 }
 
 }  // namespace
 
-void add_sampling_cases(std::vector<KernelCase>& cases) {
-  add_linear(cases);
-  add_choices(cases);
+void add_sampling_cases(Table& t) {
+  add_linear(t);
+  add_choices(t);
 }
 
 }  // namespace weft

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
-#include "train/kernel_cases/step.h"
-
 #include <cmath>
 #include <limits>
 
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/reduce.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
-
-using Build = std::function<void(CaseRun&)>;
 
 Build mean_forward(std::int64_t n) {
   return [=](CaseRun& r) {
@@ -75,6 +72,10 @@ Build adamw_update(std::int64_t n, std::int64_t decayed, bool ema, float update_
     k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
     k.gradients = r.wide_input({n});
     k.decayed = decayed;
+    k.beta1 = 0.8;
+    k.beta2 = 0.9;
+    k.eps = 1e-2;
+    k.weight_decay = 0.1;
     k.step = r.step();
     k.results = r.results(update_scale, false);
     r.kernel(k);
@@ -101,22 +102,6 @@ Build update_loss_scale(const LossScale& state, float norm) {
   };
 }
 
-class Table {
- public:
-  explicit Table(std::vector<KernelCase>& cases) : cases_(cases) {}
-  template <class Kernel, class... Sizes>
-  void add(Build build, const Sizes&... sizes) {
-    cases_.push_back({Kernel::kName, str(sizes...), false, std::move(build)});
-  }
-  template <class Kernel, class... Sizes>
-  void time(Build build, const Sizes&... sizes) {
-    cases_.push_back({Kernel::kName, str(sizes...), true, std::move(build)});
-  }
-
- private:
-  std::vector<KernelCase>& cases_;
-};
-
 void add_loss_scale(Table& table) {
   for (const double scale : {1.0, 65536.0, 1000.7, 0x1p-3, 0x1p140})
     for (const std::int64_t parts : {1, 2, 6})
@@ -133,8 +118,7 @@ void add_loss_scale(Table& table) {
 
 }  // namespace
 
-void add_step_cases(std::vector<KernelCase>& cases) {
-  Table table(cases);
+void add_step_cases(Table& table) {
   for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
     table.add<MeanForward>(mean_forward(n), n, " elements");
     table.add<MeanBackward>(mean_backward(n, true), n, " elements");

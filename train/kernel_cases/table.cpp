@@ -8,20 +8,12 @@
 #include "kernels/layers/embedding.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
-#include "train/kernel_cases/attention.h"
-#include "train/kernel_cases/blocks.h"
-#include "train/kernel_cases/gelu.h"
-#include "train/kernel_cases/kernel_cases.h"
-#include "train/kernel_cases/norm.h"
-#include "train/kernel_cases/sampling.h"
-#include "train/kernel_cases/step.h"
+#include "train/kernel_cases/table.h"
 
 namespace weft {
 namespace {
 
 constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
-
-using Build = std::function<void(CaseRun&)>;
 
 Build linear_forward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias, bool batch_invariant) {
   return [=](CaseRun& r) {
@@ -183,19 +175,6 @@ Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
   };
 }
 
-class Table {
- public:
-  template <class Kernel, class... Sizes>
-  void add(Build build, const Sizes&... sizes) {
-    cases_.push_back({Kernel::kName, str(sizes...), false, std::move(build)});
-  }
-  template <class Kernel, class... Sizes>
-  void time(Build build, const Sizes&... sizes) {
-    cases_.push_back({Kernel::kName, str(sizes...), true, std::move(build)});
-  }
-  std::vector<KernelCase> cases_;
-};
-
 void add_cross_entropy(Table& t) {
   for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007}) {
     const std::int64_t n = v % 32 + 1;
@@ -294,17 +273,17 @@ void add_embedding(Table& t) {
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> cases = [] {
     Table t;
-    add_norm_cases(t.cases_);
+    add_norm_cases(t);
     add_cross_entropy(t);
     add_linear(t);
-    add_linear_gelu_cases(t.cases_);
+    add_linear_gelu_cases(t);
     add_elementwise(t);
-    add_step_cases(t.cases_);
+    add_step_cases(t);
     add_embedding(t);
-    add_sampling_cases(t.cases_);
-    add_block_cases(t.cases_);
-    add_attention_cases(t.cases_);
-    return t.cases_;
+    add_sampling_cases(t);
+    add_block_cases(t);
+    add_attention_cases(t);
+    return t.cases;
   }();
   return cases;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "src/config/config.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/gradient_buckets.h"

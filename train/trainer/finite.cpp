@@ -2,7 +2,6 @@
 // When a loss or a gradient is not finite: which tensor it was first.
 #include <cmath>
 
-#include "kernels/optimizer/reduce.h"
 #include "src/tape.h"
 #include "train/trainer/step.h"
 

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "src/optimizer.h"
 #include "src/ranks/process_group.h"
 

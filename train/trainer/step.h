@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/batch_source.h"
-#include "kernels/optimizer/step_scalars.h"
+#include "kernels/step_scalars.h"
 #include "models/model.h"
 #include "src/config/config.h"
 #include "src/graph.h"

@@ -188,7 +188,8 @@ void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
     EXPECT_EQ(results[0][i], results[1][i]) << "tensor " << i;
 }
 
-// The norm that the backward pass makes, beside h and in its place, has the bits of the forward pass.
+// The norm that the backward pass recomputes has the bits of the forward pass, in memory of its own and in
+// h's.
 void check_norm_again(Device& device, DType type, std::int64_t n, std::int64_t c) {
   SCOPED_TRACE(str(device.name, ", ", name_of(type), ", N ", n, ", C ", c));
   const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };

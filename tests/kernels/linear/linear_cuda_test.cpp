@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Products on a GPU that are large enough for their algorithm to be measured: right, and the same to the last
-// bit whichever is chosen.
+// GEMMs on a GPU that are large enough for their algorithm to be measured: right, and the same to the last
+// bit whichever runs.
 #ifdef WEFT_CUDA
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +48,7 @@ Tensor upload(Device& device, const Shape& shape, DType type, const std::vector<
 }
 
 // y, dx, dw of a first micro-batch and dw of two, on a device.
-std::vector<std::vector<double>> products(Device& device, const Sizes& s, DType type) {
+std::vector<std::vector<double>> results_of(Device& device, const Sizes& s, DType type) {
   const auto random = [&](const Shape& shape, std::uint64_t seed) {
     return upload(device, shape, type, normals(shape[0] * shape.back(), seed));
   };
@@ -92,13 +92,13 @@ struct Problem {
 // How far a result may be from the CPU's.
 double bound(DType type) { return type == DType::f32 ? 3e-5 : type == DType::f16 ? 2e-3 : 1.6e-2; }
 
-TEST(CudaLinear, LargeProductsAreRightAndTheSameWhicheverAlgorithmRuns) {
+TEST(CudaLinear, LargeGemmsAreRightAndTheSameWhicheverAlgorithmRuns) {
   std::vector<Problem> problems;
   for (const Sizes& s : {Sizes{1100, 512, 1024}, {4099, 256, 512}, {1031, 1000, 1017}})
     for (const DType type : {DType::bf16, DType::f16, DType::f32}) problems.push_back({s, type});
   const auto results = [&](Device& device) {
     std::vector<std::vector<std::vector<double>>> all;
-    for (const Problem& p : problems) all.push_back(products(device, p.sizes, p.type));
+    for (const Problem& p : problems) all.push_back(results_of(device, p.sizes, p.type));
     return all;
   };
   const TempDir home;

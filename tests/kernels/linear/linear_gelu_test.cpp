@@ -92,7 +92,7 @@ TEST(CudaLinearGelu, BothFormsAgreeAndEachRepeatsItself) {
       const auto composed = results(*device, type, inner, kComposed);
       const auto automatic = results(*device, type, inner, kAutomatic);
       EXPECT_TRUE(results(*device, type, inner, kAutomatic) == automatic) << name_of(type) << ' ' << inner;
-      EXPECT_EQ(automatic[1], automatic[3]);  // y is made again
+      EXPECT_EQ(automatic[1], automatic[3]);  // y is recomputed
       for (std::size_t i = 0; i < composed.size(); ++i)
         EXPECT_LT(relative_error(automatic[i], composed[i]), type == DType::bf16 ? 1.6e-2 : 2e-3)
             << name_of(type) << ", inner " << inner << ", result " << i;

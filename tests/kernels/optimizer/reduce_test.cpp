@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors: mean and its gradient, clipping, the count of NaN and infinity.
+// Sums over whole tensors: mean and its gradient, clipping.
 #include "kernels/optimizer/reduce.h"
 
 #include <limits>
@@ -85,30 +85,6 @@ TEST(Clip, SkipsWhatIsNotFinite) {
   }
   EXPECT_FLOAT_EQ(clipped({1e30f, 1e30f}, 0, 1).gradient_norm, 1.4142135e30f)
       << "squares beyond f32 are fine";
-}
-
-TEST(CountNonFinite, Counts) {
-  std::vector<float> x(5000, 1.0f);
-  x[0] = x[4999] = INFINITY;
-  x[17] = -INFINITY;
-  x[4096] = NAN;
-  std::vector<std::int32_t> count(1);
-  run(queue, CountNonFinite{view_of(count, {1}), view_of(x, {5000})});
-  EXPECT_EQ(count[0], 4);
-  std::vector<f16> half = converted<f16>(x);
-  run(queue, CountNonFinite{view_of(count, {1}), view_of(half, {5000})});
-  EXPECT_EQ(count[0], 4);
-}
-
-TEST(CheckFinite, NamesTheKernel) {
-  std::vector<float> good = {1, 2}, bad = {1, NAN};
-  check_finite(queue, "gelu_forward", {view_of(good, {2}), TensorView{}});
-  try {
-    check_finite(queue, "gelu_forward", {view_of(good, {2}), view_of(bad, {2})});
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("gelu_forward: 1 of the 2 elements"), std::string::npos) << e.what();
-  }
 }
 
 }  // namespace

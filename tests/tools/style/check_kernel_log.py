@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The log of a CUDA build with -Xptxas=-v: no Hopper kernel spills registers, no product of a warpgroup waits for the one
-before because the compiler gave up on it. Usage: check_kernel_log.py LOG (leaves with 1 on errors)"""
+"""The log of a CUDA build with -Xptxas=-v: no Hopper kernel spills registers, and the compiler serialises no wgmma. Usage: check_kernel_log.py LOG (leaves with 1 on errors)"""
 import re
 import sys
 
@@ -9,7 +8,7 @@ from repo_files import finish
 
 COMPILING = re.compile(r"Compiling entry function '(\S+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-# C7508: setmaxnreg is ignored. C7510, C7512 and their kin: products are serialised.
+# C7508: setmaxnreg is ignored. C7510, C7512 and their kin: wgmma instructions are serialised.
 REFUSED = re.compile(r"\((C7508|C751\d)\)")
 HOPPER = re.compile(r"9attention6hopper|11linear_gelu|11linear_rows")  # mangled namespaces
 

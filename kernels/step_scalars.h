@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Everything that changes from step to step and that a kernel needs. It lives in device memory and is written
-// by one copy at the start of each step, so that a captured CUDA graph reads fresh values: none of it is ever
+// Every scalar that kernels read and that changes from step to step. It lives in device memory; one copy at
+// the start of each step updates it. A captured CUDA graph therefore reads fresh values. None of it is ever
 // a kernel argument.
 #pragma once
 
@@ -10,9 +10,9 @@ namespace weft {
 
 struct StepScalars {
   std::uint64_t seed = 0;  // Philox key of all dropout masks
-  std::uint64_t draw = 0;  // number of the update: new masks each
-  // Of the first row (token) that this forward pass has among those of the whole update, over micro-batches
-  // and processes: masks depend on the row there, so that they stay the same however an update is cut up.
+  std::uint64_t draw = 0;  // number of the update: each draws new masks
+  // Index of this forward pass's first row (token) among the rows of the whole update, over micro-batches and
+  // processes. Masks depend on that index, so they stay the same however an update is divided.
   std::int64_t first_row = 0;
   float learning_rate = 0;
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
