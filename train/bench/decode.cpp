@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "train/kernel_cases/kernel_cases.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"
 #include "train/sampling/sampler.h"
@@ -111,11 +112,18 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
   if (options.json) {
-    out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
-        << name_of(dtype) << "\", \"batch\": " << options.batch << ", \"positions\": " << stats.positions
-        << ", \"seconds\": " << stats.seconds << ", \"ms\": " << ms << ", \"tok_s\": " << tokens_per_s
-        << ", \"kernels\": " << stats.launches << ", \"cache_bytes\": " << stats.cache_bytes
-        << ", \"difference\": " << difference << "}" << std::endl;
+    out << json_object({{"config", config.name},
+                        {"device", device->name},
+                        {"dtype", name_of(dtype)},
+                        {"batch", options.batch},
+                        {"positions", stats.positions},
+                        {"seconds", stats.seconds},
+                        {"ms", ms},
+                        {"tok_s", tokens_per_s},
+                        {"kernels", stats.launches},
+                        {"cache_bytes", stats.cache_bytes},
+                        {"difference", difference}})
+        << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
