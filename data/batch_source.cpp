@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
 
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
-
 // Whether image `index` comes from the second file.
 bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
   const auto i = static_cast<std::uint64_t>(index);
@@ -47,17 +45,17 @@ BatchSource::BatchSource(const Config& config, const TokenDataset& train, const 
     return;
   }
   if (train.image().tokens() != context)
-    fail(str("model.context is ", context, ", but an image of ", train.path(), " has ",
-             shape_text(train.image()), " = ", train.image().tokens(), " tokens"));
+    fail(str("model.context is ", context, ", but an image of ", train.path(), " has ", train.image().text(),
+             " = ", train.image().tokens(), " tokens"));
   if (!config.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
   if (mix_ && !(mix_->image() == train.image()))
     fail(str("data.mix: ", mix_->path(), " has ",
-             mix_->image() ? "images of " + shape_text(mix_->image()) : "no images", ", ", train.path(),
-             " has ", shape_text(train.image())));
+             mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", train.path(), " has ",
+             train.image().text()));
   if (!(image_shape(config) == train.image()))
-    fail(str("model.position_axes are those of images of ", shape_text(image_shape(config)), ", ",
-             train.path(), " has ", shape_text(train.image())));
+    fail(str("model.position_axes are those of images of ", image_shape(config).text(), ", ", train.path(),
+             " has ", train.image().text()));
   augmenter_.emplace(config, train.image());
 }
 

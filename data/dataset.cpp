@@ -53,6 +53,8 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
 
 }  // namespace
 
+std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
+
 TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
     : path_(path), split_(split) {
   const Hdf5File file = Hdf5File::open(path);

@@ -18,6 +18,7 @@ struct ImageShape {
   std::int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
 
   std::int64_t tokens() const { return height * width * channels; }
+  std::string text() const;  // "32 x 32 x 3"
   explicit operator bool() const { return tokens() > 0; }
   bool operator==(const ImageShape&) const = default;
 };

@@ -62,7 +62,7 @@ Augmenter::Augmenter(const Config& config, const ImageShape& shape)
 }
 
 void Augmenter::check_shape() const {
-  const std::string size = str(shape_.height, " x ", shape_.width, " x ", shape_.channels);
+  const std::string size = shape_.text();
   if (!shape_) fail("augment: only images are augmented, the data has none");
   for (const auto& [used, key] : {std::pair{config_.rotation, "augment.rotation"},
                                   std::pair{config_.transposition, "augment.transposition"}}) {

@@ -40,9 +40,7 @@ void fill_output(Device& device, ParameterStore& store) {
     for (float& v : values) v = size * noise.next();
     device.upload(store.master().slice(p.offset, p.shape), values.data());
   }
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   store.refresh_compute(ctx);
 }
 
@@ -71,9 +69,7 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   if (!rows.empty())
     sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, told);
 
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor whole = model.logits(ctx, sequences);
   const auto cache = model.make_cache(device, kCheckedTexts, length);
   double largest = 0;

@@ -22,13 +22,11 @@ constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 o
 
 using Tokens = std::vector<std::int32_t>;
 
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
-
 Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   PngImage png = read_png(path);
   if (shape.channels == 3) png = as_rgb(std::move(png));
   if (!(png.shape == shape))
-    fail(str(path, ": is an image of ", shape_text(png.shape), ", this model draws ", shape_text(shape)));
+    fail(str(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text()));
   return {png.pixels.begin(), png.pixels.end()};
 }
 
@@ -162,8 +160,7 @@ class ImageSampler {
   }
   std::string sentence(const SampleStats& stats) const {
     std::string text = a_.out.empty() ? a_.singles : a_.out;
-    text +=
-        str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_text(shape_));
+    text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_.text());
     if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
     if (const std::string told = choice_text(choice_, model_.config); told != "none") text += ", " + told;
     return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");

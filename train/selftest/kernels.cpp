@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Kernels against the definition.
-#include "train/selftest/kernels.h"
-
 #include "kernels/sampling/decode_attention.h"
 #include "src/patterns/cache_rows.h"
 #include "train/attention/on_device.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 namespace {
@@ -58,10 +57,8 @@ class KernelCheck {
     std::vector<int> heads;  // the first of each group
     std::vector<CacheRows> caches;
     for (int group = 0; group < case_.pattern->groups(case_.heads()); ++group) {
-      int head = 0;
-      while (case_.pattern->group(head) != group) ++head;
-      heads.push_back(head);
-      caches.push_back(cache_rows(*case_.pattern, head, n.keys));
+      heads.push_back(case_.first_head(group));
+      caches.push_back(cache_rows(*case_.pattern, heads.back(), n.keys));
     }
     for (const int64_t i : {n.keys - 1, n.keys / 2, int64_t{0}}) decode(i, heads, caches);
   }

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "data/batch_source.h"
+#include "data/formats/audio_file.h"
 #include "data/formats/png_file.h"
-#include "data/formats/wav_file.h"
 #include "tests/train/image_training.h"
 #include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
