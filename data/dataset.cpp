@@ -164,7 +164,7 @@ std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count
   while ((std::int64_t{1} << 2 * half_bits) < count) ++half_bits;
   auto place = static_cast<std::uint64_t>(index % count);
   do place = permuted(place, half_bits, static_cast<std::uint64_t>(index / count), seed);
-  while (place >= static_cast<std::uint64_t>(count));  // a walk along its cycle: still a permutation
+  while (place >= static_cast<std::uint64_t>(count));  // follows its cycle: still a permutation
   return static_cast<std::int64_t>(place);
 }
 

@@ -83,14 +83,14 @@ std::string write_image_file(const std::string& path, const ImageShape&, const I
                              const std::vector<std::string>& sources = {});
 
 // What `prepare` writes (data/README.md). The three shares must sum to 1; train comes first, then valid, then
-// test. `attributes` are numbers that the file states besides. Returns one line for people: what was written
-// where.
+// test. `attributes` are further numbers of the file. Returns one line for people: what was written where.
 std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
                              std::int64_t vocab, const std::vector<double>& split,
                              const std::string& description, const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, std::int64_t>>& attributes = {});
 
-// Where a data file named in a config is: as given, beside the config, or in the working directory.
+// Finds the data file that a config names: as given, in the folder of the config, or in the working
+// directory.
 std::string find_data(const std::string& path, const std::string& config_source);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which transforms an image gets, and their application: one gather for all that reorder sub-pixels, then
-// RandAugment on what came of it.
+// Draws the transforms of an image and applies them: one gather for all that reorder sub-pixels, then
+// RandAugment on the result.
 #include "data/augment/augment.h"
 
 #include <algorithm>

@@ -58,7 +58,7 @@ class Reader {
     if (archive_read_open_filename(archive_.get(), path.c_str(), piece_.size()) != ARCHIVE_OK) damaged();
   }
 
-  // Moves to the next file, passing over what is none; false at the end.
+  // Moves to the next file and skips other entries; false at the end.
   bool next(std::string& name) {
     for (;;) {
       const int result = archive_read_next_header(archive_.get(), &entry_);

@@ -24,7 +24,7 @@ constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10
 constexpr const char* kFirstPickle = "data_batch_1";  // the Python version has the same names without .bin
 constexpr const char* kForm = "cifar-10-binary.tar.gz, which prepare downloads without --from";
 
-// A raw file: what errors call it, and what is in it.
+// A raw file: its name in errors, and its bytes.
 struct Source {
   std::string where, name;  // name: without folders
   bool test = false;
@@ -92,7 +92,7 @@ std::vector<Source> downloaded(const PrepareCifar10& o) {
   const std::string path = folder / "cifar-10-binary.tar.gz";
   download_file(o.url, path, "162 MB", way_out);
   if (const std::string sum = md5(read_raw_file(path)); sum != kMd5)
-    fail(str(o.url, ": what came has md5 ", sum, ", the archive has ", kMd5, way_out));
+    fail(str(o.url, ": the download has md5 ", sum, ", the archive has ", kMd5, way_out));
   return from_archive(path);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `bench decode`: a model nobody has trained, checked, then timed as `sample` would run it.
+// `bench decode`: checks a model with random weights, then times it as `sample` runs it.
 #include "train/bench/decode.h"
 
 #include <algorithm>
@@ -44,7 +44,8 @@ void fill_output(Device& device, ParameterStore& store) {
   store.refresh_compute(ctx);
 }
 
-std::vector<std::int32_t> untold(const Config& config) {
+// The conditions of value 0.
+std::vector<std::int32_t> no_conditions(const Config& config) {
   std::vector<std::int32_t> rows;
   for (const Condition& c : conditions(config)) rows.push_back(static_cast<std::int32_t>(c.first_row));
   return rows;
@@ -59,15 +60,15 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
     return t;
   };
   Noise noise;
-  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), told;
+  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
   for (std::int32_t& v : values)
     v = static_cast<std::int32_t>((noise.next() + 1) / 2 * static_cast<float>(vocab)) %
         static_cast<std::int32_t>(vocab);
-  const std::vector<std::int32_t> rows = untold(config);
-  for (std::int64_t b = 0; b < kCheckedTexts; ++b) told.insert(told.end(), rows.begin(), rows.end());
+  const std::vector<std::int32_t> rows = no_conditions(config);
+  for (std::int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));
   if (!rows.empty())
-    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, told);
+    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, given);
 
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor whole = model.logits(ctx, sequences);
@@ -101,7 +102,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   SampleOptions sampling;
   sampling.length = options.positions > 0 ? options.positions : config.model.context;
   sampling.count = sampling.batch = options.batch;
-  sampling.conditions = untold(config);
+  sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
@@ -128,7 +129,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
-      << "checked     cached logits are within " << difference << " of those of whole passes" << std::endl;
+      << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;
 }
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `bench kernels`: rows of kernel, sizes, median time, bandwidth and arithmetic rate.
+// `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
 #include "train/bench/kernels.h"
 
 #include <algorithm>

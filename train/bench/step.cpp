@@ -29,12 +29,11 @@ Stopwatch started() {
 struct Timing {
   Laps start;                        // from the start of the program's work to the end of the first step
   std::vector<double> milliseconds;  // sorted
-  double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
+  double in_a_row = 0;               // milliseconds of a step among several, launched back to back
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
 
-// Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
-// training does.
+// Waits for each step and times it; then, on a GPU, launches as many back to back, as training does.
 Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
                   std::int64_t steps, Laps& start) {
   Timing timing;
@@ -60,7 +59,7 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
-// Milliseconds of clipping and updating alone, one of several in a row.
+// Milliseconds of clipping and updating alone, mean over several launched back to back.
 double time_update(TrainStep& step, Device& device, std::int64_t count) {
   device.synchronize();
   const Stopwatch row = started();
@@ -69,7 +68,7 @@ double time_update(TrainStep& step, Device& device, std::int64_t count) {
   return row.seconds() * 1e3 / static_cast<double>(count);
 }
 
-// What is written of a config.
+// All that is printed about a config.
 struct Report {
   const Config& config;
   const Device& device;

@@ -17,11 +17,11 @@ namespace weft {
 namespace {
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
-// On a GPU the host must stay ahead of the device, or the time of a small kernel is that of its launch: the
-// device gets this many clears of kFlushBytes (kernels.h) to do before the step, some 10 ms.
+// On a GPU the host must stay ahead of the device, or a small kernel takes as long as its launch. So the
+// device first clears kFlushBytes (kernels.cpp) this many times, some 10 ms.
 constexpr int kHeadStart = 160;
 
-// Sets the profile of the queue, and takes it away again whatever happens.
+// The queue has a profile for as long as this lives.
 class Profiled {
  public:
   explicit Profiled(Device& device) : device_(device) {

@@ -16,8 +16,9 @@ namespace weft {
 // r * n / rows .. (r + 1) * n / rows - 1, columns cover keys in the same way.
 struct ConnectivityGrid {
   std::int64_t rows = 0, columns = 0;
-  std::vector<double> share = {};  // (rows, columns): attended pairs of the cell / all its pairs; -1: it has none
-  std::int64_t own = -1;           // of a receptive field: the cell of the query itself
+  std::vector<double> share =
+      {};                 // (rows, columns): attended pairs of the cell / all its pairs; -1: it has none
+  std::int64_t own = -1;  // of a receptive field: the cell of the query itself
 };
 ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, std::int64_t max_cells);
 

@@ -87,11 +87,11 @@ void print_memory(const Config& config, std::ostream& out) {
   out << text_table(rows, 1);
 }
 
-// What the model is told before the first token.
+// Conditions of the model.
 void print_conditions(const Config& config, std::ostream& out) {
   const std::vector<Condition> told = conditions(config);
   if (told.empty()) {
-    if (!augmentations(config).empty()) out << "\nthe model is not told of its augmentations\n";
+    if (!augmentations(config).empty()) out << "\nthe model is not conditioned on its augmentations\n";
     return;
   }
   out << "\nconditions: the start vector is the sum of one row for each kind\n";
@@ -160,7 +160,7 @@ struct PatternView {
   Lengths n;
 };
 
-// Positions in a row of the receptive field when nobody says: what the pattern repeats itself after.
+// Positions in a row of the receptive field, unless chosen: the period of the pattern.
 std::int64_t natural_columns(const PatternSpec& spec, std::int64_t keys) {
   if (!spec.grid.empty()) return spec.grid.back();
   if (!spec.of.empty()) return natural_columns(spec.of[0], keys);

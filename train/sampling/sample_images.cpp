@@ -100,7 +100,7 @@ class ImageSampler {
   }
 
  private:
-  // What the model is told, and the places of its sequence.
+  // The conditions and the positions of the sequence.
   void augmenter_rows() {
     options_.conditions.resize(augmenter_.conditions().size());
     augmenter_.rows(choice_, options_.conditions);

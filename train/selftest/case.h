@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One case of `selftest`, a random pattern with random sizes, and what is checked of it. All of it follows
+// One case of `selftest`, a random pattern with random sizes, and its checks. All of it follows
 // from a number, so that a case that fails can be run again alone.
 #pragma once
 
@@ -28,7 +28,7 @@ struct SelftestCase {
 // `cuda`: no f64.
 SelftestCase make_selftest_case(std::uint32_t seed, bool cuda);
 
-// ---- checks without a kernel: what is made from a pattern says the same as its predicate ----
+// ---- checks without a kernel: tables and pictures agree with the predicate of the pattern ----
 // Each throws an Error that names the first disagreement.
 
 // key_runs() and keys_of() name the keys of attends(), each once; causal patterns no later ones; heads of a
@@ -45,9 +45,9 @@ void check_picture(const SelftestCase&);
 
 // Forward and backward of every form that covers the case, against the definition in f64: an error of at most
 // twice that of the plain computation in the same type, plus a floor; rows that see nothing; equal bits of
-// two runs; nothing written beside. Decoding against the forward pass where the pattern is causal. `only`, if
-// not automatic: that form and no decoding. Returns the forms that ran, none where `only` does not cover the
-// case; throws an Error that names the first disagreement.
+// two runs; no writes out of bounds. Decoding against the forward pass where the pattern is causal. `only`,
+// if not automatic: that form and no decoding. Returns the forms that ran, none where `only` does not cover
+// the case; throws an Error that names the first disagreement.
 std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
                                          AttentionForm only = AttentionForm::automatic);
 

@@ -18,7 +18,7 @@ double rounding_of_parts(const AttentionMaps& maps) {
   return kUnit * (maps.passes - 1);
 }
 
-// Kernels add products in another order than the plain computation, which is exact where a query sees one key
+// Kernels accumulate in another order than the plain computation, which is exact where a query sees one key
 // (dy . v - delta is 0 then): a unit of f32 for each number of a head, and some for the sum over queries.
 template <class T>
 double rounding_of_sums(const Sizes& s) {
@@ -69,8 +69,8 @@ class KernelCheck {
     launch(device_.queue, on.forward(maps));
     launch(device_.queue, on.backward_with_scratch(maps));
     device_.synchronize();
-    const std::string beside = on.written_beside();
-    WEFT_CHECK(beside.empty(), "something was written beside ", beside);
+    const std::string overwritten = on.written_beside();
+    WEFT_CHECK(overwritten.empty(), "a kernel wrote out of the bounds of ", overwritten);
     on.fetch(x);
   }
 
@@ -162,7 +162,7 @@ class KernelCheck {
            AttentionDecode{view(y, 1, s.v), view(q, 1, s.qk), view(k, rows, s.qk), view(values, rows, s.v),
                            list(0), list(1), list(2), inputs_.scale()});
     device_.synchronize();
-    WEFT_CHECK(y.kept_outside(v), "decoding: something was written beside y");
+    WEFT_CHECK(y.kept_outside(v), "decoding: the kernel wrote out of the bounds of y");
     const auto exact = row_of(exact_.y, v);
     const double error = difference(y.get(0, v), exact),
                  allowed = 2 * difference(row_of(plain_.y, v), exact) + floor_of<T>(AttentionForm::simple);

@@ -42,21 +42,21 @@ class PairSet {
   std::vector<char> has_;
 };
 
-// Every position has one slot; in a later part at most one.
-void check_order(const std::int32_t* order, std::int64_t slots, int64_t n, bool all, const char* what) {
+// Every position has one place in the order; in a later part at most one.
+void check_order(const std::int32_t* order, std::int64_t places, int64_t n, bool all, const char* what) {
   std::vector<int> count(static_cast<std::size_t>(n), 0);
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    WEFT_CHECK(order[slot] >= -1 && order[slot] < n, what, ": slot ", slot, " holds position ", order[slot],
-               " of ", n);
-    if (order[slot] >= 0) ++count[order[slot]];
+  for (int64_t place = 0; place < places; ++place) {
+    WEFT_CHECK(order[place] >= -1 && order[place] < n, what, ": place ", place, " holds position ",
+               order[place], " of ", n);
+    if (order[place] >= 0) ++count[order[place]];
   }
   for (int64_t position = 0; position < n; ++position)
     WEFT_CHECK(count[position] == 1 || (!all && count[position] == 0), what, ": position ", position, " has ",
-               count[position], " slots");
+               count[position], " places");
 }
 
 // One direction of a tile map.
-struct Walk {
+struct Direction {
   std::int32_t tiles;
   const std::int32_t *start, *tile, *mask, *own, *other, *schedule;
   const std::uint64_t* masks;
@@ -124,10 +124,10 @@ void check_tile_maps(const SelftestCase& c) {
       first = false;
       check_order(m.query_order, int64_t{m.query_tiles} * edge, n.queries, !m.accumulate, "query order");
       check_order(m.key_order, int64_t{m.key_tiles} * edge, n.keys, !m.accumulate, "key order");
-      const Walk by_row{m.query_tiles, m.row_start, m.row_tile,     m.row_mask,
-                        m.query_order, m.key_order, m.row_schedule, m.masks};
-      const Walk by_column{m.key_tiles, m.col_start,   m.col_tile,     m.col_mask,
-                           m.key_order, m.query_order, m.col_schedule, m.masks_transposed};
+      const Direction by_row{m.query_tiles, m.row_start, m.row_tile,     m.row_mask,
+                             m.query_order, m.key_order, m.row_schedule, m.masks};
+      const Direction by_column{m.key_tiles, m.col_start,   m.col_tile,     m.col_mask,
+                                m.key_order, m.query_order, m.col_schedule, m.masks_transposed};
       by_row.check_schedule();
       by_column.check_schedule();
       by_row.for_each_pair(edge, [&](int64_t i, int64_t j) { rows.add(i, j, "tiles of queries"); });

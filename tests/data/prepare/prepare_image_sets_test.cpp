@@ -239,7 +239,7 @@ TEST(PrepareImages, AFolderInTheOrderOfNames) {
   const std::string lines = prepare_images({.folder = dir / "in", .out = dir / "o.h5"});
   EXPECT_CONTAINS(lines,
                   "20 images of colour: 2 validate and 0 test, chosen with the seed 11172018; no labels");
-  EXPECT_CONTAINS(lines, "1 files that are no .png passed over");
+  EXPECT_CONTAINS(lines, "1 files that are no .png skipped");
   EXPECT_CONTAINS(lines, "20 images of 3 x 4 x 3 (train 18, valid 2, test 0)");
   prepare_images({.folder = dir / "in/", .out = dir / "o.h5", .valid = 0, .test = 0});
   const auto pixels = split_pixels(dir / "o.h5", "train");
