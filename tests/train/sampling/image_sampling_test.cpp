@@ -12,7 +12,6 @@
 #include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
-#include "train/sampling/image_grid.h"
 #include "train/sampling/sample_images.h"
 
 namespace weft {
