@@ -81,8 +81,8 @@ std::uint8_t blended(int degenerate, int value, float factor) {
   return result <= 0 ? 0 : result >= 255 ? 255 : static_cast<std::uint8_t>(result);
 }
 
-// Result (x, y) is the pixel in which (a x + b y + c, d x + e y + f) lies, x and y at pixel centres; kFill
-// where there is none.
+// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), with x and y at pixel centres; kFill outside
+// of the image.
 struct Affine {
   double a, b, c, d, e, f;
 };

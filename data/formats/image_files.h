@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Raw files of images, as data sets are published: CIFAR-10 records and numpy arrays. Each
-// function appends the images of one file to `out`, pixels as (rows, columns, channels), or throws Error,
-// naming `where`, when the bytes are damaged or something else.
+// function appends the images of one file to `out`, pixels as (rows, columns, channels). For damaged or
+// other bytes it throws Error, naming `where`.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ struct EvalWindow {
 };
 
 // Windows over `size` tokens that score each exactly once. They advance by context - min_context, and all but
-// the first score only their last context - min_context tokens, so that those have at least min_context
-// tokens before them (Child et al. 2019, arXiv 1904.10509, table 3). The last window ends with the last
+// the first score only as many of their last tokens. So each scored token has at least min_context tokens
+// before it (Child et al. 2019, arXiv 1904.10509, table 3). The last window ends with the last
 // token; when it overlaps more than the others, only the tokens not scored yet count.
 std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context);
 

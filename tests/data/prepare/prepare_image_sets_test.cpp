@@ -149,9 +149,7 @@ TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {
   EXPECT_EQ(error({py}), py + is_pickle);
   EXPECT_EQ(error({py + "/data_batch_1"}), py + "/data_batch_1" + is_pickle);
   write_file(dir_ / "py.tar", tar_of({{"cifar-10-batches-py/data_batch_1", pickle}}));
-  if (has_archives()) {
-    EXPECT_EQ(error({dir_ / "py.tar"}), dir_ / "py.tar" + is_pickle);
-  }
+  if (has_archives()) { EXPECT_EQ(error({dir_ / "py.tar"}), dir_ / "py.tar" + is_pickle); }
   write_file(dir_ / "cut.tar.gz", stored_gzip(tar_of({{"data_batch_1.bin", good}})).substr(0, 9000));
   EXPECT_CONTAINS(error({dir_ / "cut.tar.gz"}), "cut.tar.gz");
   EXPECT_EQ(read_file(dir_ / "o.h5"), before);
