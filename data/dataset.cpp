@@ -53,6 +53,8 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
 
 }  // namespace
 
+std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
+
 TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
     : path_(path), split_(split) {
   const Hdf5File file = Hdf5File::open(path);
@@ -106,14 +108,18 @@ void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
 
 Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
 
-void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-                   std::span<std::int32_t> out) const {
-  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
-             " tokens, expected ", count, " * ", context);
+void Batcher::check_window(std::int64_t context) const {
   if (data_.size() < context)
     fail(str(data_.path(), ": the split ", data_.split(), " has ", data_.size(),
              " tokens, fewer than a window of model.context ", context,
              "; use more data or a shorter context"));
+}
+
+void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
+                   std::span<std::int32_t> out) const {
+  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
+             " tokens, expected ", count, " * ", context);
+  check_window(context);
   const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
   for (std::int64_t i = 0; i < count; ++i) {
     const Philox4 bits = window_bits(seed_, step, first + i);
@@ -162,7 +168,7 @@ std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count
   while ((std::int64_t{1} << 2 * half_bits) < count) ++half_bits;
   auto place = static_cast<std::uint64_t>(index % count);
   do place = permuted(place, half_bits, static_cast<std::uint64_t>(index / count), seed);
-  while (place >= static_cast<std::uint64_t>(count));  // a walk along its cycle: still a permutation
+  while (place >= static_cast<std::uint64_t>(count));  // follows its cycle: still a permutation
   return static_cast<std::int64_t>(place);
 }
 

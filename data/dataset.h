@@ -18,6 +18,7 @@ struct ImageShape {
   std::int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
 
   std::int64_t tokens() const { return height * width * channels; }
+  std::string text() const;  // "32 x 32 x 3"
   explicit operator bool() const { return tokens() > 0; }
   bool operator==(const ImageShape&) const = default;
 };
@@ -53,6 +54,7 @@ class TokenDataset {
 class Batcher {
  public:
   Batcher(const TokenDataset&, std::uint64_t seed);
+  void check_window(std::int64_t context) const;  // Error when the data is shorter
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
             std::span<std::int32_t> out) const;
@@ -82,14 +84,14 @@ std::string write_image_file(const std::string& path, const ImageShape&, const I
                              const std::vector<std::string>& sources = {});
 
 // What `prepare` writes (data/README.md). The three shares must sum to 1; train comes first, then valid, then
-// test. `attributes` are numbers that the file states besides. Returns one line for people: what was written
-// where.
+// test. `attributes` are further numbers of the file. Returns one line for people: what was written where.
 std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
                              std::int64_t vocab, const std::vector<double>& split,
                              const std::string& description, const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, std::int64_t>>& attributes = {});
 
-// Where a data file named in a config is: as given, beside the config, or in the working directory.
+// Finds the data file that a config names: as given, in the folder of the config, or in the working
+// directory.
 std::string find_data(const std::string& path, const std::string& config_source);
 
 }  // namespace weft

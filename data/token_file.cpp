@@ -41,7 +41,7 @@ std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageSha
                          const ImageSplit& split) {
   const auto size = static_cast<std::int64_t>(split.pixels.size()), count = size / shape.tokens();
   WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
-             shape.height, " x ", shape.width, " x ", shape.channels, " images");
+             shape.text(), " images");
   const auto labels = static_cast<std::int64_t>(split.labels.size());
   WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
              " labels");
@@ -91,8 +91,7 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
 std::string write_image_file(const std::string& path, const ImageShape& shape, const ImageSplit& train,
                              const ImageSplit& valid, const ImageSplit& test, const std::string& description,
                              const std::vector<std::string>& sources) {
-  WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.height, " x ",
-             shape.width, " x ", shape.channels);
+  WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.text());
   if (train.pixels.empty()) fail(str(path, ": no image is left for train"));
   Hdf5File file = create_file(path, 256, description, sources);
   file.set_attribute("height", shape.height);
@@ -102,8 +101,8 @@ std::string write_image_file(const std::string& path, const ImageShape& shape, c
                      valids = write_split(file, "valid", shape, valid),
                      tests = write_split(file, "test", shape, test);
   file.commit();
-  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.height, " x ", shape.width,
-             " x ", shape.channels, " (train ", trains, ", valid ", valids, ", test ", tests, ")");
+  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ", trains,
+             ", valid ", valids, ", test ", tests, ")");
 }
 
 }  // namespace weft

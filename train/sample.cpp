@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// sample: text from a checkpoint, as it comes; images and sound as files. See train/README.md.
+// sample: text from a checkpoint, token by token; images and sound as files. See train/README.md.
 #include <unistd.h>
 
 #include <iostream>

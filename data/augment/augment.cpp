@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which transforms an image gets, and their application: one gather for all that reorder sub-pixels, then
-// RandAugment on what came of it.
+// Draws the transforms of an image and applies them: one gather for all that reorder sub-pixels, then
+// RandAugment on the result.
 #include "data/augment/augment.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ Augmenter::Augmenter(const Config& config, const ImageShape& shape)
 }
 
 void Augmenter::check_shape() const {
-  const std::string size = str(shape_.height, " x ", shape_.width, " x ", shape_.channels);
+  const std::string size = shape_.text();
   if (!shape_) fail("augment: only images are augmented, the data has none");
   for (const auto& [used, key] : {std::pair{config_.rotation, "augment.rotation"},
                                   std::pair{config_.transposition, "augment.transposition"}}) {

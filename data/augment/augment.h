@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): random
-// transforms of training images, of which the model is told. All but RandAugment reorder the sub-pixels of an
-// image, so that they are permutations with an inverse.
+// transforms of training images, on which the model is conditioned. All but RandAugment reorder the
+// sub-pixels of an image, so that they are permutations with an inverse.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class Augmenter {
   // squares, jigsaw sides that g divides, colours three channels, anything at all images.
   Augmenter(const Config&, const ImageShape&);
 
-  bool any() const;  // false: images stay as they are and the model is told nothing
-  // The model is told; kinds.size() values a sequence.
+  bool any() const;  // false: images stay as they are and the model has no conditions
+  // The kinds on which the model is conditioned, a value each for a sequence.
   const std::vector<Condition>& conditions() const { return conditions_; }
 
   // What is done to image `index` of all that training sees: a pure function of (seed, index).

@@ -81,28 +81,8 @@ std::uint8_t blended(int degenerate, int value, float factor) {
   return result <= 0 ? 0 : result >= 255 ? 255 : static_cast<std::uint8_t>(result);
 }
 
-// `source`(row, column) gives the pixel of the image for a place of the result, or null: nothing is there.
-template <class Source>
-void resample(RgbImage& image, const Source& source) {
-  const std::vector<std::uint8_t> from = image.pixels;
-  std::uint8_t* out = image.pixels.data();
-  for (std::int64_t y = 0; y < image.height; ++y) {
-    for (std::int64_t x = 0; x < image.width; ++x, out += 3) {
-      const auto [row, column] = source(y, x);
-      if (row >= 0 && row < image.height && column >= 0 && column < image.width)
-        std::copy_n(from.data() + (row * image.width + column) * 3, 3, out);
-      else
-        std::fill_n(out, 3, kFill);
-    }
-  }
-}
-
-struct Place {
-  std::int64_t row, column;
-};
-
-// Result (x, y) is the pixel in which (a x + b y + c, d x + e y + f) lies, x and y at pixel centres; in 16
-// bits of fraction.
+// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), with x and y at pixel centres; kFill outside
+// of the image.
 struct Affine {
   double a, b, c, d, e, f;
 };
@@ -110,13 +90,19 @@ struct Affine {
 void transform(RgbImage& image, const Affine& m) {
   const auto fixed = [](double v) { return static_cast<std::int64_t>(std::floor(v * 65536 + 0.5)); };
   const std::int64_t a = fixed(m.a), b = fixed(m.b), c = fixed(m.c + m.a * 0.5 + m.b * 0.5), d = fixed(m.d),
-                     e = fixed(m.e), f = fixed(m.f + m.d * 0.5 + m.e * 0.5);
-  resample(image, [&](std::int64_t y, std::int64_t x) {
-    return Place{(d * x + e * y + f) >> 16, (a * x + b * y + c) >> 16};
-  });
+                     e = fixed(m.e), f = fixed(m.f + m.d * 0.5 + m.e * 0.5);  // 16 bits of fraction
+  const std::vector<std::uint8_t> from = image.pixels;
+  std::uint8_t* out = image.pixels.data();
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    for (std::int64_t x = 0; x < image.width; ++x, out += 3) {
+      const std::int64_t row = (d * x + e * y + f) >> 16, column = (a * x + b * y + c) >> 16;
+      if (row >= 0 && row < image.height && column >= 0 && column < image.width)
+        std::copy_n(from.data() + (row * image.width + column) * 3, 3, out);
+      else
+        std::fill_n(out, 3, kFill);
+    }
+  }
 }
-
-std::int64_t whole_pixels(double pixels) { return static_cast<std::int64_t>(std::floor(pixels + 0.5)); }
 
 // The mean of 13 parts: 5 of the pixel, 1 of each neighbour.
 int smooth(const std::vector<std::uint8_t>& pixels, std::int64_t at, std::int64_t row_step) {
@@ -192,13 +178,11 @@ void shear_x(RgbImage& image, double level) { transform(image, {1, level, 0, 0, 
 void shear_y(RgbImage& image, double level) { transform(image, {1, 0, 0, level, 1, 0}); }
 
 void translate_x(RgbImage& image, double pixels) {
-  const std::int64_t distance = whole_pixels(pixels);
-  resample(image, [&](std::int64_t y, std::int64_t x) { return Place{y, x + distance}; });
+  transform(image, {1, 0, std::floor(pixels + 0.5), 0, 1, 0});
 }
 
 void translate_y(RgbImage& image, double pixels) {
-  const std::int64_t distance = whole_pixels(pixels);
-  resample(image, [&](std::int64_t y, std::int64_t x) { return Place{y + distance, x}; });
+  transform(image, {1, 0, 0, 0, 1, std::floor(pixels + 0.5)});
 }
 
 void cutout(RgbImage& image, std::int64_t row, std::int64_t column, std::int64_t half) {

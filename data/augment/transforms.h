@@ -25,8 +25,8 @@ Order flip_order(const ImageShape&);
 // Of the grid x grid tiles, in reading order, tile p is replaced by tile permutation[p]: the permutation with
 // number `value` of all in lexicographic order. Wants sides that `grid` divides.
 Order jigsaw_order(const ImageShape&, std::int64_t grid, std::int64_t value);
-// A uniformly random order: Fisher and Yates from the last place down, place i exchanged with place
-// floor((i + 1) * r / 2^32), r the first word of the Philox block of counter i.
+// A uniformly random order: Fisher and Yates from the last place down. Place i is exchanged with place
+// floor((i + 1) * r / 2^32); r is the first word of the Philox block of counter i.
 Order random_order(std::int64_t tokens, std::uint64_t seed);
 
 // `first`, then `second`: (first * second)[t] = first[second[t]].

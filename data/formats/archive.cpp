@@ -3,13 +3,11 @@
 // Error.
 #include "data/formats/archive.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <vector>
 
+#include "data/formats/raw_file.h"
 #include "kernels/view.h"
 
 #ifdef WEFT_LIBARCHIVE
@@ -38,31 +36,14 @@ bool is_archive(std::string_view beginning) {
 
 namespace {
 
-std::string beginning_of(std::ifstream& in) {
-  std::string bytes(kTarBlock, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
-  in.clear();
-  return bytes;
-}
-
 // A tar ends in two blocks of zeros; without them, whole members may be missing.
-void check_end_of_tar(std::ifstream& in, const std::string& path) {
+void check_end_of_tar(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
   std::string end(2 * kTarBlock, '\1');
   in.seekg(-static_cast<std::streamoff>(end.size()), std::ios::end);
   in.read(end.data(), static_cast<std::streamsize>(end.size()));
   if (!in || end.find_first_not_of('\0') != std::string::npos)
     fail(str(path, ": the tar archive is truncated: its end mark is missing"));
-}
-
-void check_beginning(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) fail(str(path, ": is a folder, expected an archive"));
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  const std::string beginning = beginning_of(in);
-  if (!is_archive(beginning)) fail(str(path, ": is no archive; expected zip (npz), tar or tar.gz"));
-  if (is_tar(beginning)) check_end_of_tar(in, path);
 }
 
 class Reader {
@@ -77,7 +58,7 @@ class Reader {
     if (archive_read_open_filename(archive_.get(), path.c_str(), piece_.size()) != ARCHIVE_OK) damaged();
   }
 
-  // Moves to the next file, passing over what is none; false at the end.
+  // Moves to the next file and skips other entries; false at the end.
   bool next(std::string& name) {
     for (;;) {
       const int result = archive_read_next_header(archive_.get(), &entry_);
@@ -137,7 +118,9 @@ bool has_archives() { return true; }
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits) {
-  check_beginning(path);
+  const std::string beginning = file_beginning(path);
+  if (!is_archive(beginning)) fail(str(path, ": is no archive; expected zip (npz), tar or tar.gz"));
+  if (is_tar(beginning)) check_end_of_tar(path);
   Reader reader(path, limits);
   std::string name;
   while (reader.next(name))

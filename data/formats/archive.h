@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Members of archives: zip (numpy's .npz is one), tar and tar.gz, through libarchive, which archive.cpp alone
-// includes. Links, folders and devices are passed over; nothing is ever unpacked to a disk.
+// includes. Links, folders and devices are skipped; nothing is ever unpacked to a disk.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ bool is_archive(std::string_view beginning);
 bool has_archives();
 
 // Calls use(name, bytes) for each file in the archive whose name is wanted, in their order. Error when the
-// archive is damaged, truncated or encrypted, or goes beyond the limits; `use` was called for members before
-// that place then, so what it collects is only good when this returns.
+// archive is damaged, truncated or encrypted, or goes beyond the limits. By then `use` may have had members:
+// what it collects is good only when this returns.
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits = {});

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// A new folder, removed with what is in it.
+// A new folder, removed with its content.
 class DownloadFolder {
  public:
   explicit DownloadFolder(const std::string& path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// CIFAR-10 records, numpy arrays and pickled batches as images.
+// CIFAR-10 records and numpy arrays as images.
 #include "data/formats/image_files.h"
 
 #include <algorithm>
@@ -118,24 +118,12 @@ void append_array_images(const NpyArray& array, const std::string& where, std::i
     append_planes(array.data, shape, out.pixels);
 }
 
-void append_pickled_images(const Pickle& pickle, const std::string& where, std::int64_t side,
-                           std::int64_t label_limit, ImageSplit& out) {
-  const PickleValue* const data = pickle.root().find("data");
-  const PickleValue* const labels = pickle.root().find("labels");
-  if (data == nullptr || data->kind != PickleValue::Kind::array)
-    fail(str(where, ": holds ", name_of(pickle.root().kind),
-             ", expected a dict whose 'data' is an array of images"));
-  const std::int64_t before = image_count(out, square_rgb(side));
-  NpyArray array = data->array->array;
-  std::string rows;
-  if (data->array->column_major) {
-    rows = row_major_bytes(*data->array);
-    array.data = rows;
-  }
-  append_array_images(array, where, side, out);
-  if (labels != nullptr && labels->kind != PickleValue::Kind::none)
-    append_labels(pickled_integers(*labels, where, "labels"), image_count(out, square_rgb(side)) - before,
-                  label_limit, where, out);
+bool is_pickle(std::string_view bytes) {
+  return bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
+}
+
+void fail_on_pickle(const std::string& where, const std::string& form) {
+  fail(str(where, ": is a Python pickle, which weft does not read; fetch ", form));
 }
 
 void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out) {
@@ -143,8 +131,8 @@ void append_image_file(const std::string& path, std::int64_t side, ImageSplit& o
   const std::vector<char> raw = read_raw_file(path);
   const std::string_view bytes(raw.data(), raw.size());
   if (is_npy(bytes)) return append_array_images(parse_npy(bytes, path), path, side, out);
-  if (is_pickle(bytes)) return append_pickled_images(parse_pickle(bytes, path), path, side, kMostLabels, out);
-  fail(str(path, ": is no .npy, .npz or pickle file (", bytes.size(), " bytes of something else)"));
+  if (is_pickle(bytes)) fail_on_pickle(path, "the same images as .npz files");
+  fail(str(path, ": is no .npy or .npz file (", bytes.size(), " bytes of something else)"));
 }
 
 std::int64_t image_count(const ImageSplit& split, const ImageShape& shape) {

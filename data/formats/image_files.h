@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Raw files of images, as data sets are published: CIFAR-10 records, numpy arrays, pickled batches. Each
-// function appends the images of one file to `out`, pixels as (rows, columns, channels), or throws Error,
-// naming `where`, when the bytes are damaged or something else.
+// Raw files of images, as data sets are published: CIFAR-10 records and numpy arrays. Each
+// function appends the images of one file to `out`, pixels as (rows, columns, channels). For damaged or
+// other bytes it throws Error, naming `where`.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "data/dataset.h"
-#include "data/formats/pickle/pickle.h"
+#include "src/files/npy.h"
 
 namespace weft {
 
@@ -22,12 +22,13 @@ void append_cifar_records(std::string_view bytes, const std::string& where, Imag
 // An array of uint8: (N, side, side, 3), planes (N, 3, side, side) or (N, 3 * side * side).
 void append_array_images(const NpyArray&, const std::string& where, std::int64_t side, ImageSplit& out);
 
-// A dict with `data`, as above, and `labels`, below `label_limit`, unless there are none.
-void append_pickled_images(const Pickle&, const std::string& where, std::int64_t side,
-                           std::int64_t label_limit, ImageSplit& out);
-
-// An .npy, .npz (members `data` or `arr_0`, and `labels`) or pickle file.
+// An .npy or .npz file (members `data` or `arr_0`, and `labels`).
 void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out);
+
+// Python's pickles (protocols 2 to 5, by the first two bytes) are not read: the Error names `form`, which
+// holds the same images.
+bool is_pickle(std::string_view bytes);
+[[noreturn]] void fail_on_pickle(const std::string& where, const std::string& form);
 
 std::int64_t image_count(const ImageSplit&, const ImageShape&);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// prepare cifar10: the official binary or python files, as a folder, as the tar.gz, or one by one.
+// prepare cifar10: the official binary files, as a folder, as the tar.gz, or one by one.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -18,59 +19,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSide = 32, kLabels = 10, kBatches = 5;
+constexpr std::int64_t kSide = 32, kBatches = 5;
 constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10-binary.tar.gz
-constexpr const char* kTestBatch = "test_batch";
+constexpr const char* kFirstPickle = "data_batch_1";  // the Python version has the same names without .bin
+constexpr const char* kForm = "cifar-10-binary.tar.gz, which prepare downloads without --from";
 
-// A raw file: what errors call it, and what is in it.
+// A raw file: its name in errors, and its bytes.
 struct Source {
   std::string where, name;  // name: without folders
   bool test = false;
   std::vector<char> bytes;
 };
 
-// data_batch_1 to 5 and test_batch, with this ending.
-std::vector<std::string> official_names(const std::string& ending) {
-  std::vector<std::string> names;
-  for (std::int64_t i = 1; i <= kBatches; ++i) names.push_back(str("data_batch_", i, ending));
-  names.push_back(kTestBatch + ending);
+const std::vector<std::string>& official_names() {
+  static const std::vector<std::string> names = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                                 "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
   return names;
 }
 
-bool is_official(const std::string& name) {
-  for (const char* ending : {".bin", ""})
-    for (const std::string& known : official_names(ending))
-      if (name == known) return true;
-  return false;
-}
-bool is_test(const std::string& name) { return name == kTestBatch || name == str(kTestBatch, ".bin"); }
+bool is_official(const std::string& name) { return std::ranges::count(official_names(), name) > 0; }
+bool is_test(const std::string& name) { return name == "test_batch.bin" || name == "test_batch"; }
 
-// The six files of one layout among those that are there (by name); Error, naming `where`, when one is
-// missing.
-std::vector<std::string> complete_layout(const std::string& where,
-                                         const std::function<bool(const std::string&)>& there) {
-  for (const char* ending : {".bin", ""}) {
-    const std::vector<std::string> names = official_names(ending);
-    std::vector<std::string> missing;
-    for (const std::string& name : names)
-      if (!there(name)) missing.push_back(name);
-    if (missing.empty()) return names;
-    if (missing.size() < names.size()) fail(str(where, ": lacks ", joined(missing), " of CIFAR-10"));
-  }
-  fail(str(where, ": has no files of CIFAR-10: expected ", joined(official_names(".bin")),
-           ", or the same names without .bin"));
+// Throws Error, naming `where`, unless all official files are there.
+void check_complete(const std::string& where, const std::function<bool(const std::string&)>& there) {
+  std::vector<std::string> missing;
+  for (const std::string& name : official_names())
+    if (!there(name)) missing.push_back(name);
+  if (missing.empty()) return;
+  if (there(kFirstPickle)) fail_on_pickle(where, kForm);
+  if (missing.size() < official_names().size()) fail(str(where, ": lacks ", joined(missing), " of CIFAR-10"));
+  fail(str(where, ": has no files of CIFAR-10: expected ", joined(missing)));
 }
 
 std::vector<Source> from_folder(const std::string& folder) {
   std::string found = folder;
-  for (const char* inner : {"cifar-10-batches-bin", "cifar-10-batches-py"})
+  for (const char* inner : {"cifar-10-batches-py", "cifar-10-batches-bin"})
     if (std::error_code ignored; fs::is_directory(folder + "/" + inner, ignored))
       found = folder + "/" + inner;
+  check_complete(found, [&](const std::string& name) {
+    std::error_code ignored;
+    return fs::exists(found + "/" + name, ignored);
+  });
   std::vector<Source> sources;
-  for (const std::string& name : complete_layout(found, [&](const std::string& file) {
-         std::error_code ignored;
-         return fs::exists(found + "/" + file, ignored);
-       }))
+  for (const std::string& name : official_names())
     sources.push_back({found + "/" + name, name, is_test(name), read_raw_file(found + "/" + name)});
   return sources;
 }
@@ -78,15 +69,18 @@ std::vector<Source> from_folder(const std::string& folder) {
 std::vector<Source> from_archive(const std::string& path) {
   std::map<std::string, std::vector<char>> members;
   for_each_member(
-      path, [](const std::string& member) { return is_official(file_name(member)); },
+      path,
+      [](const std::string& member) {
+        return is_official(file_name(member)) || file_name(member) == kFirstPickle;
+      },
       [&](const std::string& member, std::string bytes) {
         if (!members.try_emplace(file_name(member), bytes.begin(), bytes.end()).second)
           fail(str(path, ": has two members ", file_name(member)));
       },
       {.member = std::int64_t{256} << 20, .total = std::int64_t{1} << 30});
+  check_complete(path, [&](const std::string& name) { return members.contains(name); });
   std::vector<Source> sources;
-  for (const std::string& name :
-       complete_layout(path, [&](const std::string& file) { return members.contains(file); }))
+  for (const std::string& name : official_names())
     sources.push_back({path + ": " + name, name, is_test(name), std::move(members[name])});
   return sources;
 }
@@ -98,7 +92,7 @@ std::vector<Source> downloaded(const PrepareCifar10& o) {
   const std::string path = folder / "cifar-10-binary.tar.gz";
   download_file(o.url, path, "162 MB", way_out);
   if (const std::string sum = md5(read_raw_file(path)); sum != kMd5)
-    fail(str(o.url, ": what came has md5 ", sum, ", the archive has ", kMd5, way_out));
+    fail(str(o.url, ": the download has md5 ", sum, ", the archive has ", kMd5, way_out));
   return from_archive(path);
 }
 
@@ -120,25 +114,12 @@ std::vector<Source> sources_of(const PrepareCifar10& o) {
   return sources;
 }
 
-// Python's batches say what they are: "training batch 1 of 5" or "testing batch 1 of 1".
-void check_batch_label(const Pickle& pickle, const Source& source) {
-  const PickleValue* const label = pickle.root().find("batch_label");
-  if (label != nullptr && label->text.starts_with(source.test ? "training" : "testing"))
-    fail(str(source.where, ": calls itself \"", std::string(label->text.substr(0, 40)), "\", expected ",
-             source.test ? "test" : "training", " images: are train and test swapped?"));
-}
-
 // Appends its images; returns how many.
 std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
   const std::int64_t before = image_count(out, square_rgb(kSide));
   const std::string_view bytes(source.bytes.data(), source.bytes.size());
-  if (is_pickle(bytes)) {
-    const Pickle pickle = parse_pickle(bytes, source.where);
-    check_batch_label(pickle, source);
-    append_pickled_images(pickle, source.where, kSide, kLabels, out);
-  } else {
-    append_cifar_records(bytes, source.where, out);
-  }
+  if (is_pickle(bytes)) fail_on_pickle(source.where, kForm);
+  append_cifar_records(bytes, source.where, out);
   const std::int64_t count = image_count(out, square_rgb(kSide)) - before;
   if (is_official(source.name) && count != batch)
     fail(str(source.where, ": has ", count, " images, the official file of this name has ", batch,

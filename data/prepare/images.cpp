@@ -120,7 +120,7 @@ std::string prepare_images(const PrepareImages& o) {
   const std::string what =
       str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ", valids, " validate and ",
           tests, " test, chosen with the seed ", kSplitSeed, "; ", label_text(all));
-  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png passed over\n") : "";
+  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png skipped\n") : "";
   const std::string name = file_name(fs::path(o.folder + "/").parent_path().string());
   return str("read ", o.folder, ": ", what, "\n", passed,
              write_image_file(o.out, shape, train, valid, test, what, {name}));

@@ -49,7 +49,7 @@ double copy_entropy(std::int64_t vocab, double resample);
 // (data/formats/image_files.h), validate; of other numbers the last 512.
 struct PrepareCifar10 {
   std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
-  std::vector<std::string> test = {};  // beside files: those of the test split
+  std::vector<std::string> test = {};  // with files: those of the test split
   std::string out = "cifar10.h5";
   std::int64_t valid = -1;  // training images that validate; -1: as above
   std::string url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";

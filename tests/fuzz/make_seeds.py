@@ -3,11 +3,9 @@
 """Small valid files from which fuzzers start. Usage: make_seeds.py FOLDER (makes FOLDER/<target>/...)"""
 import io
 import os
-import pickle
 import struct
 import sys
 import tarfile
-import types
 import wave
 import zipfile
 import zlib
@@ -18,45 +16,6 @@ def write(target, name, data):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, name), "wb") as f:
         f.write(data)
-
-
-# ---- pickles with arrays as numpy writes them, without numpy: classes of the same names and states ----
-def module(name, **members):
-    sys.modules[name] = types.ModuleType(name)
-    for key, member in members.items():
-        setattr(sys.modules[name], key, member)
-        member.__module__, member.__qualname__ = name, key
-
-
-class dtype:
-    def __init__(self, name, *_):
-        self.name = name
-
-    def __reduce__(self):
-        return dtype, (self.name, False, True), (3, "|", None, None, None, -1, -1, 0)
-
-
-class ndarray:
-    def __init__(self, shape, data, fortran=False):
-        self.shape, self.data, self.fortran = shape, data, fortran
-
-    def __reduce__(self):
-        return _reconstruct, (ndarray, (0,), b"b"), (1, self.shape, dtype("u1"), self.fortran, self.data)
-
-
-def _reconstruct(*_):
-    return ndarray((), b"")
-
-
-def pickles():
-    module("numpy", ndarray=ndarray, dtype=dtype)
-    module("numpy.core")
-    for parent in ("numpy.core", "numpy._core"):
-        module(parent + ".multiarray", _reconstruct=_reconstruct)
-        for protocol in range(2, 6):
-            batch = {b"data": ndarray((2, 3), b"abcdef", protocol % 2 == 1), "labels": [6, 7, 1000, -1, 1 << 40],
-                     b"batch_label": b"training batch 1 of 5", "filenames": [b"a.png"], "more": (None, True, 1.5)}
-            write("pickle", f"{parent}_{protocol}", pickle.dumps(batch, protocol))
 
 
 # ---- archives ----
@@ -113,9 +72,6 @@ def images():
     write("images", "record", b"\0" + b"\7" + bytes(k * 37 % 256 for k in range(3072)))
     for name, shape in (("pixels", (2, 2, 2, 3)), ("planes", (2, 3, 2, 2)), ("flat", (2, 12))):
         write("images", name, b"\5" + npy(shape, bytes(range(24))))
-    for protocol in range(2, 6):
-        batch = {b"data": ndarray((2, 12), bytes(range(24)), protocol % 2 == 1), b"labels": [6, 7]}
-        write("images", f"pickle_{protocol}", b"\6" + pickle.dumps(batch, protocol))
 
 
 def png(width, height, bits, kind, rows, interlaced=0, more=()):
@@ -138,7 +94,6 @@ def pngs():
 
 
 if __name__ == "__main__":
-    pickles()
     archives()
     sounds()
     images()

@@ -5,9 +5,9 @@ Needs a GPU whose counters may be read, and build/cuda/bin/bench. About a minute
 
     tests/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
 
-Shares are of what the device can do at the clock that it runs at: tensor cores busy, issue slots used, second-level cache and
-memory moved. Warps are those on a multiprocessor at a time. Stalls: what a warp waits for between two of its instructions, in
-cycles; warps that only bring data in wait all the time."""
+Shares are of the device's peak at its present clock: tensor cores, issue slots, bandwidth of the second-level cache and of the
+memory. Warps: resident on a multiprocessor. Stalls: cycles that a warp waits between two of its instructions, by reason; the
+producer warps of Hopper kernels wait nearly always."""
 import csv
 import os
 import pathlib
@@ -18,13 +18,13 @@ import sys
 
 ATTENTION = ["attention", "--no-verify", "--shapes", "enwik8", "--patterns"]
 OTHER = ["attention", "--no-verify", "--shapes"]
-WALKS = "forward_kernel|begin_fused_kernel|backward_fused_kernel"
+MAINLOOPS = "forward_kernel|begin_fused_kernel|backward_fused_kernel"
 STEP = ["step", "--config", "enwik8.yaml", "--set", "model.layers=2", "--set", "train.batch=4", "--set", "train.graph=false", "--steps", "1",
         "--no-breakdown"]
 # label, kernels (a regular expression), how many of them, which launch of each, arguments of bench
 CASES = (
-    ("attention all", WALKS, 3, 2, [*ATTENTION, "all"]),
-    ("attention fixed", WALKS, 3, 2, [*ATTENTION, "fixed"]),
+    ("attention all", MAINLOOPS, 3, 2, [*ATTENTION, "all"]),
+    ("attention fixed", MAINLOOPS, 3, 2, [*ATTENTION, "fixed"]),
     ("attention local", "band_.*_kernel", 2, 2, [*ATTENTION, "local"]),
     ("attention strided", "band_.*_kernel", 2, 2, [*ATTENTION, "strided"]),
     ("attention local, heads of 128", "band_.*_kernel", 2, 2, [*OTHER, "cifar10", "--patterns", "local"]),

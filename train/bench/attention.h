@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `bench attention`: attention alone, forward and backward, at the shapes of the paper's models or at one's
-// own. Each row is checked against f64 before it is timed; every timed run starts with cold caches.
+// `bench attention`: attention alone, forward and backward, at the shapes of the paper's models or at others.
+// Each row is checked against f64 before it is timed; every timed run starts with cold caches.
 #pragma once
 
 #include <iosfwd>
@@ -22,23 +22,20 @@ struct AttentionBenchShape {
 struct BenchAttentionOptions {
   std::string shapes = "paper";  // "paper": all of them; or names, separated by commas
   std::string modes;             // separated by commas; empty: those of the shape
-  std::string custom;            // "B,H,n,Dqk,Dv,stride,c": a shape of one's own, instead of `shapes`
+  std::string custom;            // "B,H,n,Dqk,Dv,stride,c": another shape, instead of `shapes`
   std::string device = "auto";
   std::string dtype = "bf16";        // f32, f16 or bf16, or several of them, separated by commas
   std::string form = "automatic";    // which CUDA kernels: see AttentionForm
-  int pause_ms = 0;                  // the device rests for so long before each timed run
-  bool f16_against_bf16 = false;     // rows of both types in turn: train/bench/attention_types.h
+  int pause_ms = 0;                  // the device is idle for so long before each timed run
+  bool f16_against_bf16 = false;     // rows of both types in turn: bench_f16_against_bf16()
   bool json = false, verify = true;  // one object a row; check first
 };
 
-// Rows to `out`: medians of forward, and of forward and backward together, in JSON with the mean clock of the
-// multiprocessors meanwhile; TFLOP/s of the pairs that are
-// needed, TB/s of the tensors, read and written once each; how many times faster than `all` of the same shape
-// and type (where that is measured, ahead of the row); the kernels that ran. What this device reaches in
-// matrix products and copies, measured in the same run, comes first. Throws Error when a result is wrong.
+// Prints a row a pattern: median times of the forward pass and of forward and backward together; FLOP/s of
+// the needed pairs; bandwidth, each tensor read or written once; speedup over `all` of the same shape and
+// type, if that was measured before; the kernels that ran. JSON rows add the mean clock. The GEMM rate and
+// the copy bandwidth of this device, measured in the same process, come first. Throws Error when a result is
+// wrong.
 void bench_attention(const BenchAttentionOptions&, std::ostream& out);
-
-const std::vector<AttentionBenchShape>& attention_bench_shapes();
-PatternSpec attention_bench_pattern(const std::string& mode, const AttentionBenchShape&);
 
 }  // namespace weft

@@ -33,58 +33,90 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 // a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
+HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, 0, x.heads, x.qk_size);
+}
+HeadsView k_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, x.heads * x.qk_size, x.heads, x.qk_size);
+}
+HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
+}
+HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
+double scale_of(const AttentionTensors& x) { return 1 / std::sqrt(static_cast<double>(x.qk_size)); }
+
+AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
+  return {.y = y_of(x, x.y),
+          .lse = x.lse,
+          .q = q_of(x, x.qkv),
+          .k = k_of(x, x.qkv),
+          .v = v_of(x, x.qkv),
+          .maps = maps,
+          .scale = scale_of(x),
+          .form = form};
+}
+
+AttentionBackward backward_of(const AttentionWorkload& load, const AttentionMaps& maps, AttentionForm form) {
+  const AttentionTensors& x = load.tensors;
+  return {.dq = q_of(x, x.dqkv),
+          .dk = k_of(x, x.dqkv),
+          .dv = v_of(x, x.dqkv),
+          .delta = load.delta,
+          .dy = y_of(x, x.dy),
+          .y = y_of(x, x.y),
+          .lse = x.lse,
+          .q = q_of(x, x.qkv),
+          .k = k_of(x, x.qkv),
+          .v = v_of(x, x.qkv),
+          .maps = maps,
+          .scale = scale_of(x),
+          .form = form};
+}
+
+PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& shape) {
+  PatternSpec spec;
+  spec.kind = mode;
+  spec.stride = shape.stride;
+  spec.c = shape.c;
+  if (mode != "merged_strided") return spec;
+  spec.kind = "merged";
+  for (const char* kind : {"local", "strided"}) spec.of.push_back(pattern_spec(kind, shape));
+  return spec;
+}
+
 }  // namespace
 
 AttentionWorkload::AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
   const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
   const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
-  x_.heads = s.heads, x_.qk_size = s.qk_size, x_.v_size = s.v_size;
-  x_.qkv = random_tensor(device, packed, dtype, 1);
-  x_.dy = random_tensor(device, attended, dtype, 2);
-  x_.y = Tensor(*device.pool, attended, dtype, "bench");
-  x_.dqkv = Tensor(*device.pool, packed, dtype, "bench");
-  x_.lse = Tensor(*device.pool, rows, DType::f32, "bench");
-  delta_ = Tensor(*device.pool, rows, DType::f32, "bench");
+  const auto empty = [&](const Shape& shape, DType type) {
+    return Tensor(*device.pool, shape, type, "bench");
+  };
+  tensors = {.qkv = random_tensor(device, packed, dtype, 1),
+             .y = empty(attended, dtype),
+             .dy = random_tensor(device, attended, dtype, 2),
+             .dqkv = empty(packed, dtype),
+             .lse = empty(rows, DType::f32),
+             .heads = s.heads,
+             .qk_size = s.qk_size,
+             .v_size = s.v_size};
+  delta = empty(rows, DType::f32);
 }
 
-double AttentionWorkload::scale() const { return 1 / std::sqrt(static_cast<double>(x_.qk_size)); }
-
-AttentionForward AttentionWorkload::forward(const AttentionMaps& maps, AttentionForm form) const {
-  return {.y = heads_of(x_.y, 0, x_.heads, x_.v_size),
-          .lse = x_.lse,
-          .q = q(x_.qkv),
-          .k = k(x_.qkv),
-          .v = v(x_.qkv),
-          .maps = maps,
-          .scale = scale(),
-          .form = form};
-}
-
-AttentionBackward AttentionWorkload::backward(const AttentionMaps& maps, AttentionForm form) const {
-  return {.dq = q(x_.dqkv),
-          .dk = k(x_.dqkv),
-          .dv = v(x_.dqkv),
-          .delta = delta_,
-          .dy = heads_of(x_.dy, 0, x_.heads, x_.v_size),
-          .y = heads_of(x_.y, 0, x_.heads, x_.v_size),
-          .lse = x_.lse,
-          .q = q(x_.qkv),
-          .k = k(x_.qkv),
-          .v = v(x_.qkv),
-          .maps = maps,
-          .scale = scale(),
-          .form = form};
+JsonMembers shape_members(const AttentionBenchShape& s, const std::string& mode) {
+  return {{"case", s.name}, {"mode", mode},   {"B", s.batch},  {"H", s.heads}, {"N", s.length},
+          {"D", s.qk_size}, {"Dv", s.v_size}, {"s", s.stride}, {"c", s.c}};
 }
 
 AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape& shape,
                                        const std::string& mode, const AttentionWorkload& load,
-                                       AttentionForm asked, bool verify)
+                                       const BenchAttentionOptions& options)
     : device_(device),
-      pattern_(make_pattern(attention_bench_pattern(mode, shape), static_cast<int>(shape.heads))),
+      pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
       maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
             std::max(shape.qk_size, shape.v_size)),
-      forward_(load.forward(maps_.maps(), asked)),
-      backward_(load.backward(maps_.maps(), asked)),
+      forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
+      backward_(backward_of(load, maps_.maps(), forward_.form)),
       scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
   backward_.scratch = scratch_;
   form = device.is_cuda() ? attention::forms_text(forward_, backward_, device.compute_capability) : "cpu";
@@ -95,8 +127,8 @@ AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape
   pairs = static_cast<double>(count.needed) * static_cast<double>(shape.batch);
   waste = count.waste();
   run_both();
-  if (!verify) return;
-  error = spot_check(device, *pattern_, load.tensors(), 12, 7);
+  if (!options.verify) return;
+  error = spot_check(device, *pattern_, load.tensors, 12, 7);
   if (!(error <= tolerance(load.dtype())))
     fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
              ": results differ from f64 by ", error, " of the largest number of a row; at most ",

@@ -10,34 +10,26 @@
 #include "src/device.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/attention.h"
+#include "train/bench/table.h"
+#include "train/program/json.h"
 
 namespace weft {
 
 // Random inputs, and outputs, of one shape and type; patterns share them.
-class AttentionWorkload {
- public:
+struct AttentionWorkload {
   AttentionWorkload(Device&, const AttentionBenchShape&, DType);
-  const AttentionTensors& tensors() const { return x_; }
-  DType dtype() const { return x_.y.dtype(); }
-  AttentionForward forward(const AttentionMaps&, AttentionForm) const;
-  AttentionBackward backward(const AttentionMaps&, AttentionForm) const;  // without scratch
-
- private:
-  HeadsView q(const Tensor& t) const { return heads_of(t, 0, x_.heads, x_.qk_size); }
-  HeadsView k(const Tensor& t) const { return heads_of(t, x_.heads * x_.qk_size, x_.heads, x_.qk_size); }
-  HeadsView v(const Tensor& t) const { return heads_of(t, 2 * x_.heads * x_.qk_size, x_.heads, x_.v_size); }
-  double scale() const;
-  AttentionTensors x_;
-  Tensor delta_;
+  DType dtype() const { return tensors.y.dtype(); }
+  AttentionTensors tensors;
+  Tensor delta;
 };
 
 // A pattern of a workload. Both outlive it.
 class AttentionBenchCase {
  public:
-  // Runs both passes once. Throws Error where a result differs from f64 by more than rounding explains, if
-  // `verify`.
+  // Runs both passes once. With options.verify, throws Error where a result differs from f64 by more than
+  // rounding explains.
   AttentionBenchCase(Device&, const AttentionBenchShape&, const std::string& mode, const AttentionWorkload&,
-                     AttentionForm, bool verify);
+                     const BenchAttentionOptions&);
   void run_forward() const { launch(device_.queue, forward_); }
   void run_both() const {
     launch(device_.queue, forward_);
@@ -56,5 +48,16 @@ class AttentionBenchCase {
   AttentionBackward backward_;
   Tensor scratch_;
 };
+
+// What a JSON row says of its shape and pattern.
+JsonMembers shape_members(const AttentionBenchShape&, const std::string& mode);
+
+// `--f16-against-bf16`: two rows a pattern, forward and forward + backward, each with both types. Sustained:
+// in turn each type runs for 0.3 s, then 0.3 s are timed, in four rounds, of which each type begins two.
+// Rested: in turn single runs after `pause_ms` (of options; 20 where it is 0). Each type is checked against
+// f64 first, if options.verify.
+void bench_f16_against_bf16(Device&, const AttentionBenchShape&, const std::vector<std::string>& modes,
+                            const BenchAttentionOptions&, std::ostream& out);
+const Columns& f16_against_bf16_columns();
 
 }  // namespace weft

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
-// f16 against bf16: time, clock and cycles of both, measured in turn.
-#include "train/bench/attention_types.h"
-
+// `bench attention --f16-against-bf16`: time, clock and cycles of both types, measured in turn.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
-#include <iomanip>
 #include <ostream>
 
-#include "kernels/attention/select.h"
 #include "train/bench/attention_case.h"
 #include "train/trainer/run_timer.h"
 
@@ -67,82 +63,83 @@ Ratios ratios_of(const Pair& pair) {
           f16.rested.median_ms() / bf16.rested.median_ms()};
 }
 
-struct RowName {
+struct Row {
   const AttentionBenchShape& shape;
   const std::string &mode, &form;
   const char* pass;
   int pause_ms;
+  Pair pair;
 };
 
-void print_json(const Pair& pair, const RowName& row, bool clocks, std::ostream& out) {
-  const AttentionBenchShape& s = row.shape;
-  out << "{\"comparison\": \"f16 against bf16\", \"case\": \"" << s.name << "\", \"mode\": \"" << row.mode
-      << "\", \"B\": " << s.batch << ", \"H\": " << s.heads << ", \"N\": " << s.length
-      << ", \"D\": " << s.qk_size << ", \"Dv\": " << s.v_size << ", \"s\": " << s.stride << ", \"c\": " << s.c
-      << ", \"form\": \"" << row.form << "\", \"pass\": \"" << row.pass
-      << "\", \"pause_ms\": " << row.pause_ms;
+void print_json(const Row& row, bool clocks, std::ostream& out) {
+  JsonMembers members = shape_members(row.shape, row.mode);
+  members.insert(members.begin(), {"comparison", "f16 against bf16"});
+  const auto add = [&](const std::string& key, const auto& value) { members.emplace_back(key, value); };
+  add("form", row.form), add("pass", row.pass), add("pause_ms", row.pause_ms);
   for (std::size_t type = 0; type < kTypes.size(); ++type)
     for (const bool rested : {false, true}) {
-      const TimedRuns& runs = rested ? pair[type].rested : pair[type].sustained;
-      const std::string key = str(", \"", name_of(kTypes[type]), rested ? "_rested_" : "_");
-      out << key << "ms\": " << runs.median_ms();
-      if (clocks)
-        out << key << "MHz\": " << runs.mean_clock() << key << "kcycles\": " << runs.median_kilocycles();
+      const TimedRuns& runs = rested ? row.pair[type].rested : row.pair[type].sustained;
+      const std::string key = str(name_of(kTypes[type]), rested ? "_rested_" : "_");
+      add(key + "ms", runs.median_ms());
+      if (clocks) add(key + "MHz", runs.mean_clock()), add(key + "kcycles", runs.median_kilocycles());
     }
-  const Ratios ratios = ratios_of(pair);
-  out << ", \"ratio\": " << ratios.sustained << ", \"ratio_of_rounds\": [";
+  const Ratios ratios = ratios_of(row.pair);
+  std::string rounds;
   for (std::size_t round = 0; round < kRounds; ++round)
-    out << (round ? ", " : "") << ratio_of_round(pair, round);
-  out << "]";
-  if (clocks) out << ", \"ratio_cycles\": " << ratios.cycles;
-  out << ", \"ratio_rested\": " << ratios.rested << "}" << std::endl;
+    rounds += (round ? ", " : "") + str(ratio_of_round(row.pair, round));
+  add("ratio", ratios.sustained), add("ratio_of_rounds", JsonMember::Raw{"[" + rounds + "]"});
+  if (clocks) add("ratio_cycles", ratios.cycles);
+  add("ratio_rested", ratios.rested);
+  out << json_object(members) << std::endl;
 }
 
-void print_text(const Pair& pair, const RowName& row, bool clocks, std::ostream& out) {
-  const auto cell = [&](int width, int digits, double value) {
-    out << std::setw(width) << std::setprecision(digits) << value;
-  };
-  out << std::left << std::setw(17) << row.shape.name << std::setw(15) << row.mode << std::setw(9) << row.pass
-      << std::right << std::fixed;
-  for (const Measured& type : pair) {
-    cell(10, 4, type.sustained.median_ms()), cell(7, 0, type.sustained.mean_clock());
-    cell(9, 0, type.sustained.median_kilocycles()), cell(9, 4, type.rested.median_ms());
-    cell(7, 0, type.rested.mean_clock());
-  }
-  const Ratios ratios = ratios_of(pair);
-  cell(9, 3, ratios.sustained), cell(8, 3, clocks ? ratios.cycles : 0), cell(8, 3, ratios.rested);
-  out << "  " << row.form << std::defaultfloat << std::endl;
+void print_text(const Row& row, bool clocks, std::ostream& out) {
+  std::vector<Cell> cells = {row.shape.name, row.mode, row.pass};
+  for (const auto& [sustained, rested, rounds] : row.pair)
+    for (const double value : {sustained.median_ms(), sustained.mean_clock(), sustained.median_kilocycles(),
+                               rested.median_ms(), rested.mean_clock()})
+      cells.emplace_back(value);
+  const Ratios ratios = ratios_of(row.pair);
+  for (const double value : {ratios.sustained, clocks ? ratios.cycles : 0, ratios.rested})
+    cells.emplace_back(value);
+  cells.emplace_back(row.form);
+  print_row(out, f16_against_bf16_columns(), cells);
 }
 
 }  // namespace
 
-void print_f16_against_bf16_head(std::ostream& out) {
-  out << std::left << std::setw(17) << "shape" << std::setw(15) << "pattern" << std::setw(9) << "pass"
-      << std::right;
-  for (const DType type : kTypes)
-    out << std::setw(10) << str(name_of(type), " ms") << std::setw(7) << "MHz" << std::setw(9) << "kcycles"
-        << std::setw(9) << "rested" << std::setw(7) << "MHz";
-  out << std::setw(9) << "f16/bf16" << std::setw(8) << "cycles" << std::setw(8) << "rested"
-      << "  kernels" << std::endl;
+const Columns& f16_against_bf16_columns() {
+  static const Columns columns = [] {
+    Columns all = {{"shape", 17}, {"pattern", 15}, {"pass", 9}};
+    for (const DType type : kTypes)
+      for (const Column& c : Columns{{str(name_of(type), " ms"), 10, 4},
+                                     {"MHz", 7, 0},
+                                     {"kcycles", 9, 0},
+                                     {"rested", 9, 4},
+                                     {"MHz", 7, 0}})
+        all.push_back(c);
+    for (const Column& c : Columns{{"f16/bf16", 9, 3}, {"cycles", 8, 3}, {"rested", 8, 3}, {"kernels"}})
+      all.push_back(c);
+    return all;
+  }();
+  return columns;
 }
 
 void bench_f16_against_bf16(Device& device, const AttentionBenchShape& shape,
                             const std::vector<std::string>& modes, const BenchAttentionOptions& options,
                             std::ostream& out) {
-  const AttentionForm form = attention::parse_form(options.form);
   const int pause_ms = options.pause_ms > 0 ? options.pause_ms : kRestMs;
   const AttentionWorkload bf16(device, shape, kTypes[0]), f16(device, shape, kTypes[1]);
   for (const std::string& mode : modes) {
-    const AttentionBenchCase first(device, shape, mode, bf16, form, options.verify),
-        second(device, shape, mode, f16, form, options.verify);
-    const auto row = [&](const char* pass, const Pair& pair) {
-      const RowName name{shape, mode, first.form, pass, pause_ms};
-      options.json ? print_json(pair, name, device.is_cuda(), out)
-                   : print_text(pair, name, device.is_cuda(), out);
+    const AttentionBenchCase first(device, shape, mode, bf16, options),
+        second(device, shape, mode, f16, options);
+    const auto print = [&](const char* pass, const Pair& pair) {
+      const Row row{shape, mode, first.form, pass, pause_ms, pair};
+      options.json ? print_json(row, device.is_cuda(), out) : print_text(row, device.is_cuda(), out);
     };
-    row("forward",
-        measure_in_turn(device, pause_ms, {[&] { first.run_forward(); }, [&] { second.run_forward(); }}));
-    row("both", measure_in_turn(device, pause_ms, {[&] { first.run_both(); }, [&] { second.run_both(); }}));
+    print("forward",
+          measure_in_turn(device, pause_ms, {[&] { first.run_forward(); }, [&] { second.run_forward(); }}));
+    print("both", measure_in_turn(device, pause_ms, {[&] { first.run_both(); }, [&] { second.run_both(); }}));
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `bench decode`: a model nobody has trained, checked, then timed as `sample` would run it.
+// `bench decode`: checks a model with random weights, then times it as `sample` runs it.
 #include "train/bench/decode.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "train/kernel_cases/kernel_cases.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"
 #include "train/sampling/sampler.h"
@@ -39,13 +40,12 @@ void fill_output(Device& device, ParameterStore& store) {
     for (float& v : values) v = size * noise.next();
     device.upload(store.master().slice(p.offset, p.shape), values.data());
   }
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   store.refresh_compute(ctx);
 }
 
-std::vector<std::int32_t> untold(const Config& config) {
+// The conditions of value 0.
+std::vector<std::int32_t> no_conditions(const Config& config) {
   std::vector<std::int32_t> rows;
   for (const Condition& c : conditions(config)) rows.push_back(static_cast<std::int32_t>(c.first_row));
   return rows;
@@ -60,19 +60,17 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
     return t;
   };
   Noise noise;
-  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), told;
+  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
   for (std::int32_t& v : values)
     v = static_cast<std::int32_t>((noise.next() + 1) / 2 * static_cast<float>(vocab)) %
         static_cast<std::int32_t>(vocab);
-  const std::vector<std::int32_t> rows = untold(config);
-  for (std::int64_t b = 0; b < kCheckedTexts; ++b) told.insert(told.end(), rows.begin(), rows.end());
+  const std::vector<std::int32_t> rows = no_conditions(config);
+  for (std::int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));
   if (!rows.empty())
-    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, told);
+    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, given);
 
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor whole = model.logits(ctx, sequences);
   const auto cache = model.make_cache(device, kCheckedTexts, length);
   double largest = 0;
@@ -104,18 +102,25 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   SampleOptions sampling;
   sampling.length = options.positions > 0 ? options.positions : config.model.context;
   sampling.count = sampling.batch = options.batch;
-  sampling.conditions = untold(config);
+  sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
   if (options.json) {
-    out << "{\"config\": \"" << config.name << "\", \"device\": \"" << device->name << "\", \"dtype\": \""
-        << name_of(dtype) << "\", \"batch\": " << options.batch << ", \"positions\": " << stats.positions
-        << ", \"seconds\": " << stats.seconds << ", \"ms\": " << ms << ", \"tok_s\": " << tokens_per_s
-        << ", \"kernels\": " << stats.launches << ", \"cache_bytes\": " << stats.cache_bytes
-        << ", \"difference\": " << difference << "}" << std::endl;
+    out << json_object({{"config", config.name},
+                        {"device", device->name},
+                        {"dtype", name_of(dtype)},
+                        {"batch", options.batch},
+                        {"positions", stats.positions},
+                        {"seconds", stats.seconds},
+                        {"ms", ms},
+                        {"tok_s", tokens_per_s},
+                        {"kernels", stats.launches},
+                        {"cache_bytes", stats.cache_bytes},
+                        {"difference", difference}})
+        << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
@@ -124,7 +129,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
-      << "checked     cached logits are within " << difference << " of those of whole passes" << std::endl;
+      << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;
 }
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `bench decode`: sampling from a config's model with random weights, a batch of texts at a time.
+// `bench decode`: sampling in batches from a model with random weights.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct BenchDecodeOptions {
   std::int64_t positions = 0;  // of a text; 0: the context
   bool json = false;
 };
-// Cached logits are compared with those of whole forward passes first; throws Error when they disagree.
+// First compares cached logits with those of forward passes; throws Error when they disagree.
 void bench_decode(const BenchDecodeOptions&, std::ostream& out);
 
 }  // namespace weft

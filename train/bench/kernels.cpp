@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: MIT
-// `bench kernels`: rows of kernel, sizes, median time, bandwidth and arithmetic rate.
+// `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
 #include "train/bench/kernels.h"
 
 #include <algorithm>
-#include <iomanip>
 #include <ostream>
 #include <set>
 
 #include "kernels/timer.h"
+#include "train/bench/table.h"
 #include "train/kernel_cases/kernel_cases.h"
+#include "train/program/json.h"
 
 namespace weft {
 namespace {
 
-constexpr std::int64_t kFlushBytes = std::int64_t{256}
-                                     << 20;  // more than any cache: every run starts with cold ones
-constexpr double kLongestOnCpu = 1e12;       // FLOP of a case: a minute or so
+constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
+constexpr double kLongestOnCpu = 1e12;                         // FLOP of a case: a minute or so
 
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
 
 struct Row {
   double milliseconds, bytes, flops;
-  double terabytes_per_second() const { return bytes / milliseconds * 1e-9; }
-  double teraflops_per_second() const { return flops / milliseconds * 1e-9; }
 };
 
 Row time_case(Device& device, CaseRun& run) {
@@ -38,18 +36,19 @@ Row time_case(Device& device, CaseRun& run) {
   return {times[times.size() / 2], run.bytes(), run.flops()};
 }
 
+const Columns kColumns = {{"kernel", 24}, {"sizes", 52}, {"ms", 12, 4}, {"TB/s", 9, 3}, {"TFLOP/s", 10, 2}};
+
 void print(const Row& row, const KernelCase& c, const Device& device, const BenchKernelsOptions& options,
            std::ostream& out) {
-  if (options.json) {
-    out << "{\"kernel\": \"" << c.kernel << "\", \"sizes\": \"" << c.sizes << "\", \"dtype\": \""
-        << options.dtype << "\", \"device\": \"" << device.name << "\", \"ms\": " << row.milliseconds
-        << ", \"tb_per_s\": " << row.terabytes_per_second()
-        << ", \"tflop_per_s\": " << row.teraflops_per_second() << "}" << std::endl;
-    return;
-  }
-  out << std::left << std::setw(24) << c.kernel << std::setw(52) << c.sizes << std::right << std::fixed
-      << std::setprecision(4) << std::setw(12) << row.milliseconds << std::setprecision(3) << std::setw(9)
-      << row.terabytes_per_second() << std::setprecision(2) << std::setw(10) << row.teraflops_per_second()
+  const double tbps = row.bytes / row.milliseconds * 1e-9, tflops = row.flops / row.milliseconds * 1e-9;
+  if (!options.json) return print_row(out, kColumns, {c.kernel, c.sizes, row.milliseconds, tbps, tflops});
+  out << json_object({{"kernel", c.kernel},
+                      {"sizes", c.sizes},
+                      {"dtype", options.dtype},
+                      {"device", device.name},
+                      {"ms", row.milliseconds},
+                      {"tb_per_s", tbps},
+                      {"tflop_per_s", tflops}})
       << std::endl;
 }
 
@@ -82,9 +81,8 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", known));
   }
   if (!options.json) {
-    out << device->description() << ", " << options.dtype << "\n"
-        << std::left << std::setw(24) << "kernel" << std::setw(52) << "sizes" << std::right << std::setw(12)
-        << "ms" << std::setw(9) << "TB/s" << std::setw(10) << "TFLOP/s" << std::endl;
+    out << device->description() << ", " << options.dtype << "\n";
+    print_head(out, kColumns);
   }
   std::set<std::string> verified;
   for (const KernelCase* c : chosen) {

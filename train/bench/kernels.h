@@ -20,10 +20,10 @@ struct BenchKernelsOptions {
 
 // f32, f16 or bf16; throws Error for other names.
 DType bench_dtype(const std::string& name);
-// What to run before each timed run so that it starts with cold caches.
+// Clears the caches: to be run before each timed run.
 std::function<void()> l2_flush(Device&);
 
-// Rows to `out`, what is left out and why to `notes`. Throws Error when a kernel is wrong.
+// Prints rows to `out`; `notes` names what is left out and why. Throws Error when a kernel is wrong.
 void bench_kernels(const BenchKernelsOptions&, std::ostream& out, std::ostream& notes);
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 
 #include "train/bench/ranks.h"
 #include "train/bench/step_breakdown.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/ranks/ranks.h"
 #include "train/trainer/report.h"
@@ -28,12 +29,11 @@ Stopwatch started() {
 struct Timing {
   Laps start;                        // from the start of the program's work to the end of the first step
   std::vector<double> milliseconds;  // sorted
-  double in_a_row = 0;               // milliseconds of one of several steps that are not waited for
+  double in_a_row = 0;               // milliseconds of a step among several, launched back to back
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
 
-// Each step is waited for, so that its time is its own; then, on a GPU, as many are launched in a row, as
-// training does.
+// Waits for each step and times it; then, on a GPU, launches as many back to back, as training does.
 Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
                   std::int64_t steps, Laps& start) {
   Timing timing;
@@ -59,7 +59,7 @@ Timing time_steps(TrainStep& step, Device& device, const Config& config, const B
   return timing;
 }
 
-// Milliseconds of clipping and updating alone, one of several in a row.
+// Milliseconds of clipping and updating alone, mean over several launched back to back.
 double time_update(TrainStep& step, Device& device, std::int64_t count) {
   device.synchronize();
   const Stopwatch row = started();
@@ -68,7 +68,7 @@ double time_update(TrainStep& step, Device& device, std::int64_t count) {
   return row.seconds() * 1e3 / static_cast<double>(count);
 }
 
-// What is written of a config.
+// All that is printed about a config.
 struct Report {
   const Config& config;
   const Device& device;
@@ -85,26 +85,31 @@ struct Report {
 
   double tokens_per_s() const { return static_cast<double>(shape.tokens()) / timing.median() * 1e3; }
   double flops() const { return tokens_per_s() * flops_per_token(config.model, shape.context); }
-  double share() const { return flops() / matrix_rate / static_cast<double>(config.ranks); }
+  double mfu() const { return flops() / matrix_rate / static_cast<double>(config.ranks); }
 };
 
-std::string parts_json(const Laps& laps) {
-  std::string text;
-  for (const auto& [part, seconds] : laps.parts())
-    text += str(text.empty() ? "{" : ", ", '"', part, "\": ", seconds);
-  return text + "}";
-}
-
 void write_json(const Report& r, std::ostream& out) {
-  out << "{\"config\": \"" << r.config.name << "\", \"device\": \"" << r.device.name << "\", \"dtype\": \""
-      << name_of(r.dtype) << "\", \"context\": " << r.shape.context << ", \"tokens\": " << r.shape.tokens()
-      << ", \"ms\": " << r.timing.median() << ", \"ms_min\": " << r.timing.milliseconds.front()
-      << ", \"ms_max\": " << r.timing.milliseconds.back() << ", \"ms_in_a_row\": " << r.timing.in_a_row
-      << ", \"tok_s\": " << r.tokens_per_s() << ", \"tflop_per_s\": " << r.flops() * 1e-12
-      << ", \"matrix_share\": " << r.share() << ", \"peak_bytes\": " << r.peak
-      << ", \"optimizer_bytes\": " << r.state_bytes << ", \"update_ms\": " << r.update_ms
-      << ", \"first_step_s\": " << r.timing.start.last()
-      << ", \"first_step_parts_s\": " << parts_json(r.timing.start) << ", \"ranks\": " << r.config.ranks
+  JsonMembers parts;
+  for (const auto& [part, seconds] : r.timing.start.parts()) parts.emplace_back(part, seconds);
+  out << "{"
+      << json_members({{"config", r.config.name},
+                       {"device", r.device.name},
+                       {"dtype", name_of(r.dtype)},
+                       {"context", r.shape.context},
+                       {"tokens", r.shape.tokens()},
+                       {"ms", r.timing.median()},
+                       {"ms_min", r.timing.milliseconds.front()},
+                       {"ms_max", r.timing.milliseconds.back()},
+                       {"ms_in_a_row", r.timing.in_a_row},
+                       {"tok_s", r.tokens_per_s()},
+                       {"tflop_per_s", r.flops() * 1e-12},
+                       {"mfu", r.mfu()},
+                       {"peak_bytes", r.peak},
+                       {"optimizer_bytes", r.state_bytes},
+                       {"update_ms", r.update_ms},
+                       {"first_step_s", r.timing.start.last()},
+                       {"first_step_parts_s", JsonMember::Raw{json_object(parts)}},
+                       {"ranks", r.config.ranks}})
       << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
 }
@@ -115,7 +120,7 @@ void write_text(const Report& r, std::ostream& out) {
       << r.timing.milliseconds.front() << " to " << r.timing.milliseconds.back() << "; " << r.timing.in_a_row
       << " in a row), " << r.shape.tokens() << " tokens of context " << r.shape.context << "\n"
       << "rate        " << static_cast<std::int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
-      << " TFLOP/s, " << r.share() * 100 << "% of the matrix rate measured here\n"
+      << " TFLOP/s, MFU " << r.mfu() * 100 << "% of the GEMM peak measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
       << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
       << "first step  " << r.timing.start.last() << " s after the start: " << r.timing.start.text()

@@ -20,15 +20,14 @@ struct BenchStepOptions {
   bool breakdown = true;    // by kernel, too
 };
 
-// A row to `out`: milliseconds a step (median, fastest, slowest, and without waiting for each), tokens/s,
-// FLOP/s counted from the pairs that are needed, share of the measured matrix rate, bytes at the peak,
-// seconds from the start to the end of the first step; then where the time goes
-// (train/bench/step_breakdown.h). Of several ranks: the whole update of all of them, and where its time goes,
-// from rows of steps of three kinds taken in turn, so that clocks and temperatures are the same. `alone`:
-// each rank by itself, all at once, with its share of the update and no communicator. `wait`: what a step
-// without sums, at whose end the ranks wait for each other, takes beyond that: the slowest rank of each step.
-// `exposed`: what sums of gradients add to that step. `scaling`: `alone` over the step as trained. Beside
-// them clocks and waiting of each kind (train/bench/ranks.h). `out` counts on rank 0.
+// Prints to `out`: milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the
+// needed pairs, MFU of the measured GEMM rate, peak memory. Then come the seconds from the start to the end
+// of the first step, and where the time of a step goes (train/bench/step_breakdown.h). With several ranks it
+// times the update of all of them, and steps of three kinds in turn, so that clocks and temperatures are the
+// same. `alone`: each rank by itself, all at once, with its share of the update and no communicator. `wait`:
+// the slowest rank of a step without all-reduce, at whose end the ranks wait for each other, over `alone`.
+// `exposed`: what the all-reduce of gradients adds to that step. `scaling`: `alone` over the step as trained.
+// Clocks and waiting times of each kind follow (train/bench/ranks.h). `out` counts on rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
 
 }  // namespace weft

@@ -3,13 +3,13 @@
 #include "train/bench/step_breakdown.h"
 
 #include <algorithm>
-#include <iomanip>
 #include <map>
 #include <ostream>
-#include <sstream>
 
 #include "kernels/attention/attention.h"
 #include "train/bench/kernels.h"
+#include "train/bench/table.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"
 
@@ -17,11 +17,11 @@ namespace weft {
 namespace {
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
-// On a GPU the host must stay ahead of the device, or the time of a small kernel is that of its launch: the
-// device gets this many clears of kFlushBytes (kernels.h) to do before the step, some 10 ms.
+// On a GPU the host must stay ahead of the device, or a small kernel takes as long as its launch. So the
+// device first clears kFlushBytes (kernels.cpp) this many times, some 10 ms.
 constexpr int kHeadStart = 160;
 
-// Sets the profile of the queue, and takes it away again whatever happens.
+// The queue has a profile for as long as this lives.
 class Profiled {
  public:
   explicit Profiled(Device& device) : device_(device) {
@@ -73,21 +73,9 @@ void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config)
   }
 }
 
-double share(const KernelGroup& g) { return g.milliseconds > 0 ? g.floor_ms / g.milliseconds : 0; }
+double share(const KernelGroup& g) { return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0; }
 
 }  // namespace
-
-double StepBreakdown::kernel_ms() const {
-  double sum = 0;
-  for (const KernelGroup& g : groups) sum += g.milliseconds;
-  return sum;
-}
-
-double StepBreakdown::floor_ms() const {
-  double sum = 0;
-  for (const KernelGroup& g : groups) sum += g.floor_ms;
-  return sum;
-}
 
 std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launches) {
   std::map<std::pair<std::string, std::string>, KernelGroup> groups;
@@ -130,53 +118,61 @@ StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& st
   result.groups = group_launches(medians(std::move(launches)));
   add_attention_flops(result.groups, config);
   for (KernelGroup& g : result.groups)
-    g.floor_ms = 1e3 * std::max(g.bytes / result.copy_rate, g.flops / result.matrix_rate);
+    g.roofline_ms = 1e3 * std::max(g.bytes / result.copy_rate, g.flops / result.matrix_rate);
   return result;
 }
 
 void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) {
-  const auto row = [&](const std::string& name, const std::string& launches, const KernelGroup& g) {
-    out << std::left << std::setw(56) << name << std::right << std::setw(9) << launches << std::fixed
-        << std::setprecision(3) << std::setw(10) << g.milliseconds << std::setprecision(1) << std::setw(7)
-        << 100 * g.milliseconds / step_ms << std::setprecision(3) << std::setw(10)
-        << per_second(g.flops, g.milliseconds) * 1e-12 << std::setw(8)
-        << per_second(g.bytes, g.milliseconds) * 1e-12 << std::setw(10) << g.floor_ms << std::setprecision(1)
-        << std::setw(11) << 100 * share(g) << "\n";
-  };
-  out << std::left << std::setw(56) << "kernel" << std::right << std::setw(9) << "launches" << std::setw(10)
-      << "ms" << std::setw(7) << "%" << std::setw(10) << "TFLOP/s" << std::setw(8) << "TB/s" << std::setw(10)
-      << "floor ms" << std::setw(11) << "% of floor"
-      << "\n";
+  const Columns columns = {
+      {"kernel", 56},     {"launches", 9, 0}, {"ms", 10, 3},          {"%", 7, 1},
+      {"TFLOP/s", 10, 3}, {"TB/s", 8, 3},     {"roofline ms", 13, 3}, {"% of roofline", 15, 1}};
+  print_head(out, columns);
   KernelGroup all;
+  all.kernel = "all kernels";
+  const auto row = [&](const KernelGroup& g) {
+    print_row(out, columns,
+              {g.shape.empty() ? g.kernel : g.kernel + " (" + g.shape + ")", static_cast<double>(g.launches),
+               g.milliseconds, 100 * g.milliseconds / step_ms, per_second(g.flops, g.milliseconds) * 1e-12,
+               per_second(g.bytes, g.milliseconds) * 1e-12, g.roofline_ms, 100 * share(g)});
+  };
   for (const KernelGroup& g : b.groups) {
-    row(g.shape.empty() ? g.kernel : g.kernel + " (" + g.shape + ")", str(g.launches), g);
+    row(g);
     all.launches += g.launches;
     all.milliseconds += g.milliseconds;
     all.bytes += g.bytes;
     all.flops += g.flops;
-    all.floor_ms += g.floor_ms;
+    all.roofline_ms += g.roofline_ms;
   }
-  row("all kernels", str(all.launches), all);
-  out << std::left << std::setw(65) << "gaps: launches, copies, clears" << std::right << std::setprecision(3)
-      << std::setw(10) << step_ms - all.milliseconds << std::setprecision(1) << std::setw(7)
-      << 100 * (step_ms - all.milliseconds) / step_ms << "\n"
-      << std::setprecision(3) << "measured here: copies " << b.copy_rate * 1e-12 << " TB/s, matrices "
-      << b.matrix_rate * 1e-12 << " TFLOP/s" << std::defaultfloat << std::endl;
+  row(all);
+  const double gap_ms = step_ms - all.milliseconds;
+  print_row(out, {{"", 65}, {"", 10, 3}, {"", 7, 1}},
+            {"gaps: launches, copies, clears", gap_ms, 100 * gap_ms / step_ms});
+  out << "measured here: copy bandwidth " << fixed_text(b.copy_rate * 1e-12, 3) << " TB/s, GEMM "
+      << fixed_text(b.matrix_rate * 1e-12, 3) << " TFLOP/s" << std::endl;
 }
 
 std::string breakdown_json(const StepBreakdown& b, double step_ms) {
-  std::ostringstream out;
-  out << "\"copy_tb_per_s\": " << b.copy_rate * 1e-12 << ", \"matrix_tflop_per_s\": " << b.matrix_rate * 1e-12
-      << ", \"kernel_ms\": " << b.kernel_ms() << ", \"gap_ms\": " << step_ms - b.kernel_ms()
-      << ", \"floor_ms\": " << b.floor_ms() << ", \"kernels\": [";
-  for (const KernelGroup& g : b.groups)
-    out << (&g == b.groups.data() ? "" : ", ") << "{\"kernel\": \"" << g.kernel << "\", \"shape\": \""
-        << g.shape << "\", \"launches\": " << g.launches << ", \"ms\": " << g.milliseconds
-        << ", \"tflop_per_s\": " << per_second(g.flops, g.milliseconds) * 1e-12
-        << ", \"tb_per_s\": " << per_second(g.bytes, g.milliseconds) * 1e-12
-        << ", \"floor_ms\": " << g.floor_ms << ", \"floor_share\": " << share(g) << "}";
-  out << "]";
-  return out.str();
+  std::string kernels;
+  double kernel_ms = 0, roofline_ms = 0;
+  for (const KernelGroup& g : b.groups) {
+    kernel_ms += g.milliseconds;
+    roofline_ms += g.roofline_ms;
+    kernels += (kernels.empty() ? "" : ", ") +
+               json_object({{"kernel", g.kernel},
+                            {"shape", g.shape},
+                            {"launches", g.launches},
+                            {"ms", g.milliseconds},
+                            {"tflop_per_s", per_second(g.flops, g.milliseconds) * 1e-12},
+                            {"tb_per_s", per_second(g.bytes, g.milliseconds) * 1e-12},
+                            {"roofline_ms", g.roofline_ms},
+                            {"roofline_share", share(g)}});
+  }
+  return json_members({{"copy_tb_per_s", b.copy_rate * 1e-12},
+                       {"gemm_tflop_per_s", b.matrix_rate * 1e-12},
+                       {"kernel_ms", kernel_ms},
+                       {"gap_ms", step_ms - kernel_ms},
+                       {"roofline_ms", roofline_ms},
+                       {"kernels", JsonMember::Raw{"[" + kernels + "]"}}});
 }
 
 }  // namespace weft

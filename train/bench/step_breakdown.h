@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where the time of a training step goes: launches grouped by kernel and shape, each beside the least time
-// that this device needs for its bytes and operations.
+// Where the time of a training step goes: launches grouped by kernel and shape, each with its roofline time.
 #pragma once
 
 #include <iosfwd>
@@ -19,27 +18,23 @@ struct KernelGroup {
   std::string kernel, shape;
   std::int64_t launches = 0;  // in one step
   double milliseconds = 0, bytes = 0, flops = 0;
-  double floor_ms = 0;  // the longer of: its bytes at the copy rate, its operations at the matrix rate
+  double roofline_ms = 0;  // the longer of: its bytes at the copy bandwidth, its operations at the GEMM rate
 };
 
 struct StepBreakdown {
-  double copy_rate = 0, matrix_rate = 0;  // bytes/s, FLOP/s, measured here
+  double copy_rate = 0, matrix_rate = 0;  // copy bandwidth in bytes/s, GEMM in FLOP/s, measured here
   std::vector<KernelGroup> groups;        // longest first
-  double kernel_ms() const;
-  double floor_ms() const;
 };
 
 // Groups of the launches of one step.
 std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>&);
 
-// Runs a few steps without a CUDA graph, each launch timed, and takes the median of each. Operations of
-// attention are counted from the pairs that are needed.
-// `communicator` as for TrainStep.
+// Runs a few steps without a CUDA graph, times each launch and takes the median of each. Operations of
+// attention count the needed pairs. `communicator` as for TrainStep.
 StepBreakdown measure_breakdown(Device&, Model&, ParameterStore&, const Config&, const BatchSource&,
                                 Communicator* communicator = nullptr);
 
-// `step_ms`: of the step as it is trained. What kernels do not account for is a gap: launches, copies,
-// clears.
+// `step_ms`: of the step as trained. The gap is what kernels do not account for: launches, copies, clears.
 void print_breakdown(const StepBreakdown&, double step_ms, std::ostream&);
 std::string breakdown_json(const StepBreakdown&, double step_ms);  // members of an object, without braces
 

@@ -11,21 +11,13 @@
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
 #include "train/inspect/counts.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + '"';
-}
 
 // Per-token losses of one evaluation.
 struct Losses {
@@ -141,12 +133,12 @@ class Evaluation {
   std::string json(const EvalResult& result, const std::string& choice) const {
     char bits[32];
     std::snprintf(bits, sizeof bits, "%.9g", result.bits);
-    const std::string images =
-        data_.image() ? str(", \"images\": ", data_.images(), ", \"augmentation\": ", json_text(choice)) : "";
-    return str("{\"bits\": ", bits, ", \"tokens\": ", result.tokens, images,
-               ", \"min_context\": ", a_.min_context, ", \"split\": ", json_text(a_.split),
-               ", \"ema\": ", loaded_->ema ? "true" : "false", ", \"step\": ", loaded_->state.step,
-               ", \"checkpoint\": ", json_text(a_.checkpoint), ", \"data\": ", json_text(path_), "}");
+    JsonMembers members = {{"bits", JsonMember::Raw{bits}}, {"tokens", result.tokens}};
+    const auto add = [&](const char* key, const auto& value) { members.emplace_back(key, value); };
+    if (data_.image()) add("images", data_.images()), add("augmentation", choice);
+    add("min_context", a_.min_context), add("split", a_.split), add("ema", loaded_->ema);
+    add("step", loaded_->state.step), add("checkpoint", a_.checkpoint), add("data", path_);
+    return json_object(members);
   }
 
   const EvaluateArguments& a_;

@@ -27,17 +27,10 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
   HostBatch batch;
   batch.tokens.resize(static_cast<std::size_t>(count * length));
   for (std::int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
-  const Augmenter* augmenter = options.augmenter;
-  if (!augmenter) return batch;
-  const auto kinds = static_cast<std::int64_t>(augmenter->conditions().size());
-  batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
-  batch.conditions.resize(static_cast<std::size_t>(count * kinds));
-  for (std::int64_t b = 0; b < count; ++b) {
+  for (std::int64_t b = 0; options.augmenter && b < count; ++b) {
     AugmentChoice choice = options.choice;
     choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
-    augmenter->apply(choice, row(batch.tokens, b, length),
-                     batch.positions.empty() ? std::span<std::int32_t>{} : row(batch.positions, b, length));
-    augmenter->rows(choice, row(batch.conditions, b, kinds));
+    augment_sequence(*options.augmenter, choice, b, length, batch);
   }
   return batch;
 }
@@ -94,8 +87,6 @@ Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& d
   return scored;
 }
 
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
-
 // Of the split, as many tokens as are scored.
 std::int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& options) {
   if (options.max_tokens <= 0 || options.max_tokens >= data.size()) return data.size();
@@ -128,11 +119,11 @@ std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset&
     return std::nullopt;
   }
   if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
-    fail(str(data.path(), " has images of ", shape_text(data.image()), "; this model reads ", model.context,
+    fail(str(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
              " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)"));
   if (!(image_shape(config) == data.image()))
-    fail(str(data.path(), " has images of ", shape_text(data.image()), ", this model is made for ",
-             shape_text(image_shape(config))));
+    fail(str(data.path(), " has images of ", data.image().text(), ", this model is made for ",
+             image_shape(config).text()));
   return Augmenter(config, data.image());
 }
 
@@ -146,9 +137,7 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
              ") is for text"));
   const std::int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   EvalResult result;
   double nats = 0;
   const auto total = static_cast<std::int64_t>(windows.size());
@@ -171,9 +160,7 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
 
 void with_ema_weights(Device& device, ParameterStore& store, const std::function<void()>& work) {
   WEFT_CHECK(store.ema(), "no moving average is kept: set train.ema_decay");
-  Ctx ctx;
-  ctx.queue = &device.queue;
-  ctx.pool = device.pool.get();
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor weights = ctx.empty(store.ema().shape(), store.ema().dtype(), "evaluation");
   const auto copy = [&](const Tensor& to, const Tensor& from) {  // what this process has of each
     for (const OwnPart& part : store.own_parts())

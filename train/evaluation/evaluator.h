@@ -23,9 +23,9 @@ struct EvalWindow {
 };
 
 // Windows over `size` tokens that score each exactly once. They advance by context - min_context, and all but
-// the first score only their last context - min_context tokens, so that those have at least min_context
-// tokens before them (Child et al. 2019, arXiv 1904.10509, table 3). The last window ends with the last
-// token; when it overlaps more than the others, only the tokens that nobody scored count.
+// the first score only as many of their last tokens. So each scored token has at least min_context tokens
+// before it (Child et al. 2019, arXiv 1904.10509, table 3). The last window ends with the last
+// token; when it overlaps more than the others, only the tokens not scored yet count.
 std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context);
 
 // How a model is given the images of `data`; nothing for a stream. Throws Error when it is made for other
@@ -43,8 +43,8 @@ struct EvalOptions {
   std::int64_t batch = 1;                // windows at a time
   std::int64_t max_tokens = 0;           // only the first tokens of the split (images: whole ones); 0: all
   const Augmenter* augmenter = nullptr;  // of images
-  AugmentChoice choice = {};             // what is done to each of them, and what the model is told
-  OnLosses on_losses = {};               // hears of every window, in the order of the split; on rank 0
+  AugmentChoice choice = {};             // of each of them
+  OnLosses on_losses = {};               // called for every window, in the order of the split; on rank 0
   ProcessGroup* group = nullptr;         // whose ranks share the windows out, batch by batch; null: none
 };
 

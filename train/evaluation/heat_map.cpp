@@ -29,10 +29,7 @@ Rgb heat(double t) {
 }  // namespace
 
 HeatMap::HeatMap(const ImageShape& shape)
-    : shape_(shape),
-      zoom_(std::max<std::int64_t>(1, kPanel / std::max(shape.height, shape.width))),
-      sum_(static_cast<std::size_t>(shape.tokens()), 0),
-      count_(sum_.size(), 0) {}
+    : shape_(shape), sum_(static_cast<std::size_t>(shape.tokens()), 0), count_(sum_.size(), 0) {}
 
 void HeatMap::add(std::int64_t position, double bits) {
   sum_.at(static_cast<std::size_t>(position)) += bits;
@@ -56,9 +53,25 @@ double HeatMap::value(std::int64_t pixel, std::int64_t channel) const {
   return all;
 }
 
+// What a colour bar stands for.
+struct HeatMap::Scale {
+  double least = std::numeric_limits<double>::infinity(), most = -least;
+  std::int64_t least_at = 0, most_at = 0;  // row * width + column
+
+  Rgb colour(double v) const {
+    return std::isnan(v) ? kNothing : heat(most > least ? (v - least) / (most - least) : 0);
+  }
+  std::string text(const char* what, std::int64_t width) const {
+    const auto place = [&](std::int64_t at) {
+      return str("(row ", at / width, ", column ", at % width, ")");
+    };
+    return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ", fixed_text(most, 4),
+               " bright ", place(most_at));
+  }
+};
+
 HeatMap::Scale HeatMap::scale(std::int64_t first_channel, std::int64_t end_channel) const {
-  const double infinity = std::numeric_limits<double>::infinity();
-  Scale s{infinity, -infinity, 0, 0};
+  Scale s;
   for (std::int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
     for (std::int64_t c = first_channel; c < end_channel; ++c) {
       const double v = value(pixel, c);
@@ -68,50 +81,37 @@ HeatMap::Scale HeatMap::scale(std::int64_t first_channel, std::int64_t end_chann
   return s;
 }
 
-void HeatMap::draw_panel(Image& image, std::int64_t x, std::int64_t channel, const Scale& s) const {
-  for (std::int64_t row = 0; row < shape_.height; ++row)
-    for (std::int64_t column = 0; column < shape_.width; ++column) {
-      const double v = value(row * shape_.width + column, channel);
-      const Rgb colour =
-          std::isnan(v) ? kNothing : heat(s.most > s.least ? (v - s.least) / (s.most - s.least) : 0);
-      fill(image, x + column * zoom_, kMargin + row * zoom_, zoom_, zoom_, colour);
-    }
-}
-
-void HeatMap::draw_bar(Image& image, std::int64_t x) const {
-  const std::int64_t height = shape_.height * zoom_;
-  for (std::int64_t y = 0; y < height; ++y)
-    fill(image, x, kMargin + y, kBar, 1,
-         heat(1 - (static_cast<double>(y) + 0.5) / static_cast<double>(height)));
-}
-
 Image HeatMap::image() const {
-  const std::int64_t panel = shape_.width * zoom_ + kMargin, bar = kBar + kMargin;
+  const std::int64_t zoom = std::max<std::int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
+  const std::int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin,
+                     height = shape_.height * zoom;
   const std::int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
-  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0),
-              shape_.height * zoom_ + 2 * kMargin);
+  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0), height + 2 * kMargin);
   fill(image, 0, 0, image.width, image.height, kPaper);
   std::int64_t x = kMargin;
-  draw_panel(image, x, -1, scale(-1, 0));
-  draw_bar(image, x += panel);
-  x += bar;
-  for (std::int64_t c = 0; c < channels; ++c, x += panel) draw_panel(image, x, c, scale(0, channels));
-  if (channels > 0) draw_bar(image, x);
+  const auto draw_panel = [&](std::int64_t channel, const Scale& s) {
+    for (std::int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
+      fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom, zoom,
+           s.colour(value(pixel, channel)));
+    x += panel;
+  };
+  const auto draw_bar = [&] {
+    for (std::int64_t y = 0; y < height; ++y)
+      fill(image, x, kMargin + y, kBar, 1,
+           heat(1 - (static_cast<double>(y) + 0.5) / static_cast<double>(height)));
+    x += bar;
+  };
+  draw_panel(-1, scale(-1, 0));
+  draw_bar();
+  for (std::int64_t c = 0; c < channels; ++c) draw_panel(c, scale(0, channels));
+  if (channels > 0) draw_bar();
   return image;
 }
 
-std::string HeatMap::scale_text(const char* what, const Scale& s) const {
-  const auto place = [&](std::int64_t at) {
-    return str("(row ", at / shape_.width, ", column ", at % shape_.width, ")");
-  };
-  return str(what, ": ", fixed_text(s.least, 4), " dark ", place(s.least_at), " to ", fixed_text(s.most, 4),
-             " bright ", place(s.most_at));
-}
-
 std::string HeatMap::text() const {
-  if (shape_.channels == 1) return scale_text("bits of a position", scale(-1, 0));
-  return scale_text("bits of a pixel", scale(-1, 0)) + "\n" +
-         scale_text("bits of a channel", scale(0, shape_.channels));
+  if (shape_.channels == 1) return scale(-1, 0).text("bits of a position", shape_.width);
+  return scale(-1, 0).text("bits of a pixel", shape_.width) + "\n" +
+         scale(0, shape_.channels).text("bits of a channel", shape_.width);
 }
 
 }  // namespace weft

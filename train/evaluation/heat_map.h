@@ -26,18 +26,11 @@ class HeatMap {
   std::string text() const;
 
  private:
-  struct Scale {
-    double least, most;
-    std::int64_t least_at, most_at;  // row * width + column
-  };
+  struct Scale;
   Scale scale(std::int64_t first_channel, std::int64_t end_channel) const;
   double value(std::int64_t pixel, std::int64_t channel) const;  // channel -1: the sum
-  void draw_panel(Image&, std::int64_t x, std::int64_t channel, const Scale&) const;
-  void draw_bar(Image&, std::int64_t x) const;
-  std::string scale_text(const char* what, const Scale&) const;
 
   ImageShape shape_;
-  std::int64_t zoom_;
   std::vector<double> sum_;
   std::vector<std::int64_t> count_;
 };

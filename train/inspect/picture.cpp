@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Connectivity matrices and receptive fields as text and as images.
+// Connectivity matrices and receptive fields as text and as images; images as PNG, masks as .npy.
 #include "train/inspect/picture.h"
+
+#include <png.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <ostream>
+
+#include "src/files/files.h"
+#include "src/files/npy.h"
 
 namespace weft {
+
+static_assert(sizeof(Rgb) == 3, "libpng reads pixels of three bytes");
 
 Rgb mix(const Rgb& a, const Rgb& b, double t) {
   const auto channel = [&](std::uint8_t x, std::uint8_t y) {
@@ -39,15 +46,6 @@ struct Cells {
   }
 };
 
-// A panel of kPanel pixels or less: `factor` positions share a pixel, or a position is a square of `zoom`
-// pixels.
-struct Scale {
-  std::int64_t factor = 1, zoom = 1;
-  explicit Scale(std::int64_t longest)
-      : factor((longest + kPanel - 1) / kPanel), zoom(std::max<std::int64_t>(1, kPanel / longest)) {}
-  std::int64_t pixels(std::int64_t count) const { return (count + factor - 1) / factor * zoom; }
-};
-
 std::int64_t cells_of(std::int64_t n, std::int64_t longest, std::int64_t max_cells) {
   return longest <= max_cells ? n : std::max<std::int64_t>(1, n * max_cells / longest);
 }
@@ -57,20 +55,28 @@ char character_of(double share) {
   return share == 0 ? '.' : share == 1 ? '#' : kGrowing[static_cast<int>(share * 5)];
 }
 
-// A receptive field whose cells cover factor x factor keys.
-struct FieldGrid {
-  std::int64_t rows = 0, columns = 0, own = -1;  // own: the cell of the query itself; -1: it is no key
-  std::vector<double> share;                     // (rows, columns): attended keys / all; -1: there are none
-};
+// A line a row of cells.
+std::string text_of(const ConnectivityGrid& grid) {
+  std::string text, line;
+  for (std::size_t k = 0; k < grid.share.size(); ++k) {
+    const double share = grid.share[k];
+    line += static_cast<std::int64_t>(k) == grid.own ? 'O' : share < 0 ? ' ' : character_of(share);
+    if ((k + 1) % static_cast<std::size_t>(grid.columns) != 0) continue;
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
+    line.clear();
+  }
+  return text;
+}
 
-FieldGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec, std::int64_t factor) {
+// A receptive field whose cells cover factor x factor keys.
+ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec, std::int64_t factor) {
   std::vector<std::int32_t> keys;
   pattern.keys_of(spec.head, spec.position, spec.n.keys, keys);
   std::vector<char> seen(static_cast<std::size_t>(spec.n.keys), 0);
   for (const std::int32_t key : keys) seen[static_cast<std::size_t>(key)] = 1;
   const std::int64_t height = spec.layout.height, width = spec.layout.columns();
   const std::int64_t own = spec.n.queries == spec.n.keys ? spec.position : -1;
-  FieldGrid grid;
+  ConnectivityGrid grid;
   grid.rows = (height + factor - 1) / factor;
   grid.columns = (width + factor - 1) / factor;
   for (std::int64_t cell = 0; cell < grid.rows * grid.columns; ++cell) {
@@ -89,52 +95,49 @@ FieldGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec, std
   return grid;
 }
 
+// A grid whose cells are squares of `zoom` pixels.
 struct Panel {
-  std::int64_t width = 0, height = 0;
-  std::function<void(Image&, std::int64_t x, std::int64_t y)> draw;
+  ConnectivityGrid grid;
+  std::int64_t zoom = 1;
+  std::int64_t query_row = -1;  // of a matrix: the row of the query; -1: a receptive field
 };
 
 Panel field_panel(const AttentionPattern& pattern, const FieldSpec& spec) {
-  const Scale scale(std::max(spec.layout.height, spec.layout.columns()));
-  const auto draw = [&pattern, spec, scale](Image& image, std::int64_t x0, std::int64_t y0) {
-    const FieldGrid grid = field_grid(pattern, spec, scale.factor);
-    const std::int64_t side = scale.zoom - (scale.zoom > 3 ? 1 : 0);
-    for (std::int64_t cell = 0; cell < grid.rows * grid.columns; ++cell) {
-      const double share = grid.share[static_cast<std::size_t>(cell)];
-      if (share < 0) continue;
-      fill(image, x0 + cell % grid.columns * scale.zoom, y0 + cell / grid.columns * scale.zoom, side, side,
-           cell == grid.own ? kQuery : mix(kUnseen, kAttended, tint(share)));
-    }
-  };
-  return {scale.pixels(spec.layout.columns()), scale.pixels(spec.layout.height), draw};
+  const std::int64_t longest = std::max(spec.layout.height, spec.layout.columns());
+  return {field_grid(pattern, spec, (longest + kPanel - 1) / kPanel),
+          std::max<std::int64_t>(1, kPanel / longest)};
 }
 
 Panel matrix_panel(const AttentionPattern& pattern, const PictureSpec& spec) {
-  const std::int64_t longest = std::max(spec.n.queries, spec.n.keys);
-  const std::int64_t rows = cells_of(spec.n.queries, longest, kPanel),
-                     columns = cells_of(spec.n.keys, longest, kPanel);
-  const std::int64_t zoom = std::max<std::int64_t>(1, kPanel / std::max(rows, columns));
-  const auto draw = [&pattern, spec, zoom](Image& image, std::int64_t x0, std::int64_t y0) {
-    const ConnectivityGrid grid = connectivity(pattern, spec.head, spec.n, kPanel);
-    const std::int64_t query_row =
-        Cells(spec.n.queries, grid.rows).of[static_cast<std::size_t>(spec.position)];
-    fill(image, x0 - 1, y0 - 1, grid.columns * zoom + 2, grid.rows * zoom + 2, kFrame);
-    for (std::int64_t r = 0; r < grid.rows; ++r)
-      for (std::int64_t c = 0; c < grid.columns; ++c)
-        fill(image, x0 + c * zoom, y0 + r * zoom, zoom, zoom,
-             mix(r == query_row ? kQueryRow : kEmptyCell, kAttended,
-                 tint(grid.share[static_cast<std::size_t>(r * grid.columns + c)])));
+  Panel panel{connectivity(pattern, spec.head, spec.n, kPanel)};
+  panel.zoom = std::max<std::int64_t>(1, kPanel / std::max(panel.grid.rows, panel.grid.columns));
+  panel.query_row = Cells(spec.n.queries, panel.grid.rows).of[static_cast<std::size_t>(spec.position)];
+  return panel;
+}
+
+void draw(Image& image, std::int64_t x0, std::int64_t y0, const Panel& panel) {
+  const auto& [grid, zoom, query_row] = panel;
+  const bool matrix = query_row >= 0;
+  const std::int64_t side = zoom - (!matrix && zoom > 3 ? 1 : 0);
+  if (matrix) fill(image, x0 - 1, y0 - 1, grid.columns * zoom + 2, grid.rows * zoom + 2, kFrame);
+  for (std::int64_t cell = 0; cell < grid.rows * grid.columns; ++cell) {
+    const std::int64_t row = cell / grid.columns, column = cell % grid.columns;
+    const double share = grid.share[static_cast<std::size_t>(cell)];
+    if (share < 0) continue;
+    const Rgb& empty = !matrix ? kUnseen : row == query_row ? kQueryRow : kEmptyCell;
+    fill(image, x0 + column * zoom, y0 + row * zoom, side, side,
+         cell == grid.own ? kQuery : mix(empty, kAttended, tint(share)));
+  }
+  if (matrix)
     fill(image, x0 - kMargin / 2, y0 + query_row * zoom, kMargin / 2 - 2,
          std::min(std::max<std::int64_t>(zoom, 3), (grid.rows - query_row) * zoom), kQuery);
-  };
-  return {columns * zoom, rows * zoom, draw};
 }
 
 }  // namespace
 
 ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths n, std::int64_t max_cells) {
   const std::int64_t longest = std::max(n.queries, n.keys);
-  ConnectivityGrid grid{cells_of(n.queries, longest, max_cells), cells_of(n.keys, longest, max_cells), {}};
+  ConnectivityGrid grid{cells_of(n.queries, longest, max_cells), cells_of(n.keys, longest, max_cells)};
   const Cells rows(n.queries, grid.rows), columns(n.keys, grid.columns);
   std::vector<std::int64_t> attended(static_cast<std::size_t>(grid.rows * grid.columns), 0);
   std::vector<KeyRun> runs;
@@ -162,13 +165,7 @@ ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths
 }
 
 std::string connectivity_text(const AttentionPattern& pattern, int head, Lengths n, std::int64_t max_cells) {
-  const ConnectivityGrid grid = connectivity(pattern, head, n, max_cells);
-  std::string text;
-  for (std::size_t k = 0; k < grid.share.size(); ++k) {
-    text += character_of(grid.share[k]);
-    if ((k + 1) % static_cast<std::size_t>(grid.columns) == 0) text += '\n';
-  }
-  return text;
+  return text_of(connectivity(pattern, head, n, max_cells));
 }
 
 FieldLayout FieldLayout::in_rows(std::int64_t keys, std::int64_t width) {
@@ -200,16 +197,7 @@ std::int64_t FieldLayout::key_at(std::int64_t row, std::int64_t column) const {
 
 std::string field_text(const AttentionPattern& pattern, const FieldSpec& spec, std::int64_t max_cells) {
   const std::int64_t longest = std::max(spec.layout.height, spec.layout.columns());
-  const FieldGrid grid = field_grid(pattern, spec, (longest + max_cells - 1) / max_cells);
-  std::string text, line;
-  for (std::size_t k = 0; k < grid.share.size(); ++k) {
-    const double share = grid.share[k];
-    line += static_cast<std::int64_t>(k) == grid.own ? 'O' : share < 0 ? ' ' : character_of(share);
-    if ((k + 1) % static_cast<std::size_t>(grid.columns) != 0) continue;
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
-    line.clear();
-  }
-  return text;
+  return text_of(field_grid(pattern, spec, (longest + max_cells - 1) / max_cells));
 }
 
 Image pattern_image(const AttentionPattern& pattern, const PictureSpec& spec) {
@@ -225,17 +213,51 @@ Image pattern_image(const AttentionPattern& pattern, const PictureSpec& spec) {
   panels.push_back(matrix_panel(pattern, spec));
   std::int64_t width = kMargin, height = 0;
   for (const Panel& panel : panels) {
-    width += panel.width + kMargin;
-    height = std::max(height, panel.height);
+    width += panel.grid.columns * panel.zoom + kMargin;
+    height = std::max(height, panel.grid.rows * panel.zoom);
   }
   Image image(width, height + 2 * kMargin);
   fill(image, 0, 0, image.width, image.height, kBackground);
   std::int64_t x = kMargin;
   for (const Panel& panel : panels) {
-    panel.draw(image, x, kMargin);
-    x += panel.width + kMargin;
+    draw(image, x, kMargin, panel);
+    x += panel.grid.columns * panel.zoom + kMargin;
   }
   return image;
+}
+
+void write_png(const std::string& path, const Image& image) {
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.width = static_cast<png_uint_32>(image.width);
+  png.height = static_cast<png_uint_32>(image.height);
+  png.format = PNG_FORMAT_RGB;
+  png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(png);
+  std::string encoded(bytes, '\0');
+  if (!png_image_write_to_memory(&png, encoded.data(), &bytes, 0, image.pixels.data(), 0, nullptr))
+    fail(
+        str("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message));
+  write_whole_file(
+      path, [&](std::ostream& out) { out.write(encoded.data(), static_cast<std::streamsize>(bytes)); });
+}
+
+void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
+  for (const std::int64_t length : {n.queries, n.keys})
+    if (length < 1 || length > kMaxMaskLength)
+      fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
+               kMaxMaskLength, ", got ", length, "; choose a shorter --length"));
+  write_whole_file(path, [&](std::ostream& out) {
+    out << npy_header("|b1", {n.queries, n.keys});
+    std::vector<std::int32_t> keys;
+    std::string row;
+    for (std::int64_t i = 0; i < n.queries && out; ++i) {
+      keys.clear();
+      pattern.keys_of(head, i, n.keys, keys);
+      row.assign(static_cast<std::size_t>(n.keys), '\0');
+      for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
+      out.write(row.data(), static_cast<std::streamsize>(row.size()));
+    }
+  });
 }
 
 }  // namespace weft

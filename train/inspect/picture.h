@@ -16,7 +16,9 @@ namespace weft {
 // r * n / rows .. (r + 1) * n / rows - 1, columns cover keys in the same way.
 struct ConnectivityGrid {
   std::int64_t rows = 0, columns = 0;
-  std::vector<double> share;  // (rows, columns): attended pairs of the cell / all its pairs
+  std::vector<double> share =
+      {};                 // (rows, columns): attended pairs of the cell / all its pairs; -1: it has none
+  std::int64_t own = -1;  // of a receptive field: the cell of the query itself
 };
 ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, std::int64_t max_cells);
 
@@ -59,9 +61,9 @@ struct Image {
 Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
 void fill(Image&, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb&);
 
-// Panels side by side: the receptive field of `position` in rows of `row_length` (the position dark, the keys
-// it sees blue, the others light), with `grid` the same on an image, then the connectivity matrix, the row of
-// the position marked at its edge.
+// Panels side by side. First the receptive field of `position` in rows of `row_length`: the position red, the
+// keys that it sees blue, the others light. With `grid` the same on an image. Last the connectivity matrix,
+// with a mark at the row of the position.
 struct PictureSpec {
   int head = 0;
   Lengths n;

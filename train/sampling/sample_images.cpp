@@ -11,24 +11,24 @@
 #include "data/formats/png_file.h"
 #include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluator.h"
-#include "train/sampling/image_grid.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
 
+constexpr std::int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
+constexpr Rgb kGround{255, 255, 255};
+constexpr std::int32_t kUnknown = 128;
 constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
 
 using Tokens = std::vector<std::int32_t>;
-
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
 
 Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   PngImage png = read_png(path);
   if (shape.channels == 3) png = as_rgb(std::move(png));
   if (!(png.shape == shape))
-    fail(str(path, ": is an image of ", shape_text(png.shape), ", this model draws ", shape_text(shape)));
+    fail(str(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text()));
   return {png.pixels.begin(), png.pixels.end()};
 }
 
@@ -102,7 +102,7 @@ class ImageSampler {
   }
 
  private:
-  // What the model is told, and the places of its sequence.
+  // The conditions and the positions of the sequence.
   void augmenter_rows() {
     options_.conditions.resize(augmenter_.conditions().size());
     augmenter_.rows(choice_, options_.conditions);
@@ -162,8 +162,7 @@ class ImageSampler {
   }
   std::string sentence(const SampleStats& stats) const {
     std::string text = a_.out.empty() ? a_.singles : a_.out;
-    text +=
-        str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_text(shape_));
+    text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_.text());
     if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
     if (const std::string told = choice_text(choice_, model_.config); told != "none") text += ", " + told;
     return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");
@@ -180,6 +179,44 @@ class ImageSampler {
 };
 
 }  // namespace
+
+Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
+  if (shape.channels != 1 && shape.channels != 3)
+    fail(str("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can"));
+  WEFT_CHECK(static_cast<std::int64_t>(tokens.size()) == shape.tokens(), tokens.size(),
+             " tokens for an image of ", shape.tokens());
+  Image image(shape.width, shape.height);
+  const auto value = [&](std::int64_t at) {
+    const std::int32_t token = tokens[static_cast<std::size_t>(at)];
+    if (token > 255) fail(str("token ", token, " is no brightness from 0 to 255"));
+    return static_cast<std::uint8_t>(token < 0 ? kUnknown : token);
+  };
+  for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {
+    const std::int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
+    image.pixels[static_cast<std::size_t>(i)] = {value(at), value(at + step), value(at + 2 * step)};
+  }
+  return image;
+}
+
+GridLayout::GridLayout(const ImageShape& shape, std::int64_t cells, std::int64_t in_row)
+    : columns(std::min(cells, in_row)),
+      rows((cells + columns - 1) / columns),
+      zoom(std::max<std::int64_t>(1, kSmallest / std::max(shape.height, shape.width))),
+      width(shape.width * zoom),
+      height(shape.height * zoom) {}
+
+Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {
+  Image all(g.columns * (g.width + g.kGap) + g.kGap, g.rows * (g.height + g.kGap) + g.kGap);
+  fill(all, 0, 0, all.width, all.height, kGround);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    Image cell = cells[i];
+    const auto index = static_cast<std::int64_t>(i);
+    for (std::int64_t y = 0; y < cell.height; ++y)
+      for (std::int64_t x = 0; x < cell.width; ++x)
+        fill(all, g.x(index) + x * g.zoom, g.y(index) + y * g.zoom, g.zoom, g.zoom, cell.at(x, y));
+  }
+  return all;
+}
 
 bool draws_images(const Config& config) {
   const ModelConfig& m = config.model;

@@ -6,7 +6,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "data/formats/wav_file.h"
+#include "data/formats/audio_file.h"
 #include "src/files/files.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// How long what was drawn may lie on the device before somebody sees it, about.
+// Tokens stay on the device for about this long before they are read.
 constexpr double kLateSeconds = 0.04;
 
 [[noreturn]] void fail_on_logits() {
@@ -191,7 +191,7 @@ SampleOptions part_of(const SampleOptions& all, std::int64_t rank, std::int64_t 
   return part;
 }
 
-// Draws this rank's samples; rank 0 then hears of those of all ranks.
+// Draws this rank's samples; rank 0 then hands out those of all ranks.
 void sample_part(Device& device, Model& model, const SampleOptions& options, SampleStats& stats,
                  const OnToken& on_token, const OnPositions& on_positions) {
   ProcessGroup& group = *options.group;

@@ -25,13 +25,13 @@ struct SampleOptions {
   std::int64_t batch = 8;  // samples at a time, at most
   bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
   std::vector<std::vector<std::int32_t>> prompts = {};  // one for each sample, all of one length
-  std::vector<std::int32_t> conditions = {};  // what all samples are told: rows of the start table, one for
+  std::vector<std::int32_t> conditions = {};            // of all samples: rows of the start table, one for
                                               // each entry of conditions(config) (src/config/conditions.h)
-  std::vector<std::int32_t> positions = {};   // the place of each token of a text, prompt included, for texts
-                                              // in another order; empty: 0, 1, 2 ...
-  bool graph = true;                          // on a GPU: launches of a position are replayed as one
-  std::int64_t first = 0;                     // number of the first sample: these may be a part of more
-  ProcessGroup* group = nullptr;              // whose ranks share the samples out; null: none
+  std::vector<std::int32_t> positions = {};  // the place of each token of a text, prompt included, for texts
+                                             // in another order; empty: 0, 1, 2 ...
+  bool graph = true;                         // on a GPU: launches of a position are replayed as one
+  std::int64_t first = 0;                    // number of the first sample: these may be a part of more
+  ProcessGroup* group = nullptr;             // whose ranks share the samples out; null: none
 
   std::int64_t given() const {  // tokens of a prompt
     return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
@@ -56,7 +56,7 @@ struct SampleStats {
 using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
 // Called now and then: positions done and to do, all batches (of this rank).
 using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
-// With a group a collective: every rank draws a part, and rank 0 hears of all tokens at the end. The same
+// With a group a collective: every rank draws a part, and rank 0 hands out all tokens at the end. The same
 // samples for any number of ranks.
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
@@ -69,7 +69,7 @@ struct KeysRead {
 KeysRead keys_read(const AttentionPattern&, int heads, std::int64_t first, std::int64_t last);
 
 // What `sample --stats` prints about drawing the positions from `first` on: speed, and for the layers of each
-// pattern the keys read and the cache, beside those of dense attention.
+// pattern the keys read and the cache, against dense attention.
 std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.

@@ -73,6 +73,12 @@ SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
   return c;
 }
 
+int SelftestCase::first_head(int group) const {
+  for (int head = 0; head < heads(); ++head)
+    if (pattern->group(head) == group) return head;
+  fail(str("groups: group ", group, " has no head"));
+}
+
 std::string SelftestCase::text() const {
   return str(pattern->name(), ", ", name_of(dtype), ", batch ", size.batch, ", heads ", size.heads, " of ",
              size.qk, " and ", size.v, ", queries ", lengths().queries, ", keys ", lengths().keys, ", tiles ",

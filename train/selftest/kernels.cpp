@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Kernels against the definition.
-#include "train/selftest/kernels.h"
-
 #include "kernels/sampling/decode_attention.h"
 #include "src/patterns/cache_rows.h"
 #include "train/attention/on_device.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 namespace {
@@ -19,7 +18,7 @@ double rounding_of_parts(const AttentionMaps& maps) {
   return kUnit * (maps.passes - 1);
 }
 
-// Kernels add products in another order than the plain computation, which is exact where a query sees one key
+// Kernels accumulate in another order than the plain computation, which is exact where a query sees one key
 // (dy . v - delta is 0 then): a unit of f32 for each number of a head, and some for the sum over queries.
 template <class T>
 double rounding_of_sums(const Sizes& s) {
@@ -58,10 +57,8 @@ class KernelCheck {
     std::vector<int> heads;  // the first of each group
     std::vector<CacheRows> caches;
     for (int group = 0; group < case_.pattern->groups(case_.heads()); ++group) {
-      int head = 0;
-      while (case_.pattern->group(head) != group) ++head;
-      heads.push_back(head);
-      caches.push_back(cache_rows(*case_.pattern, head, n.keys));
+      heads.push_back(case_.first_head(group));
+      caches.push_back(cache_rows(*case_.pattern, heads.back(), n.keys));
     }
     for (const int64_t i : {n.keys - 1, n.keys / 2, int64_t{0}}) decode(i, heads, caches);
   }
@@ -72,8 +69,8 @@ class KernelCheck {
     launch(device_.queue, on.forward(maps));
     launch(device_.queue, on.backward_with_scratch(maps));
     device_.synchronize();
-    const std::string beside = on.written_beside();
-    WEFT_CHECK(beside.empty(), "something was written beside ", beside);
+    const std::string overwritten = on.written_beside();
+    WEFT_CHECK(overwritten.empty(), "a kernel wrote out of the bounds of ", overwritten);
     on.fetch(x);
   }
 
@@ -165,7 +162,7 @@ class KernelCheck {
            AttentionDecode{view(y, 1, s.v), view(q, 1, s.qk), view(k, rows, s.qk), view(values, rows, s.v),
                            list(0), list(1), list(2), inputs_.scale()});
     device_.synchronize();
-    WEFT_CHECK(y.kept_outside(v), "decoding: something was written beside y");
+    WEFT_CHECK(y.kept_outside(v), "decoding: the kernel wrote out of the bounds of y");
     const auto exact = row_of(exact_.y, v);
     const double error = difference(y.get(0, v), exact),
                  allowed = 2 * difference(row_of(plain_.y, v), exact) + floor_of<T>(AttentionForm::simple);

@@ -4,8 +4,6 @@
 
 #include "kernels/attention/select.h"
 #include "src/device.h"
-#include "train/selftest/kernels.h"
-#include "train/selftest/tables.h"
 
 namespace weft {
 namespace {

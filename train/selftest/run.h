@@ -11,8 +11,6 @@
 
 namespace weft {
 
-class Device;
-
 struct SelftestOptions {
   std::string device = "auto";
   double minutes = 2;

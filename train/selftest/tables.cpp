@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Enumeration, tiles, cache rows and pictures against the predicate, pair by pair.
-#include "train/selftest/tables.h"
-
 #include <algorithm>
 
 #include "src/patterns/cache_rows.h"
 #include "train/inspect/picture.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 namespace {
@@ -43,28 +42,21 @@ class PairSet {
   std::vector<char> has_;
 };
 
-// The first head of a group.
-int head_of(const AttentionPattern& pattern, int group, int heads) {
-  for (int head = 0; head < heads; ++head)
-    if (pattern.group(head) == group) return head;
-  fail(str("groups: group ", group, " has no head"));
-}
-
-// Every position has one slot; in a later part at most one.
-void check_order(const std::int32_t* order, std::int64_t slots, int64_t n, bool all, const char* what) {
+// Every position has one place in the order; in a later part at most one.
+void check_order(const std::int32_t* order, std::int64_t places, int64_t n, bool all, const char* what) {
   std::vector<int> count(static_cast<std::size_t>(n), 0);
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    WEFT_CHECK(order[slot] >= -1 && order[slot] < n, what, ": slot ", slot, " holds position ", order[slot],
-               " of ", n);
-    if (order[slot] >= 0) ++count[order[slot]];
+  for (int64_t place = 0; place < places; ++place) {
+    WEFT_CHECK(order[place] >= -1 && order[place] < n, what, ": place ", place, " holds position ",
+               order[place], " of ", n);
+    if (order[place] >= 0) ++count[order[place]];
   }
   for (int64_t position = 0; position < n; ++position)
     WEFT_CHECK(count[position] == 1 || (!all && count[position] == 0), what, ": position ", position, " has ",
-               count[position], " slots");
+               count[position], " places");
 }
 
 // One direction of a tile map.
-struct Walk {
+struct Direction {
   std::int32_t tiles;
   const std::int32_t *start, *tile, *mask, *own, *other, *schedule;
   const std::uint64_t* masks;
@@ -97,7 +89,7 @@ void check_enumeration(const SelftestCase& c) {
   std::vector<std::int32_t> keys;
   for (int head = 0; head < c.heads(); ++head) {
     const PairSet defined = PairSet::defined(*c.pattern, head, n);
-    const int first = head_of(*c.pattern, c.pattern->group(head), c.heads());
+    const int first = c.first_head(c.pattern->group(head));
     if (first != head) defined.check_equal(PairSet::defined(*c.pattern, first, n), "groups", head);
     PairSet listed(n.queries, n.keys);
     for (int64_t i = 0; i < n.queries; ++i) {
@@ -120,7 +112,7 @@ void check_tile_maps(const SelftestCase& c) {
   const attention_oracle::HostMaps host(*c.pattern, c.heads(), n, std::max(c.size.qk, c.size.v), c.edge);
   const AttentionMaps& maps = host.maps;
   for (int group = 0; group < maps.groups; ++group) {
-    const int head = head_of(*c.pattern, group, c.heads());
+    const int head = c.first_head(group);
     PairSet rows(n.queries, n.keys), columns(n.queries, n.keys);
     bool first = true;
     for (int p = 0; p < maps.passes; ++p) {
@@ -132,10 +124,10 @@ void check_tile_maps(const SelftestCase& c) {
       first = false;
       check_order(m.query_order, int64_t{m.query_tiles} * edge, n.queries, !m.accumulate, "query order");
       check_order(m.key_order, int64_t{m.key_tiles} * edge, n.keys, !m.accumulate, "key order");
-      const Walk by_row{m.query_tiles, m.row_start, m.row_tile,     m.row_mask,
-                        m.query_order, m.key_order, m.row_schedule, m.masks};
-      const Walk by_column{m.key_tiles, m.col_start,   m.col_tile,     m.col_mask,
-                           m.key_order, m.query_order, m.col_schedule, m.masks_transposed};
+      const Direction by_row{m.query_tiles, m.row_start, m.row_tile,     m.row_mask,
+                             m.query_order, m.key_order, m.row_schedule, m.masks};
+      const Direction by_column{m.key_tiles, m.col_start,   m.col_tile,     m.col_mask,
+                                m.key_order, m.query_order, m.col_schedule, m.masks_transposed};
       by_row.check_schedule();
       by_column.check_schedule();
       by_row.for_each_pair(edge, [&](int64_t i, int64_t j) { rows.add(i, j, "tiles of queries"); });
@@ -153,7 +145,7 @@ void check_cache_rows(const SelftestCase& c) {
   if (!c.pattern->causal() || n.queries != n.keys) return;
   std::vector<std::int32_t> keys;
   for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
-    const int head = head_of(*c.pattern, group, c.heads());
+    const int head = c.first_head(group);
     const CacheRows cache = cache_rows(*c.pattern, head, n.keys);
     std::vector<int64_t> holds(static_cast<std::size_t>(cache.rows), -1);  // row -> position
     for (int64_t i = 0; i < n.keys; ++i) {
@@ -173,7 +165,7 @@ void check_cache_rows(const SelftestCase& c) {
 void check_picture(const SelftestCase& c) {
   const Lengths n = c.lengths();
   for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
-    const int head = head_of(*c.pattern, group, c.heads());
+    const int head = c.first_head(group);
     const ConnectivityGrid grid = connectivity(*c.pattern, head, n, std::max(n.queries, n.keys));
     WEFT_CHECK(grid.rows == n.queries && grid.columns == n.keys, "picture: ", grid.rows, " rows and ",
                grid.columns, " columns");

@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 #include "src/files/npy.h"
-#include "tests/data/formats/pickles.h"
+#include "tests/data/formats/archives.h"
 
 namespace weft {
 
@@ -38,17 +38,6 @@ inline std::string cifar_records(unsigned first, unsigned count) {
   for (unsigned i = first; i < first + count; ++i)
     bytes += std::string(1, static_cast<char>(i % 10)) + image_planes(i);
   return bytes;
-}
-
-// The same as a batch of the python version; count below 256.
-inline std::string cifar_pickle(unsigned first, unsigned count, const std::string& label) {
-  std::string labels, data;
-  for (unsigned i = first; i < first + count; ++i) {
-    labels += op('K', little_endian(i % 10, 1));
-    data += image_planes(i);
-  }
-  return protocol(2) + "}(" + str2("batch_label") + str2(label) + str2("labels") + "](" + labels + "e" +
-         str2("data") + array2(shape2(static_cast<int>(count), kCifarBytes), data) + "u.";
 }
 
 // Images first ... as (count, side, side, 3).

@@ -7,8 +7,8 @@
     compare_attention.py weft.jsonl peers.json merged.json --chart attention.png
 
 Rows join on B, H, N, D, Dv, s, c, mode and element type (of other implementations bf16 unless they say so); files may be JSON
-arrays or one JSON object a line, and there may be none of others. After the table come: what the device reaches in products
-and copies, the fastest of the others for each row, patterns against `all`, f16 against bf16 (and rows of
+arrays or one JSON object a line, and there may be none of others. After the table come: the GEMM rate and the copy bandwidth
+of the device, the fastest of the others for each row, patterns against `all`, f16 against bf16 (and rows of
 `--f16-against-bf16`, where there are any, in a table of their own), forms that were asked for
 against the one that is chosen, and how time grows with the pairs that are needed."""
 import argparse
@@ -90,7 +90,7 @@ def print_ceilings(rows):
 
 
 def print_best(pairs):
-    print("\n| shape | pattern | the fastest of the others | ratio f | ratio f + b | of the product rate f / f + b | of the copy rate f / f + b |")
+    print("\n| shape | pattern | the fastest of the others | ratio f | ratio f + b | of the GEMM rate f / f + b | of the copy bandwidth f / f + b |")
     print("|---|---|---|---|---|---|---|")
     for row, peers in pairs:
         if row.get("asked", "automatic") != "automatic" or row.get("dtype", "bf16") != "bf16":
@@ -137,7 +137,7 @@ def print_types(rows):
     """f16 beside bf16, measured in turn: rows of `bench attention --f16-against-bf16 --json`."""
     if not rows:
         return
-    print("\nf16 against bf16, bf16 / f16: sustained (each type for 0.3 s before it is timed) and rested before each run")
+    print("\nf16 against bf16, bf16 / f16: sustained (each type runs for 0.3 s before it is timed) and rested (a pause before each run)")
     print("\n| shape | pattern | pass | sustained ms | MHz | thousand cycles | rested ms | MHz | f16 / bf16: sustained (rounds) | cycles | rested |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:

@@ -31,8 +31,8 @@ def attention(torch, kind):
     blocks = CONTEXT // STRIDE
     summary = at[at % STRIDE >= STRIDE - C]
     own = at.view(blocks, STRIDE)
-    columns = torch.cat([summary.expand(blocks, -1), own], 1)  # keys of each block: the summaries, then its own
-    ours = torch.stack([seen[own[b]][:, columns[b]] for b in range(blocks)])
+    of_block = torch.cat([summary.expand(blocks, -1), own], 1)  # keys of each block: the summaries, then its own
+    ours = torch.stack([seen[own[b]][:, of_block[b]] for b in range(blocks)])
     for b in range(blocks):  # a summary of the block itself is among its own keys
         ours[b, :, : len(summary)] &= (summary // STRIDE < b)[None, :]
     bias = torch.zeros(ours.shape).masked_fill_(~ours, float("-inf"))[None].expand(BATCH * HEADS, -1, -1, -1)

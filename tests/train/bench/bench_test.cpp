@@ -244,7 +244,7 @@ TEST(Bench, TimesWholeSteps) {
   for (const char* key :
        {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",
         "\"kernel\": \"linear_forward\", \"shape\": \"N 256, K 32, M 96\", \"launches\": 2,",
-        "\"gap_ms\": ", "\"floor_ms\": ", "\"copy_tb_per_s\": "})
+        "\"gap_ms\": ", "\"roofline_ms\": ", "\"copy_tb_per_s\": "})
     EXPECT_CONTAINS(json.str(), key);
   // Kernels and gaps are the step.
   EXPECT_NEAR(*json_number(json.str(), "kernel_ms") + *json_number(json.str(), "gap_ms"),

@@ -279,7 +279,7 @@ TEST(ImageRuns, InspectShowsWhatTheModelIsTold) {
   EXPECT_CONTAINS(told, "jigsaw        24           4-27");
   EXPECT_CONTAINS(told, "28 x 64");
   EXPECT_CONTAINS(report({"augment.rotation=true", "augment.conditional=false"}),
-                  "not told of its augmentations");
+                  "not conditioned on its augmentations");
   EXPECT_EQ(report({}).find("conditions"), std::string::npos);
 }
 

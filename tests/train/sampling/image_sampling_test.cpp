@@ -6,13 +6,12 @@
 #include <sstream>
 
 #include "data/batch_source.h"
+#include "data/formats/audio_file.h"
 #include "data/formats/png_file.h"
-#include "data/formats/wav_file.h"
 #include "tests/train/image_training.h"
 #include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
-#include "train/sampling/image_grid.h"
 #include "train/sampling/sample_images.h"
 
 namespace weft {

@@ -7,7 +7,6 @@
 #include "src/device.h"
 #include "tests/temp_dir.h"
 #include "train/selftest/run.h"
-#include "train/selftest/tables.h"
 
 namespace weft {
 namespace {
