@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
-#include <memory>
 #include <mutex>
 
-#include "kernels/linear/choices.h"
+#include "kernels/linear/linear.h"
 
 namespace weft {
 namespace {
@@ -53,22 +53,12 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
           p.bias ? alignment_of(p.bias) : 0};
 }
 
-std::string text_of(const Key& key) {
-  std::string text;
-  for (const std::int64_t part : key) text += str(text.empty() ? "" : ",", part);
-  return text;
-}
-
-// What choices in a file are good for: this device, driver and library, and this list of candidates.
-std::string environment_text() {
-  int device = 0, driver = 0;
-  cudaDeviceProp properties;
-  WEFT_CUDA_CHECK(cudaGetDevice(&device));
-  WEFT_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  WEFT_CUDA_CHECK(cudaDriverGetVersion(&driver));
-  return str(properties.name, ", sm_", properties.major, properties.minor, ", ",
-             properties.multiProcessorCount, " multiprocessors, driver for CUDA ", driver, ", cuBLASLt ",
-             cublasLtGetVersion(), ", ", kCandidates, " candidates");
+// WEFT_TUNE from the environment: 1 (or unset) measures, 0 takes the library's own choice.
+bool tuning_enabled() {
+  const char* text = std::getenv("WEFT_TUNE");
+  const std::string value = text ? text : "";
+  WEFT_CHECK(value.empty() || value == "0" || value == "1", "WEFT_TUNE must be 0 or 1, got '", value, "'");
+  return value != "0";
 }
 
 template <class Value>
@@ -126,37 +116,19 @@ class Chooser {
  public:
   // Null when the library has no algorithm.
   const Algorithm* algorithm_for(CudaQueue& q, const Gemm& p) {
-    const Key key = key_of(q, p);
-    const auto [at, is_new] = entries_.try_emplace(key);
-    Entry& entry = at->second;
-    const bool tuned = tuning_enabled() && p.flops() >= kWorthTuning;
-    if (is_new) entry.algorithms = ask_for_algorithms(q, p, tuned ? kCandidates : 1);
-    if (entry.algorithms.empty()) return nullptr;
-    if (!entry.chosen && (!tuned || !is_captured(q))) {
-      entry.algorithms = {entry.algorithms[tuned ? choose(q, p, key, entry.algorithms) : 0]};
-      entry.chosen = true;
+    const auto [at, is_new] = entries_.try_emplace(key_of(q, p));
+    Algorithms& entry = at->second;
+    if (is_new) {
+      const bool tuned = tuning_enabled() && p.flops() >= kWorthTuning;
+      entry = ask_for_algorithms(q, p, tuned ? kCandidates : 1);
     }
-    return &entry.algorithms.front();
+    if (entry.empty()) return nullptr;
+    if (entry.size() > 1 && !is_captured(q)) entry = {entry[fastest_of(q, p, entry)]};
+    return &entry.front();
   }
 
  private:
-  struct Entry {
-    Algorithms algorithms;  // candidates, or once chosen, that one
-    bool chosen = false;
-  };
-
-  std::size_t choose(CudaQueue& q, const Gemm& p, const Key& key, const Algorithms& algorithms) {
-    if (!kept_) kept_ = std::make_unique<LinearChoices>(cache_folder(), environment_text());
-    const auto count = static_cast<int>(algorithms.size());
-    if (const int known = kept_->find(text_of(key)); known >= 0 && known < count)
-      return static_cast<std::size_t>(known);
-    const int fastest = fastest_of(q, p, algorithms);
-    if (fastest >= 0) kept_->add(text_of(key), fastest);
-    return static_cast<std::size_t>(std::max(0, fastest));
-  }
-
-  std::map<Key, Entry> entries_;
-  std::unique_ptr<LinearChoices> kept_;
+  std::map<Key, Algorithms> entries_;  // candidates, or once chosen, that one
 };
 
 struct Choosers {

@@ -4,8 +4,8 @@
 //
 // Results are those of the algorithm that the library names first. Which algorithm runs is measured. On the
 // first eager call of a large GEMM, candidates run on random operands in scratch memory. The fastest of those
-// that give the same bits as the first runs from then on, in this process and, through choices.h, in later
-// ones. Captured calls measure nothing. WEFT_TUNE=0 always takes the first.
+// that give the same bits as the first runs from then on. Captured calls measure nothing. WEFT_TUNE=0 always
+// takes the first.
 #pragma once
 
 #include <cublasLt.h>
@@ -68,8 +68,8 @@ struct GemmPlan {
   cublasStatus_t run(CudaQueue&, const Gemm&, const Algorithm&) const;
 };
 
-// The index of the fastest candidate that gives the same bits as candidate 0, or -1 when there is no memory
-// to measure. Waits for the queue.
-int fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
+// The index of the fastest candidate that gives the same bits as candidate 0; 0 when there is no memory to
+// measure. Waits for the queue.
+std::size_t fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
 
 }  // namespace weft

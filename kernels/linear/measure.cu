@@ -144,10 +144,9 @@ class Trial {
 
 }  // namespace
 
-int fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candidates) {
-  if (candidates.size() < 2) return 0;
+std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candidates) {
   Trial trial(q, p, candidates.size());
-  if (!trial.ready()) return -1;
+  if (!trial.ready()) return 0;
   std::vector<Run> runs(candidates.size());
   std::vector<std::size_t> running;
   for (std::size_t c = 0; c < candidates.size(); ++c) {
@@ -165,8 +164,9 @@ int fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candid
     for (const std::size_t c : running) fastest[c] = std::min(fastest[c], runs[c].milliseconds());
     std::erase_if(running, [&](std::size_t c) { return fastest[c] > kHopeless * fastest[0]; });
   }
-  const auto best = std::min_element(fastest.begin(), fastest.end()) - fastest.begin();
-  return fastest[static_cast<std::size_t>(best)] <= kWorth * fastest[0] ? static_cast<int>(best) : 0;
+  const auto best =
+      static_cast<std::size_t>(std::min_element(fastest.begin(), fastest.end()) - fastest.begin());
+  return fastest[best] <= kWorth * fastest[0] ? best : 0;
 }
 
 }  // namespace weft
