@@ -17,10 +17,6 @@ struct HostBatch {
   std::vector<std::int32_t> tokens, offsets, positions, conditions;
 };
 
-// Augments sequence `place`, whose tokens are in the batch, and gives it positions and conditions.
-void augment_sequence(const Augmenter&, const AugmentChoice&, std::int64_t place, std::int64_t length,
-                      HostBatch&);
-
 // The images that model.position_axes describe; Error unless they have rows, columns and channels.
 ImageShape image_shape(const Config&);
 

@@ -108,18 +108,14 @@ void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
 
 Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
 
-void Batcher::check_window(std::int64_t context) const {
-  if (data_.size() < context)
-    fail(str(data_.path(), ": the split ", data_.split(), " has ", data_.size(),
-             " tokens, fewer than a window of model.context ", context,
-             "; use more data or a shorter context"));
-}
-
 void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                    std::span<std::int32_t> out) const {
   WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
              " tokens, expected ", count, " * ", context);
-  check_window(context);
+  if (data_.size() < context)
+    fail(str(data_.path(), ": the split ", data_.split(), " has ", data_.size(),
+             " tokens, fewer than a window of model.context ", context,
+             "; use more data or a shorter context"));
   const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
   for (std::int64_t i = 0; i < count; ++i) {
     const Philox4 bits = window_bits(seed_, step, first + i);

@@ -54,7 +54,6 @@ class TokenDataset {
 class Batcher {
  public:
   Batcher(const TokenDataset&, std::uint64_t seed);
-  void check_window(std::int64_t context) const;  // Error when the data is shorter
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
             std::span<std::int32_t> out) const;

@@ -27,10 +27,17 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
   HostBatch batch;
   batch.tokens.resize(static_cast<std::size_t>(count * length));
   for (std::int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
-  for (std::int64_t b = 0; options.augmenter && b < count; ++b) {
+  const Augmenter* augmenter = options.augmenter;
+  if (!augmenter) return batch;
+  const auto kinds = static_cast<std::int64_t>(augmenter->conditions().size());
+  batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
+  batch.conditions.resize(static_cast<std::size_t>(count * kinds));
+  for (std::int64_t b = 0; b < count; ++b) {
     AugmentChoice choice = options.choice;
     choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
-    augment_sequence(*options.augmenter, choice, b, length, batch);
+    augmenter->apply(choice, row(batch.tokens, b, length),
+                     batch.positions.empty() ? std::span<std::int32_t>{} : row(batch.positions, b, length));
+    augmenter->rows(choice, row(batch.conditions, b, kinds));
   }
   return batch;
 }
