@@ -229,13 +229,13 @@ void check_all_sizes(Device& device, void (*check)(Device&, DType, std::int64_t,
 }
 
 TEST(Residual, FusedIsItsParts) { check_all_sizes(*make_device("cpu"), check_parts); }
-TEST(Residual, TheNormMadeAgainIsThatOfTheForwardPass) {
+TEST(Residual, TheRecomputedNormIsThatOfTheForwardPass) {
   check_all_sizes(*make_device("cpu"), check_norm_again);
 }
 
 #ifdef WEFT_CUDA
 TEST(CudaResidual, FusedIsItsParts) { check_all_sizes(*make_device("cuda"), check_parts); }
-TEST(CudaResidual, TheNormMadeAgainIsThatOfTheForwardPass) {
+TEST(CudaResidual, TheRecomputedNormIsThatOfTheForwardPass) {
   check_all_sizes(*make_device("cuda"), check_norm_again);
 }
 #endif
