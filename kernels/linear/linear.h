@@ -54,4 +54,7 @@ void check(const LinearBackward&);  // shapes and types; both forms begin with i
 void run(CpuQueue&, const LinearBackward&);
 void run(CudaQueue&, const LinearBackward&);
 
+// CUDA: to be called before a handle of cuBLASLt is destroyed, for the next handle may get its address.
+void forget_algorithms(cublasLtContext*);
+
 }  // namespace weft

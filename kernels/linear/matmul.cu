@@ -1,23 +1,40 @@
 // SPDX-License-Identifier: MIT
-// GEMMs through cuBLASLt: descriptions, candidates, and the choice between them.
+// GEMMs through cuBLASLt: descriptions, and the algorithms in use.
 #include "kernels/linear/matmul.cuh"
 
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <optional>
 
-#include "kernels/linear/choices.h"
+#include "kernels/linear/linear.h"
 
 namespace weft {
 namespace {
 
-constexpr int kCandidates = 8;        // asked for; the library names no more
-constexpr double kWorthTuning = 1e9;  // FLOP: a smaller GEMM costs as much as its launch
+// A handle of the library, destroyed with its scope.
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
+struct Owned {
+  Handle handle = nullptr;
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle) kDestroy(handle);
+  }
+};
 
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-using Algorithms = std::vector<Algorithm>;
+using Algorithm = cublasLtMatmulAlgo_t;
+
+// The library's description of a GEMM.
+struct GemmPlan {
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
+  Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, out;
+
+  explicit GemmPlan(const Gemm&);
+};
 
 cudaDataType_t type_of(DType t) {
   switch (t) {
@@ -53,24 +70,6 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
           p.bias ? alignment_of(p.bias) : 0};
 }
 
-std::string text_of(const Key& key) {
-  std::string text;
-  for (const std::int64_t part : key) text += str(text.empty() ? "" : ",", part);
-  return text;
-}
-
-// What choices in a file are good for: this device, driver and library, and this list of candidates.
-std::string environment_text() {
-  int device = 0, driver = 0;
-  cudaDeviceProp properties;
-  WEFT_CUDA_CHECK(cudaGetDevice(&device));
-  WEFT_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  WEFT_CUDA_CHECK(cudaDriverGetVersion(&driver));
-  return str(properties.name, ", sm_", properties.major, properties.minor, ", ",
-             properties.multiProcessorCount, " multiprocessors, driver for CUDA ", driver, ", cuBLASLt ",
-             cublasLtGetVersion(), ", ", kCandidates, " candidates");
-}
-
 template <class Value>
 void set(const GemmPlan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
   WEFT_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan.operation.handle, attribute, &value, sizeof(value)));
@@ -87,8 +86,8 @@ void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t ro
                                                static_cast<std::uint64_t>(cols), rows));
 }
 
-// The library's ranking of its algorithms: at most `count`, best first.
-Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
+// The library's first choice, or nothing when it has no algorithm.
+std::optional<Algorithm> ask_for_algorithm(const CudaQueue& q, const Gemm& p) {
   const GemmPlan plan(p);
   Preference preference;
   WEFT_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
@@ -100,76 +99,37 @@ Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.out));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out));
-  cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
+  cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      q.cublaslt, plan.operation.handle, plan.a.handle, plan.b.handle, plan.out.handle, plan.out.handle,
-      preference.handle, count, results, &found);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(q.cublaslt, plan.operation.handle, plan.a.handle, plan.b.handle,
+                                     plan.out.handle, plan.out.handle, preference.handle, 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   WEFT_CUBLAS_CHECK(status);
-  Algorithms algorithms;
-  for (int i = 0; i < found; ++i) {
-    if (i == 0) WEFT_CUBLAS_CHECK(results[i].state);
-    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({results[i].algo});
-  }
-  return algorithms;
+  if (found == 0) return {};
+  WEFT_CUBLAS_CHECK(result.state);
+  return result.algo;
 }
 
-bool is_captured(const CudaQueue& q) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
-// The algorithms in use with one handle of the library, which is one device.
-class Chooser {
- public:
-  // Null when the library has no algorithm.
-  const Algorithm* algorithm_for(CudaQueue& q, const Gemm& p) {
-    const Key key = key_of(q, p);
-    const auto [at, is_new] = entries_.try_emplace(key);
-    Entry& entry = at->second;
-    const bool tuned = tuning_enabled() && p.flops() >= kWorthTuning;
-    if (is_new) entry.algorithms = ask_for_algorithms(q, p, tuned ? kCandidates : 1);
-    if (entry.algorithms.empty()) return nullptr;
-    if (!entry.chosen && (!tuned || !is_captured(q))) {
-      entry.algorithms = {entry.algorithms[tuned ? choose(q, p, key, entry.algorithms) : 0]};
-      entry.chosen = true;
-    }
-    return &entry.algorithms.front();
-  }
-
- private:
-  struct Entry {
-    Algorithms algorithms;  // candidates, or once chosen, that one
-    bool chosen = false;
-  };
-
-  std::size_t choose(CudaQueue& q, const Gemm& p, const Key& key, const Algorithms& algorithms) {
-    if (!kept_) kept_ = std::make_unique<LinearChoices>(cache_folder(), environment_text());
-    const auto count = static_cast<int>(algorithms.size());
-    if (const int known = kept_->find(text_of(key)); known >= 0 && known < count)
-      return static_cast<std::size_t>(known);
-    const int fastest = fastest_of(q, p, algorithms);
-    if (fastest >= 0) kept_->add(text_of(key), fastest);
-    return static_cast<std::size_t>(std::max(0, fastest));
-  }
-
-  std::map<Key, Entry> entries_;
-  std::unique_ptr<LinearChoices> kept_;
-};
-
-struct Choosers {
+// The algorithms in use, by handle of the library, which is one device.
+struct Algorithms {
   std::mutex mutex;
-  std::map<cublasLtHandle_t, Chooser> of_handle;
+  std::map<cublasLtHandle_t, std::map<Key, std::optional<Algorithm>>> of_handle;
 };
 // Never destroyed: a device may be among the last things that are.
-Choosers& choosers() {
-  static auto* const all = new Choosers;
+Algorithms& algorithms() {
+  static auto* const all = new Algorithms;
   return *all;
 }
 
-}  // namespace
+std::optional<Algorithm> algorithm_for(const CudaQueue& q, const Gemm& p) {
+  Algorithms& known = algorithms();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  auto& of_device = known.of_handle[q.cublaslt];
+  const Key key = key_of(q, p);
+  const auto at = of_device.find(key);
+  return at != of_device.end() ? at->second : of_device[key] = ask_for_algorithm(q, p);
+}
 
 GemmPlan::GemmPlan(const Gemm& p) {
   WEFT_CUBLAS_CHECK(cublasLtMatmulDescCreate(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -185,28 +145,22 @@ GemmPlan::GemmPlan(const Gemm& p) {
   describe_layout(out.handle, p.to, p.rows, p.cols);
 }
 
-cublasStatus_t GemmPlan::run(CudaQueue& q, const Gemm& p, const Algorithm& algorithm) const {
-  const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
-  return cublasLtMatmul(q.cublaslt, operation.handle, &alpha, p.a, a.handle, p.b, b.handle, &beta, p.out,
-                        out.handle, p.out, out.handle, &algorithm.value, q.workspace, q.workspace_bytes,
-                        q.stream);
-}
+}  // namespace
 
 void forget_algorithms(cublasLtContext* handle) {
-  Choosers& known = choosers();
+  Algorithms& known = algorithms();
   const std::lock_guard<std::mutex> lock(known.mutex);
   known.of_handle.erase(handle);
 }
 
 bool multiply(CudaQueue& q, const Gemm& p) {
-  const Algorithm* algorithm = nullptr;
-  {
-    Choosers& known = choosers();
-    const std::lock_guard<std::mutex> lock(known.mutex);
-    algorithm = known.of_handle[q.cublaslt].algorithm_for(q, p);
-  }
+  const std::optional<Algorithm> algorithm = algorithm_for(q, p);
   if (!algorithm) return false;
-  WEFT_CUBLAS_CHECK(GemmPlan(p).run(q, p, *algorithm));
+  const GemmPlan plan(p);
+  const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
+  WEFT_CUBLAS_CHECK(cublasLtMatmul(q.cublaslt, plan.operation.handle, &alpha, p.a, plan.a.handle, p.b,
+                                   plan.b.handle, &beta, p.out, plan.out.handle, p.out, plan.out.handle,
+                                   &*algorithm, q.workspace, q.workspace_bytes, q.stream));
   return true;
 }
 

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 // GEMM through cuBLASLt, in that library's column-major terms. Only algorithms that add partial sums in a
-// fixed order are taken.
-//
-// Results are those of the algorithm that the library names first. Which algorithm runs is measured. On the
-// first eager call of a large GEMM, candidates run on random operands in scratch memory. The fastest of those
-// that give the same bits as the first runs from then on, in this process and, through choices.h, in later
-// ones. Captured calls measure nothing. WEFT_TUNE=0 always takes the first.
+// fixed order are taken. The library's first choice runs.
 #pragma once
 
 #include <cublasLt.h>
-
-#include <vector>
 
 #include "kernels/device/cuda.cuh"
 
@@ -33,43 +26,9 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false, accumulate = false;
   std::int64_t rows = 0, cols = 0, inner = 0;
   DType in = DType::f32, to = DType::f32;
-
-  double flops() const {
-    return 2 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(inner);
-  }
 };
 
 // False when the library has no algorithm; nothing is launched then.
 bool multiply(CudaQueue&, const Gemm&);
-
-// A handle of the library, destroyed with its scope.
-template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
-struct Owned {
-  Handle handle = nullptr;
-  Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (handle) kDestroy(handle);
-  }
-};
-
-// One of the library's algorithms for a GEMM.
-struct Algorithm {
-  cublasLtMatmulAlgo_t value;
-};
-
-// The library's description of a GEMM.
-struct GemmPlan {
-  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
-  Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, out;
-
-  explicit GemmPlan(const Gemm&);
-  cublasStatus_t run(CudaQueue&, const Gemm&, const Algorithm&) const;
-};
-
-// The index of the fastest candidate that gives the same bits as candidate 0, or -1 when there is no memory
-// to measure. Waits for the queue.
-int fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
 
 }  // namespace weft

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "kernels/linear/choices.h"
+#include "kernels/linear/linear.h"
 #include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"

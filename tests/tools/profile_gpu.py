@@ -9,7 +9,6 @@ Shares are of what the device can do at the clock that it runs at: tensor cores 
 memory moved. Warps are those on a multiprocessor at a time. Stalls: what a warp waits for between two of its instructions, in
 cycles; warps that only bring data in wait all the time."""
 import csv
-import os
 import pathlib
 import re
 import shutil
@@ -72,7 +71,7 @@ def profile(ncu, metrics, kernels, count, number, command):
     out = subprocess.run([ncu, "--csv", "--print-units", "base", "--clock-control", "none", "--kernel-id", f"::regex:{kernels}:{number}",
                           "--kernel-name-base", base,
                           "--launch-count", str(count), "--kill", "yes", "--metrics", ",".join(metrics), *command],
-                         capture_output=True, text=True, env=dict(os.environ, WEFT_TUNE="0"))
+                         capture_output=True, text=True)
     lines = out.stdout.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
