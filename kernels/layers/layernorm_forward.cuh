@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/device/column_sums.cuh"
-#include "kernels/device/dropout_mask.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/layers/dropout_mask.cuh"
 
 namespace weft::layernorm {
 

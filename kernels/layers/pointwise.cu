@@ -2,8 +2,8 @@
 // Elementwise kernels on CUDA: one thread for eight consecutive elements, in 16-byte loads where alignment
 // allows. GELU, which has a bias, keeps a thread on its eight columns.
 #include "kernels/device/column_sums.cuh"
-#include "kernels/device/dropout_mask.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/layers/dropout_mask.cuh"
 #include "kernels/layers/pointwise.h"
 
 namespace weft {

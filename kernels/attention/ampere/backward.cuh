@@ -7,7 +7,7 @@
 #include "kernels/attention/ampere/mainloop.cuh"
 #include "kernels/attention/launch.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
 // much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
@@ -49,8 +49,9 @@ __device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[
 
 // dP into dS.
 template <int M, int N>
-__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& s, float scale,
-                                                const float (&lse)[M][2], const float (&delta)[M][2]) {
+__device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& s,
+                                                float scale, const float (&lse)[M][2],
+                                                const float (&delta)[M][2]) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -63,15 +64,15 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass) {
+    query_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
   using Memory = RowsMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
-  const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   float lse[M][2], delta[M][2];
   load_scalars(lse, delta, task, first_row);
 
-  Sums<M, Dqk> dq;
+  Accumulators<M, Dqk> dq;
   dq.clear();
   Fragments<M, Shape::kSmall ? Dqk : 16> q;
   Fragments<M, Shape::kSmall ? Dv : 16> dy;
@@ -101,23 +102,23 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
-      Sums<M, N> s, ds;
+      Accumulators<M, N> s, ds;
       if constexpr (Shape::kSmall) {
-        multiply_transposed<T, M, N, Dqk>(s, q, stream.x(), first / 16);
-        multiply_transposed<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+        mma_abt<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
       } else {
-        multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
-        multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+        mma_abt<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
       }
       score_gradients(ds, s, scale, lse, delta);
       if (mask >= 0) apply_mask(ds, stream, first_row, first, 0.0f);
       Fragments<M, N> f;
       round_to_fragments<T>(f, ds);
-      multiply_add<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
+      mma_ab<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
     }
   }
   __syncthreads();
-  const Place end(g.q);  // found once more: registers are scarce
+  const BlockIndex end(g.q);  // found once more: registers are scarce
   store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
                 task, first_row, Rows::of(g.dq, end.b, end.h));
 }
@@ -136,7 +137,8 @@ struct ColumnsMemory {
 
 // Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& stream, int first, float scale) {
+__device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Stream& stream, int first,
+                                              float scale) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
     const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
@@ -150,8 +152,8 @@ __device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& strea
 
 // Transposed dP into dS.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& p, const Stream& stream,
-                                                int first) {
+__device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& p,
+                                                const Stream& stream, int first) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
     const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
@@ -165,15 +167,15 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
-                            const __grid_constant__ AttentionPass pass) {
+    key_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                          const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
   using Memory = ColumnsMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
-  const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
@@ -186,8 +188,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   stream.begin();
   const float scale = static_cast<float>(g.scale) * kLog2E;
 
-  Sums<M, Dqk> dk;
-  Sums<M, Dv> dv;
+  Accumulators<M, Dqk> dk;
+  Accumulators<M, Dv> dv;
   dk.clear();
   dv.clear();
   for (; !stream.done(); stream.advance()) {
@@ -196,17 +198,17 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
-      Sums<M, N> p, ds;
+      Accumulators<M, N> p, ds;
       Fragments<M, N> f;
-      multiply_transposed<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
+      mma_abt<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
       probabilities(p, stream, first, scale);
       if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
-      multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
+      mma_abt<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
       score_gradients(ds, p, stream, first);
       round_to_fragments<T>(f, p);
-      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
+      mma_ab<T, M, N, Dv>(dv, f, stream.y(), first / 16);
       round_to_fragments<T>(f, ds);
-      multiply_add<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
+      mma_ab<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
     }
   }
 
@@ -223,11 +225,11 @@ template <class T>
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
-    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
+    start(queue, query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
           Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g, pass);
-    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
+    start(queue, key_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
           Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g, pass);
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -6,7 +6,7 @@
 #include "kernels/attention/ampere/backward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 // ---- dQ ----
 
@@ -28,15 +28,15 @@ struct SmallRowsShape : SmallShape<Dqk, Dv> {
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsShape<Dqk, Dv>::kBlocks)
-    small_rows_kernel(const __grid_constant__ AttentionBackward g,
-                      const __grid_constant__ AttentionPass pass) {
+    rows16_query_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                                   const __grid_constant__ AttentionPass pass) {
   using Shape = SmallRowsShape<Dqk, Dv>;
   extern __shared__ __align__(128) char shared[];
   __shared__ SmallTask tasks[kSmallWarps];
   const int warp = threadIdx.x / 32;
   SmallTask& task = tasks[warp];
-  const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kQueries);
@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[1][2], delta[1][2];
   load_scalars(lse, delta, task, 0);
-  Sums<1, Dqk> dq;
+  Accumulators<1, Dqk> dq;
   dq.clear();
   stream.begin();
-  wait_for_copies();
+  cp_async_wait_all();
   __syncwarp();
   queries.load();
   gradients.load();
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
     std::uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
-    Sums<1, Shape::N> s, ds;
+    Accumulators<1, Shape::N> s, ds;
     queries.multiply(s, stream.x());
     gradients.multiply(ds, stream.y());
     score_gradients(ds, s, scale, lse, delta);
     if (mask >= 0) apply_words(ds, word, 0.0f);
     Fragments<1, Shape::N> f;
     round_to_fragments<T>(f, ds);
-    multiply_add<T, 1, Shape::N, Dqk>(dq, f, stream.x(), 0);
+    mma_ab<T, 1, Shape::N, Dqk>(dq, f, stream.x(), 0);
   }
   __syncwarp();
   store_rows<T>(memory, dq, RowFactors<1>(static_cast<float>(g.scale), task.accumulate), task, 0,
@@ -94,16 +94,16 @@ struct SmallColumnsShape : SmallShape<Dqk, Dv> {
 
 template <class T, int Dqk, int Dv, Columns kWhat>
 __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallColumnsShape<Dqk, Dv>::kBlocks)
-    small_columns_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass) {
+    rows16_key_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                                 const __grid_constant__ AttentionPass pass) {
   using Shape = SmallColumnsShape<Dqk, Dv>;
   constexpr bool kOfKeys = kWhat != Columns::values, kOfValues = kWhat != Columns::keys;
   extern __shared__ __align__(128) char shared[];
   __shared__ SmallTask tasks[kSmallWarps];
   const int warp = threadIdx.x / 32;
   SmallTask& task = tasks[warp];
-  const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> keys(shared_address(memory) + Shape::kKeys);
@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
   if constexpr (kOfKeys) values.gather(g.v, place, task);
   SmallStream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
   const float scale = static_cast<float>(g.scale) * kLog2E;
-  Sums<1, kOfKeys ? Dqk : 8> dk;
-  Sums<1, kOfValues ? Dv : 8> dv;
+  Accumulators<1, kOfKeys ? Dqk : 8> dk;
+  Accumulators<1, kOfValues ? Dv : 8> dv;
   dk.clear();
   dv.clear();
   stream.begin();
-  wait_for_copies();
+  cp_async_wait_all();
   __syncwarp();
   keys.load();
   if constexpr (kOfKeys) values.load();
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
     std::uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
-    Sums<1, Shape::N> p, ds;
+    Accumulators<1, Shape::N> p, ds;
     Fragments<1, Shape::N> f;
     keys.multiply(p, stream.x());
     probabilities(p, stream, 0, scale);
@@ -137,11 +137,11 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
     }
     if constexpr (kOfValues) {
       round_to_fragments<T>(f, p);
-      multiply_add<T, 1, Shape::N, Dv>(dv, f, stream.y(), 0);
+      mma_ab<T, 1, Shape::N, Dv>(dv, f, stream.y(), 0);
     }
     if constexpr (kOfKeys) {
       round_to_fragments<T>(f, ds);
-      multiply_add<T, 1, Shape::N, Dqk>(dk, f, stream.x(), 0);
+      mma_ab<T, 1, Shape::N, Dqk>(dk, f, stream.x(), 0);
     }
   }
   __syncwarp();
@@ -153,23 +153,23 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
 }
 
 template <class T>
-void launch_small_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_small_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Rows = SmallRowsShape<Dqk, Dv>;
     using Shape = SmallColumnsShape<Dqk, Dv>;
-    start(queue, small_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kSmallWarps),
+    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kSmallWarps),
           Rows::kThreads, kSmallWarps * Rows::kWarpBytes, g, pass);
     const unsigned blocks = blocks_for(g.q, pass.key_tiles, kSmallWarps);
     const auto columns = [&](auto* kernel) {
       start(queue, kernel, blocks, Shape::kThreads, kSmallWarps * Shape::kWarpBytes, g, pass);
     };
     if constexpr (Shape::kLarger <= 128) {
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::keys_and_values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::keys_and_values>);
     } else {
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::keys>);
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::keys>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::values>);
     }
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

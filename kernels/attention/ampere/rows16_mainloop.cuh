@@ -8,7 +8,7 @@
 #include "kernels/attention/ampere/fragments.cuh"
 #include "kernels/attention/ampere/mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 inline constexpr int kSmallWarps = 2;  // of a block: they share nothing but its place in the grid
 
@@ -16,7 +16,7 @@ using SmallTask = Task<1, kSmallTile>;
 
 // The task of a warp, which all its lanes call; false: there is nothing to do.
 template <auto kSide, class Parameters>
-__device__ __forceinline__ bool take_task(SmallTask& task, const Place& at, const Parameters& p,
+__device__ __forceinline__ bool take_task(SmallTask& task, const BlockIndex& at, const Parameters& p,
                                           const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x % 32 == 0)
@@ -34,7 +34,7 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
   for (int i = 0; i < kRows * kChunks / 32; ++i) {
     const std::uint32_t item = threadIdx.x % 32 + i * 32, row = item / kChunks, chunk = item % kChunks;
     const int at = __shfl_sync(0xffffffffu, position, static_cast<int>(row));
-    copy_16_async(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
+    cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
 }
 
@@ -72,7 +72,7 @@ class SmallStream {
   __device__ bool done() const { return entry_ >= end_; }
   // Waits for the current step, and starts the one after it.
   __device__ __forceinline__ void arrive() {
-    wait_for_copies();
+    cp_async_wait_all();
     __syncwarp();
     if (entry_ + kEntries < end_) fetch(stage_ ^ 1);
     word_after_ = next_word_;
@@ -89,8 +89,10 @@ class SmallStream {
   __device__ std::uint32_t y(int stage) const { return at(stage, Layout::kY); }
   __device__ std::uint32_t x() const { return x(stage_); }
   __device__ std::uint32_t y() const { return y(stage_); }
-  __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
-  __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
+  __device__ float2 lse(int column) const { return ld_shared_float2(at(stage_, Layout::kLse) + column * 4); }
+  __device__ float2 delta(int column) const {
+    return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
+  }
 
   // kSkip: nothing of the current step is attended; -1: all of it; else bit k of word[i] says whether row k
   // is, by the owned row g or g + 8.
@@ -155,10 +157,10 @@ class SmallStream {
     const int row = threadIdx.x % 32, t = max(position_, 0);
     if (row >= kRows) return;
     if (task_.other_segments)
-      copy_4_async(at(stage, Layout::kSegments) + row * 4, task_.other_segments + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kSegments) + row * 4, task_.other_segments + t, position_ >= 0);
     if constexpr (kScalars) {
-      copy_4_async(at(stage, Layout::kLse) + row * 4, task_.lse + t, position_ >= 0);
-      copy_4_async(at(stage, Layout::kDelta) + row * 4, task_.delta + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kLse) + row * 4, task_.lse + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kDelta) + row * 4, task_.delta + t, position_ >= 0);
     }
   }
 
@@ -173,7 +175,8 @@ class SmallStream {
 
 // Sets what is masked of the owned rows g and g + 8 to `value`.
 template <int N>
-__device__ __forceinline__ void apply_words(Sums<1, N>& s, const std::uint32_t (&word)[2], float value) {
+__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::uint32_t (&word)[2],
+                                            float value) {
   const int t = threadIdx.x & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -192,7 +195,8 @@ class OwnedRows {
  public:
   // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
   __device__ explicit OwnedRows(std::uint32_t tile) : tile_(tile) {}
-  __device__ __forceinline__ void gather(const HeadsView& x, const Place& at, const SmallTask& task) const {
+  __device__ __forceinline__ void gather(const HeadsView& x, const BlockIndex& at,
+                                         const SmallTask& task) const {
     gather_rows_of_lanes<P, kSmallTile>(tile_, Rows::of(x, at.b, at.h),
                                         task.position(threadIdx.x % kSmallTile));
   }
@@ -201,11 +205,11 @@ class OwnedRows {
   }
   // s = these rows times the transposed rows of a tile.
   template <int N>
-  __device__ __forceinline__ void multiply(Sums<1, N>& s, std::uint32_t other) const {
+  __device__ __forceinline__ void multiply(Accumulators<1, N>& s, std::uint32_t other) const {
     if constexpr (kInRegisters)
-      multiply_transposed<T, 1, N, P>(s, f_, other, 0);
+      mma_abt<T, 1, N, P>(s, f_, other, 0);
     else
-      multiply_transposed<T, 1, N, P>(s, tile_, 0, other, 0);
+      mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
   }
 
  private:
@@ -222,4 +226,4 @@ struct SmallShape {
   static constexpr int kThreads = kSmallWarps * 32;
 };
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the Hopper backward kernels.
+// f16 and bf16 instantiations of the backward kernels.
 #include "kernels/attention/hopper/backward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+#include "kernels/attention/hopper/fused.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
 template void launch_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 template void launch_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_fused_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_fused_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the Hopper forward kernel.
+// f16 and bf16 instantiations of the forward kernel.
 #include "kernels/attention/hopper/forward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 

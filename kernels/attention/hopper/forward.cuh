@@ -11,27 +11,27 @@
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv, bool kBoxes>
+template <int Dqk, int Dv, bool kTma>
 struct ForwardShape {
   // As the registers allow: 504 a lane are shared by 3 warpgroups, 512 by 4, 480 by 5. At heads of 64 a
   // warpgroup waits for itself more than for others, so that a fourth consumer gives more than queries in
   // registers. At heads of 128 it is queries in registers: two such consumers took 0.280 ms for `all` (B 32,
   // H 2, n 3,072), three that read them from shared memory 0.335.
-  static constexpr bool kFour = Dqk == 64 && Dv == 64 && kBoxes, kTwo = Dqk == 128 && kBoxes;
+  static constexpr bool kFour = Dqk == 64 && Dv == 64 && kTma, kTwo = Dqk == 128 && kTma;
   static constexpr int kOwners = kFour ? 4 : kTwo ? 2 : 3;
-  // Steps as step_between_powers(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles. At
+  // Steps as step_between_exp2(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles. At
   // heads of 64, four consumers, it is 1,872 instead of 1,856 (n 12,288), at heads of 128 453 instead of 451.
-  static constexpr bool kBetweenPowers = Dqk == 64 && Dv == 128 && kBoxes;
+  static constexpr bool kBetweenExp2 = Dqk == 64 && Dv == 128 && kTma;
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
   static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
-  using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kBoxes>;
-  static constexpr int kProducerRegisters = kTwo     ? 40
-                                            : kBoxes ? 32
-                                                     : 56,
-                       kConsumerRegisters = kFour    ? 112
-                                            : kTwo   ? 232
-                                            : kBoxes ? 160
-                                                     : 152;
+  using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kTma>;
+  static constexpr int kProducerRegisters = kTwo   ? 40
+                                            : kTma ? 32
+                                                   : 56,
+                       kConsumerRegisters = kFour  ? 112
+                                            : kTwo ? 232
+                                            : kTma ? 160
+                                                   : 152;
 };
 
 // y and lse of one of this thread's rows, added to what earlier passes left where the map says so.
@@ -46,47 +46,47 @@ __device__ __forceinline__ void store_forward(const AttentionForward& f, const S
   store_row<T, kHalf>(y, row.now, accumulate, row.kept, position, Rows::of(f.y, b, h));
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk, Dv, kBoxes>::M& memory,
+template <class T, int Dqk, int Dv, bool kTma>
+__device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk, Dv, kTma>::M& memory,
                                                 char* shared, const AttentionForward& f, int tiles) {
-  using Shape = ForwardShape<Dqk, Dv, kBoxes>;
+  using Shape = ForwardShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
-  for (Tasks tasks(f.q, tiles, M::kOwners); tasks.next();) {
-    const auto& work = stream.take_task();
+  for (TileScheduler tasks(f.q, tiles, M::kOwners); tasks.next();) {
+    const auto& work = stream.take_work();
     Owned<Dqk, Shape::kQueriesInRegisters> q;
     q.load(stream.own_x());
-    ForwardSums<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
+    ForwardAccumulators<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (position_of(work, stream.own(), half) < 0) sums.softmax.leave_out(half);
-    walk_forward<T, Shape::kBetweenPowers>(sums, stream, memory, work.masks, q);
+    forward_mainloop<T, Shape::kBetweenExp2>(sums, stream, memory, work.masks, q);
     // Positions are looked up once more: that takes no registers from the walk.
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
               b = work.b, h = work.h;
     const bool accumulate = work.accumulate;
-    stream.release_task();
+    stream.release_work();
     store_forward<T, 0>(f, sums.softmax, sums.y, b, h, accumulate, position[0]);
     store_forward<T, 1>(f, sums.softmax, sums.y, b, h, accumulate, position[1]);
   }
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__global__ void __launch_bounds__(ForwardShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
+template <class T, int Dqk, int Dv, bool kTma>
+__global__ void __launch_bounds__(ForwardShape<Dqk, Dv, kTma>::M::kThreads, 1)
     forward_kernel(const __grid_constant__ AttentionForward f, const __grid_constant__ AttentionPass pass,
-                   const __grid_constant__ Boxes boxes) {
+                   const __grid_constant__ TensorMaps tensor_maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = ForwardShape<Dqk, Dv, kBoxes>;
+  using Shape = ForwardShape<Dqk, Dv, kTma>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = Shape::M::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
-    produce<Direction::rows>(memory, shared, f.maps, pass, pass.query_tiles,
-                             {f.q, f.v, f.k, f.v, f.lse, f.lse}, boxes);
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    produce<Direction::query_stationary>(memory, shared, f.maps, pass, pass.query_tiles,
+                                         {f.q, f.v, f.k, f.v, f.lse, f.lse}, tensor_maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
-    consume_forward<T, Dqk, Dv, kBoxes>(memory, shared, f, pass.query_tiles);
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    consume_forward<T, Dqk, Dv, kTma>(memory, shared, f, pass.query_tiles);
   }
 #endif
 }
@@ -94,11 +94,11 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
 template <class T>
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    Boxes boxes{};
-    with_boxes(describe(boxes, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v), [&]<bool kBoxes>() {
-      using M = typename ForwardShape<Dqk, Dv, kBoxes>::M;
-      start(queue, forward_kernel<T, Dqk, Dv, kBoxes>, tasks_of(f.q, pass.query_tiles, M::kOwners),
-            M::kThreads, M::kBytes, f, pass, boxes);
+    TensorMaps tensor_maps{};
+    with_bool(describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v), [&]<bool kTma>() {
+      using M = typename ForwardShape<Dqk, Dv, kTma>::M;
+      start(queue, forward_kernel<T, Dqk, Dv, kTma>, work_items_of(f.q, pass.query_tiles, M::kOwners),
+            M::kThreads, M::kBytes, f, pass, tensor_maps);
     });
   });
 }

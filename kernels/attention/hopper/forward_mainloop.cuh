@@ -8,24 +8,24 @@ namespace weft::attention::hopper {
 
 // Sums of a consumer, and what is done to them between waits.
 template <class T, int Dv>
-struct ForwardSums {
+struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
 
-  __device__ __forceinline__ explicit ForwardSums(float scale_log2) : softmax{scale_log2} {
+  __device__ __forceinline__ explicit ForwardAccumulators(float scale_log2) : softmax{scale_log2} {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
   template <class Q>
-  __device__ __forceinline__ void start_scores(const Q& q, Descriptor keys) {
+  __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
     pin(s);
-    begin_products();
-    q.template start_product_with<T>(s, keys);
-    commit_products();
+    wgmma_fence();
+    q.template mma_abt<T>(s, keys);
+    wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], Descriptor values) {
-    start_sums<T>(y, p, values, 1);
-    commit_products();
+  __device__ __forceinline__ void issue_values(const std::uint32_t (&p)[4][4], Descriptor values) {
+    mma_ab<T>(y, p, values, 1);
+    wgmma_commit_group();
   }
 };
 
@@ -49,26 +49,26 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
 // A step after the first: its scores, and beside its probabilities the values of the step before with theirs,
 // `p`. Returns the mask of the next step.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
+__device__ __forceinline__ int step_forward(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
                                             Stream& stream, const M& memory, const StageDescriptors<M>& at,
                                             const Masks& masks, const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
   pin(sums.y);
-  sums.start_scores(q, at.keys(stage));
-  sums.start_values(p, at.values(before));
+  sums.issue_scores(q, at.keys(stage));
+  sums.issue_values(p, at.values(before));
   const int following = stream.step();  // waits early: that is hidden behind the products
-  wait_for_products<1>();
+  wgmma_wait_group<1>();
   pin(sums.s);
   if (mask >= 0) hide(sums.s, masks, mask);
   sums.softmax.apply_again(sums.s);
   // The branch keeps the compiler from waiting for the values ahead of the powers.
   const bool failed = sums.softmax.failed();
   if (failed) {  // in this warp, not in its group
-    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
+    q.template mma_abt_in_warp<T>(sums.s, memory.x(stage));
     if (mask >= 0) hide(sums.s, masks, mask);
     sums.softmax.begin(sums.s);
   }
-  wait_for_products<0>();
+  wgmma_wait_group<0>();
   pin(sums.y);
   stream.release(before);
   if (failed) sums.softmax.rescale(sums.y);
@@ -81,29 +81,29 @@ __device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint3
 // what a step needs besides powers stands between powers. The branch in await_step() keeps the compiler from
 // waiting for the values ahead of all powers. A next step that is skipped is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_between_powers(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                                   Stream& stream, const M& memory,
-                                                   const StageDescriptors<M>& at, const Masks& masks,
-                                                   const Q& q, int mask) {
+__device__ __forceinline__ int step_between_exp2(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
+                                                 Stream& stream, const M& memory,
+                                                 const StageDescriptors<M>& at, const Masks& masks,
+                                                 const Q& q, int mask) {
   constexpr int kAhead = 8;  // powers ahead of the branch
   const int stage = stream.stage(), before = stream.stage_before();
   const bool has_next = stream.has_step();
   pin(sums.y);
-  sums.start_scores(q, at.keys(stage));
-  sums.start_values(p, at.values(before));
-  wait_for_products<1>();
+  sums.issue_scores(q, at.keys(stage));
+  sums.issue_values(p, at.values(before));
+  wgmma_wait_group<1>();
   pin(sums.s);
   if (mask >= 0) hide(sums.s, masks, mask);
   sums.softmax.template apply_again<0, kAhead>(sums.s);
   stream.await_step(has_next);
   const int following = stream.take_step(stream.look_at_step());
-  wait_for_products<0>();
+  wgmma_wait_group<0>();
   pin(sums.y);
   sums.softmax.template apply_again<kAhead, 32>(sums.s);
   round_to_operand<T>(p, sums.s);
   stream.release(before);
   if (sums.softmax.failed()) {  // in this warp, not in its group
-    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
+    q.template mma_abt_in_warp<T>(sums.s, memory.x(stage));
     if (mask >= 0) hide(sums.s, masks, mask);
     sums.softmax.begin(sums.s);
     sums.softmax.rescale(sums.y);
@@ -114,22 +114,22 @@ __device__ __forceinline__ int step_between_powers(ForwardSums<T, Dv>& sums, std
 }
 
 // The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
-// of step() only kBetweenPowers has a need); hide() takes `masks` and what its steps return.
-template <class T, bool kBetweenPowers, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& stream, const M& memory,
-                                             const Masks& masks, const Q& q) {
+// of step() only kBetweenExp2 has a need); hide() takes `masks` and what its steps return.
+template <class T, bool kBetweenExp2, int Dv, class Stream, class M, class Masks, class Q>
+__device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sums, Stream& stream,
+                                                 const M& memory, const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
-    sums.start_scores(q, at.keys(stream.stage()));
+    sums.issue_scores(q, at.keys(stream.stage()));
     int following;
-    if constexpr (kBetweenPowers) {
+    if constexpr (kBetweenExp2) {
       stream.await_step(false);
       following = stream.take_step(stream.look_at_step());
     } else {
       following = stream.step();
     }
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     pin(sums.s);
     if (mask >= 0) hide(sums.s, masks, mask);
     sums.softmax.begin(sums.s);
@@ -137,18 +137,18 @@ __device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& s
     sums.softmax.add();
     round_to_operand<T>(p, sums.s);
     for (mask = following; is_tile(mask);) {
-      if constexpr (kBetweenPowers)
-        mask = step_between_powers<T>(sums, p, stream, memory, at, masks, q, mask);
+      if constexpr (kBetweenExp2)
+        mask = step_between_exp2<T>(sums, p, stream, memory, at, masks, q, mask);
       else
         mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
-    if constexpr (kBetweenPowers)
+    if constexpr (kBetweenExp2)
       if (mask == kSkip) stream.release(stream.stage());
     pin(sums.y);
-    begin_products();
-    sums.start_values(p, at.values(last));
-    wait_for_products<0>();
+    wgmma_fence();
+    sums.issue_values(p, at.values(last));
+    wgmma_wait_group<0>();
     pin(sums.y);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();

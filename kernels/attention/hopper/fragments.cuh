@@ -78,7 +78,7 @@ __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], co
 
 // Position in the owned tile of this thread's rows, -1: empty.
 template <int kOwners>
-__device__ __forceinline__ int position_of(const Work<kOwners>& work, int own, int half) {
+__device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int own, int half) {
   const int tile = work.tile[own];
   return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
 }

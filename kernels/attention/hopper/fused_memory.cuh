@@ -21,9 +21,9 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   static constexpr int kProducingWarps = 2;
   static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup,
                        kBuffers = 2;  // of dS of each owner, and of dQ, a thread of the producer for each
-  static constexpr int kSums = kTile * 64 * 4;
+  static constexpr int kDqBytes = kTile * 64 * 4;
   static constexpr int kScores = (Base::kEnd + 1023) / 1024 * 1024,
-                       kOuts = kScores + kOwners * kBuffers * kPanel, kPlaces = kOuts + kBuffers * kSums,
+                       kOuts = kScores + kOwners * kBuffers * kPanel, kPlaces = kOuts + kBuffers * kDqBytes,
                        kMoreBarriers = kPlaces + kBuffers * 8,
                        kBytes = kMoreBarriers + (2 * kOwners + 2) * kBuffers * 8 + 1024;
   static_assert(kBytes <= 227 * 1024);
@@ -33,7 +33,7 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   __device__ std::uint32_t scores(int owner, int buffer) const {
     return base + kScores + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t sums(int buffer) const { return base + kOuts + buffer * kSums; }
+  __device__ std::uint32_t sums(int buffer) const { return base + kOuts + buffer * kDqBytes; }
   __device__ std::uint32_t place(int buffer) const { return base + kPlaces + buffer * 8; }
   __device__ std::uint32_t scores_full(int owner, int buffer) const {
     return base + kMoreBarriers + (owner * kBuffers + buffer) * 8;
@@ -41,8 +41,8 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   __device__ std::uint32_t scores_free(int owner, int buffer) const {
     return scores_full(kOwners + owner, buffer);
   }
-  __device__ std::uint32_t sums_full(int buffer) const { return scores_full(2 * kOwners, buffer); }
-  __device__ std::uint32_t sums_free(int buffer) const { return sums_full(kBuffers + buffer); }
+  __device__ std::uint32_t dq_full(int buffer) const { return scores_full(2 * kOwners, buffer); }
+  __device__ std::uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
 
   // Behind the masks of a stage: its tile of queries, and whose turn it is to add to it (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) const {
@@ -53,12 +53,12 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   __device__ void init() const {
     if (threadIdx.x == 0) {
       constexpr int kReaders = (kOwners + 1) * kWarps;
-      for (int i = 0; i < kStages; ++i) init_barrier(full(i), 1 + 32), init_barrier(free(i), kReaders);
-      for (int i = 0; i < kSlots; ++i) init_barrier(slot_full(i), 1), init_barrier(slot_free(i), kReaders);
+      for (int i = 0; i < kStages; ++i) mbarrier_init(full(i), 1 + 32), mbarrier_init(free(i), kReaders);
+      for (int i = 0; i < kSlots; ++i) mbarrier_init(slot_full(i), 1), mbarrier_init(slot_free(i), kReaders);
       for (int i = 0; i < kOwners * kBuffers; ++i)
-        init_barrier(scores_full(0, i), kWarps), init_barrier(scores_free(0, i), kWarps);
-      for (int i = 0; i < kBuffers; ++i) init_barrier(sums_full(i), kWarps), init_barrier(sums_free(i), 1);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(scores_full(0, i), kWarps), mbarrier_init(scores_free(0, i), kWarps);
+      for (int i = 0; i < kBuffers; ++i) mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_free(i), 1);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -73,7 +73,7 @@ struct FusedScratch {
   std::int32_t* turns = nullptr;  // (B, H, tiles)
   int tiles = 0;
 
-  __device__ __forceinline__ float* sums_of(int tile) const {
+  __device__ __forceinline__ float* dq_of(int tile) const {
     return sums + static_cast<std::int64_t>(tile) * (kTile * 64);
   }
   // Until the sums of the tasks before are there.

@@ -11,20 +11,20 @@
 namespace weft::attention::hopper {
 
 template <class T>
-class QuerySums {
+class FusedDqAccumulator {
  public:
-  __device__ QuerySums(const FusedMemory& memory, char* shared, const AttentionBackward& g,
-                       const AttentionPass& pass, const FusedScratch& scratch)
+  __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+                                const AttentionPass& pass, const FusedScratch& scratch)
       : memory_(memory), shared_(shared), g_(g), pass_(pass), scratch_(scratch) {}
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
+      mbarrier_wait(memory_.slot_full(slot_.at), slot_.parity);
       const auto& work = memory_.work(shared_, slot_.at);
-      if (same_in_warp(work.end)) break;
-      const int pair = same_in_warp(work.b * static_cast<int>(g_.q.heads) + work.h);
-      for (bool more = !same_in_warp(work.empty); more;) more = step(pair);
-      arrive_warp(memory_.slot_free(slot_.at));
+      if (warp_uniform(work.end)) break;
+      const int pair = warp_uniform(work.b * static_cast<int>(g_.q.heads) + work.h);
+      for (bool more = !warp_uniform(work.empty); more;) more = step(pair);
+      mbarrier_arrive_warp(memory_.slot_free(slot_.at));
       slot_.advance();
     }
     for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
@@ -33,15 +33,15 @@ class QuerySums {
  private:
   // A tile of queries of one (batch, head); false: it was the last of the task.
   __device__ __forceinline__ bool step(int pair) {
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     int info[2];
     QueryPlace place;
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(info[0]), "=r"(info[1]), "=r"(place.tile), "=r"(place.turn)
                  : "r"(memory_.info(stage_.at)));
-    info[0] = same_in_warp(info[0]), info[1] = same_in_warp(info[1]);
-    place.turn = same_in_warp(place.turn);
-    arrive_warp(memory_.free(stage_.at));
+    info[0] = warp_uniform(info[0]), info[1] = warp_uniform(info[1]);
+    place.turn = warp_uniform(place.turn);
+    mbarrier_arrive_warp(memory_.free(stage_.at));
     stage_.advance();
     const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
     float dq[32];
@@ -76,7 +76,7 @@ class QuerySums {
     if (place.turn > 0) {
       scratch_.wait_for_turn(place);
       const auto* sums =
-          reinterpret_cast<const float4*>(scratch_.sums_of(place.tile)) + threadIdx.x % kWarpgroup;
+          reinterpret_cast<const float4*>(scratch_.dq_of(place.tile)) + threadIdx.x % kWarpgroup;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const float4 x = __ldcg(sums + i * kWarpgroup);
@@ -91,8 +91,8 @@ class QuerySums {
   }
   // Adds to dQ over the keys of the owners that have the tile.
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
-    if (has[0]) wait_for_phase(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
-    if (has[1]) wait_for_phase(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0]) mbarrier_wait(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
+    if (has[1]) mbarrier_wait(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
     if (has[0] && has[1])
       add<0, 1>(dq);
     else
@@ -103,30 +103,30 @@ class QuerySums {
   template <int kFirst, int kLast>
   __device__ __forceinline__ void add(float (&dq)[32]) const {
     pin(dq);
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int owner = kFirst; owner <= kLast; ++owner) {
       const Descriptor ds = descriptor(memory_.scores(owner, ds_[owner].at)),
                        k = descriptor(memory_.own_x(slot_.at, owner));
-      start_sums_of_rows<T>(dq, ds, k, 1);
+      mma_atb<T>(dq, ds, k, 1);
     }
-    commit_products();
-    wait_for_products<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     pin(dq);
   }
   __device__ __forceinline__ void release(int owner) {
-    arrive_warp(memory_.scores_free(owner, ds_[owner].at));
+    mbarrier_arrive_warp(memory_.scores_free(owner, ds_[owner].at));
     ds_[owner].advance();
   }
   // A buffer for sums, from when it is free to when it is full.
-  __device__ __forceinline__ void open() { wait_for_phase(memory_.sums_free(out_.at), out_.parity ^ 1); }
+  __device__ __forceinline__ void open() { mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1); }
   __device__ __forceinline__ void close(QueryPlace place) {
-    if (leads_group())
+    if (is_warpgroup_leader())
       asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)), "r"(place.tile),
                    "r"(place.turn)
                    : "memory");
-    show_to_products();  // and to the copy engine
-    arrive_warp(memory_.sums_full(out_.at));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.dq_full(out_.at));
     out_.advance();
   }
 
@@ -149,7 +149,7 @@ class TurnTaker {
 
   __device__ __forceinline__ void run() {
     for (int parity = 0;; parity ^= 1) {
-      wait_for_phase(memory_.sums_full(buffer_), parity);
+      mbarrier_wait(memory_.dq_full(buffer_), parity);
       QueryPlace place;
       asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];"
                    : "=r"(place.tile), "=r"(place.turn)
@@ -157,7 +157,7 @@ class TurnTaker {
       if (place.tile < 0) break;
       scratch_.wait_for_turn(place);
       send(place);
-      arrive(memory_.sums_free(buffer_));
+      mbarrier_arrive(memory_.dq_free(buffer_));
       finish(place);
     }
   }
@@ -165,30 +165,20 @@ class TurnTaker {
  private:
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    float* to = scratch_.sums_of(place.tile);
+    float* to = scratch_.dq_of(place.tile);
     const std::uint32_t from = memory_.sums(buffer_);
-    asm volatile("fence.proxy.async;" ::: "memory");
-    if (place.turn == 0)
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
-                   "n"(FusedMemory::kSums)
-                   : "memory");
-    else
-      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-                   "r"(from), "n"(FusedMemory::kSums)
-                   : "memory");
-#endif
-    commit_stores();
-    wait_until_read<0>();
+    fence_proxy_async_global();
+    place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
+                    : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
+    tma_store_commit_group();
+    tma_store_wait_group_read<0>();
   }
   // Once the sums are there it is the next task's turn.
   __device__ __forceinline__ void finish(QueryPlace place) const {
-    wait_until_stored();
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    asm volatile("fence.proxy.async;" ::: "memory");
+    tma_store_wait_all();
+    fence_proxy_async_global();
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile), "r"(place.turn + 1)
                  : "memory");
-#endif
   }
 
   const FusedMemory& memory_;
@@ -221,7 +211,7 @@ __global__ void __launch_bounds__(kRowThreads)
     begin_fused_kernel(const __grid_constant__ AttentionBackward g,
                        const __grid_constant__ AttentionPass pass,
                        const __grid_constant__ FusedScratch scratch) {
-  let_next_kernel_begin();
+  griddepcontrol_launch_dependents();
   // Rows are fewer than 2^32: each has 16 bytes or more in every tensor.
   const auto heads = static_cast<unsigned>(g.q.heads), time = static_cast<unsigned>(g.q.time),
              rows = static_cast<unsigned>(g.q.batch) * time * heads,

@@ -33,8 +33,8 @@ struct FourRows {
     for (int panel = 0; panel < kPanels; ++panel)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        copy_16_async(to + panel * kPanel + i * 2048, rows.at(position[i], chunk + panel * 8),
-                      position[i] >= 0 && chunk + panel * 8 < rows.chunks);
+        cp_async_16(to + panel * kPanel + i * 2048, rows.at(position[i], chunk + panel * 8),
+                    position[i] >= 0 && chunk + panel * 8 < rows.chunks);
   }
 };
 
@@ -70,16 +70,16 @@ struct Lists {
   }
 };
 
-// The producer warpgroup. kSide is Direction::rows or Direction::columns.
+// The producer warpgroup. kSide is Direction::query_stationary or Direction::key_stationary.
 template <auto kSide, class M>
-class Producer {
+class GatherProducer {
  public:
-  __device__ Producer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
+  __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 
   // Its whole life.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from) {
-    for (Tasks tasks(from.own_x, tiles, kOwners); tasks.next();) {
+    for (TileScheduler tasks(from.own_x, tiles, kOwners); tasks.next();) {
       const int b = tasks.batch(), h = tasks.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction d = kSide(map);
@@ -91,13 +91,13 @@ class Producer {
       }
       Lists<kOwners> lists(d, own);
       const FourRows rows = first_rows(d, lists.first());
-      open_task(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
+      open_work(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
       feed(d, lists, rows, b, h, from);
     }
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
     if (speaks()) memory_.work(shared_, slot_.at).end = true;
-    arrive_after_copies(memory_.slot_full(slot_.at));
-    if (speaks()) arrive(memory_.slot_full(slot_.at));
+    cp_async_mbarrier_arrive(memory_.slot_full(slot_.at));
+    if (speaks()) mbarrier_arrive(memory_.slot_full(slot_.at));
   }
 
  private:
@@ -107,11 +107,11 @@ class Producer {
     return FourRows::of(d.other_order, tile == kEnd ? -1 : tile);
   }
 
-  __device__ __forceinline__ void open_task(const Direction& d, const int (&own)[kOwners], int b, int h,
+  __device__ __forceinline__ void open_work(const Direction& d, const int (&own)[kOwners], int b, int h,
                                             bool empty, bool accumulate, const Sources& from) {
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
     if (speaks()) {
-      Work<kOwners>& work = memory_.work(shared_, slot_.at);
+      WorkItem<kOwners>& work = memory_.work(shared_, slot_.at);
 #pragma unroll
       for (int i = 0; i < kOwners; ++i) work.tile[i] = own[i];
       work.b = b;
@@ -129,8 +129,8 @@ class Producer {
       mine.gather<M::kXPanels>(memory_.own_x(slot_.at, i), own_x);
       if constexpr (M::kOwnsY) mine.gather<M::kYPanels>(memory_.own_y(slot_.at, i), own_y);
     }
-    arrive_after_copies(memory_.slot_full(slot_.at));
-    if (speaks()) arrive(memory_.slot_full(slot_.at));
+    cp_async_mbarrier_arrive(memory_.slot_full(slot_.at));
+    if (speaks()) mbarrier_arrive(memory_.slot_full(slot_.at));
     slot_.advance();
   }
 
@@ -153,17 +153,17 @@ class Producer {
       tile = lists.first();
       const FourRows rows_after = first_rows(d, tile);
 
-      wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
+      mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
       rows.gather<M::kXPanels>(memory_.x(stage_.at), x);
       rows.gather<M::kYPanels>(memory_.y(stage_.at), y);
       if constexpr (M::kScalars)
-        copy_4_async(memory_.number(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
-                     numbers + max(number_at, 0), number_at >= 0);
-      arrive_after_copies(memory_.full(stage_.at));
+        cp_async_4(memory_.number(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
+                   numbers + max(number_at, 0), number_at >= 0);
+      cp_async_mbarrier_arrive(memory_.full(stage_.at));
       if (speaks()) {
 #pragma unroll
         for (int i = 0; i < kOwners; ++i) write_info(memory_.info(stage_.at) + i * 4, mask[i], tile == kEnd);
-        arrive(memory_.full(stage_.at));
+        mbarrier_arrive(memory_.full(stage_.at));
       }
       stage_.advance();
       rows = rows_after;

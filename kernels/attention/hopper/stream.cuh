@@ -5,14 +5,14 @@
 // task begins while the last one ends. The first warpgroup fills both (gather_producer.cuh).
 #pragma once
 
-#include "kernels/attention/ampere/fragments.cuh"
+#include "kernels/attention/direction.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
 
 // What the producer tells the consumers of a task.
 template <int kOwners>
-struct Work {
+struct WorkItem {
   int tile[kOwners];  // -1: none
   int b, h;
   bool empty, accumulate;  // empty: nothing is attended, there are no steps
@@ -23,11 +23,10 @@ struct Work {
 
 // Shared memory of a block. Matrices are in units of panels: x of Dqk columns, y of Dv. kOwnsY: owned tiles
 // have a y, too; kScalars: rows of the stream have two numbers each.
-template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStages_, int kSlots_,
-          bool kBoxes_>
+template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStages_, int kSlots_, bool kTma_>
 struct Memory {
   static constexpr int kOwners = kOwners_, kStages = kStages_, kSlots = kSlots_;
-  static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kBoxes = kBoxes_;
+  static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
   static constexpr int kProducingWarps = 3;  // where they use the copy engine: stages are 6, mostly
   static constexpr bool kFused = false;      // dQ is summed on the way: fused.cuh
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
@@ -35,10 +34,10 @@ struct Memory {
   static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
   static constexpr int kStage = kX + kY, kOwner = kX + (kOwnsY ? kY : 0), kSlot = kOwners * kOwner;
   static constexpr int kOwned = kStages * kStage, kNumbers = kOwned + kSlots * kSlot,
-                       kNumbersOfStage = kScalars ? 2 * kTile * 4 : 0,
-                       kInfos = kNumbers + kStages * kNumbersOfStage, kWorks = kInfos + kStages * 16,
-                       kWork = (sizeof(Work<kOwners>) + 15) / 16 * 16, kBarriers = kWorks + kSlots * kWork,
-                       kEnd = kBarriers + 2 * (kStages + kSlots) * 8,
+                       kScalarsOfStage = kScalars ? 2 * kTile * 4 : 0,
+                       kInfos = kNumbers + kStages * kScalarsOfStage, kWorks = kInfos + kStages * 16,
+                       kWork = (sizeof(WorkItem<kOwners>) + 15) / 16 * 16,
+                       kBarriers = kWorks + kSlots * kWork, kEnd = kBarriers + 2 * (kStages + kSlots) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
 
   std::uint32_t base;
@@ -50,15 +49,15 @@ struct Memory {
     return base + kOwned + slot * kSlot + owner * kOwner;
   }
   __device__ std::uint32_t own_y(int slot, int owner) const { return own_x(slot, owner) + kX; }
-  __device__ std::uint32_t numbers(int stage) const { return base + kNumbers + stage * kNumbersOfStage; }
+  __device__ std::uint32_t numbers(int stage) const { return base + kNumbers + stage * kScalarsOfStage; }
   // Of row `row`: lse; delta 8 bytes on. Two rows share 16 bytes.
   __device__ std::uint32_t number(int stage, int row) const {
     return numbers(stage) + row / 2 * 16 + row % 2 * 4;
   }
   __device__ std::uint32_t info(int stage) const { return base + kInfos + stage * 16; }
-  __device__ Work<kOwners>& work(char* shared, int slot) const {
-    return *reinterpret_cast<Work<kOwners>*>(shared + (base - shared_address(shared)) + kWorks +
-                                             slot * kWork);
+  __device__ WorkItem<kOwners>& work(char* shared, int slot) const {
+    return *reinterpret_cast<WorkItem<kOwners>*>(shared + (base - shared_address(shared)) + kWorks +
+                                                 slot * kWork);
   }
   __device__ std::uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
   __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
@@ -71,14 +70,14 @@ struct Memory {
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i)
-        init_barrier(full(i), 1 + (!kBoxes    ? kWarpgroup
-                                   : kScalars ? 32
-                                              : 0)),
-            init_barrier(free(i), kOwners * kWarpgroup / 32);
+        mbarrier_init(full(i), 1 + (!kTma      ? kWarpgroup
+                                    : kScalars ? 32
+                                               : 0)),
+            mbarrier_init(free(i), kOwners * kWarpgroup / 32);
       for (int i = 0; i < kSlots; ++i)
-        init_barrier(slot_full(i), 1 + (!kBoxes ? kWarpgroup : 0)),
-            init_barrier(slot_free(i), kOwners * kWarpgroup / 32);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(slot_full(i), 1 + (!kTma ? kWarpgroup : 0)),
+            mbarrier_init(slot_free(i), kOwners * kWarpgroup / 32);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -95,11 +94,11 @@ struct Ring {
   __device__ __forceinline__ int back(int n) const { return at < n ? at - n + kSize : at - n; }
 };
 
-// Tasks are numbered (rank, batch, head), head fastest, those of rank 0 are the longest. Blocks take them
-// back and forth, so that none gets the longest of every round.
-class Tasks {
+// TileScheduler are numbered (rank, batch, head), head fastest, those of rank 0 are the longest. Blocks take
+// them back and forth, so that none gets the longest of every round.
+class TileScheduler {
  public:
-  __device__ Tasks(const HeadsView& x, int tiles, int owners)
+  __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
       : heads_(static_cast<unsigned>(x.heads)),
         pairs_(static_cast<unsigned>(x.batch) * heads_),
         count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
@@ -138,21 +137,21 @@ template <class M>
 class Consumer {
  public:
   __device__ Consumer(const M& memory, char* shared)
-      : memory_(memory), shared_(shared), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+      : memory_(memory), shared_(shared), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   // Waits for the next task.
-  __device__ __forceinline__ const Work<M::kOwners>& take_task() {
-    wait_for_phase(memory_.slot_full(slot_.at), slot_.parity);
-    const Work<M::kOwners>& work = memory_.work(shared_, slot_.at);
-    ended_ = same_in_warp(work.empty);
+  __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
+    mbarrier_wait(memory_.slot_full(slot_.at), slot_.parity);
+    const WorkItem<M::kOwners>& work = memory_.work(shared_, slot_.at);
+    ended_ = warp_uniform(work.empty);
     show();
     return work;
   }
   __device__ std::uint32_t own_x() const { return memory_.own_x(slot_.at, own_); }
   __device__ std::uint32_t own_y() const { return memory_.own_y(slot_.at, own_); }
   // The task and its own tiles are not read any more.
-  __device__ __forceinline__ void release_task() {
-    arrive_warp(memory_.slot_free(slot_.at));
+  __device__ __forceinline__ void release_work() {
+    mbarrier_arrive_warp(memory_.slot_free(slot_.at));
     slot_.advance();
   }
 
@@ -174,17 +173,17 @@ class Consumer {
   // The parts of step(), for who has work between them; a stage that is skipped is theirs to release. Whether
   // the next step is there, without waiting.
   __device__ __forceinline__ bool has_step() const {
-    return phase_has_ended(memory_.full(stage_.at), stage_.parity);
+    return mbarrier_test_wait(memory_.full(stage_.at), stage_.parity);
   }
   // Waits for it, unless has_step() said yes or the task has ended.
   __device__ __forceinline__ void await_step(bool has) const {
-    if (!has && !ended_) wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    if (!has && !ended_) mbarrier_wait(memory_.full(stage_.at), stage_.parity);
   }
   // What the producer says of it; anything where the task has ended.
   __device__ __forceinline__ int look_at_step() const {
     int info;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
-    return same_in_warp(info);
+    return warp_uniform(info);
   }
   // Goes to it; without branches.
   __device__ __forceinline__ int take_step(int info) {
@@ -209,13 +208,13 @@ class Consumer {
   __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
   // Of the last step that was a tile, after one that was not.
   __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
-  __device__ __forceinline__ void release(int stage) { arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
   __device__ int own() const { return own_; }
 
  private:
   // What the copy engine wrote is visible to products already.
   __device__ __forceinline__ static void show() {
-    if constexpr (!M::kBoxes) show_to_products();
+    if constexpr (!M::kTma) fence_proxy_async();
   }
 
   const M& memory_;

@@ -2,35 +2,22 @@
 // Descriptions of tensors for the copy engine (CUDA Driver API, "Tensor Map Object Management").
 #pragma once
 
-#include <cuda.h>
-#include <cuda_runtime.h>
-
-#include <cstdint>
-
-#include "kernels/attention/attention.h"
+#include "kernels/attention/direction.cuh"
+#include "kernels/device/tma.cuh"
 
 namespace weft::attention::hopper {
 
+// select() asks first whether TMA takes the strides of the tensors.
+inline constexpr const char* kTmaRefuses =
+    "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
+
 // What a launch copies in boxes of `own_run` and `run` rows of 64 columns: the owned side and the stream.
-struct Boxes {
+struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
   int own_run, run;
 };
 
-// The driver's encoder, which programs do not link to; null: a driver that is older than the engine.
-inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
-  static const auto encoder = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                               cudaEnableDefault, &found);
-    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) function = nullptr;
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  return encoder;
-}
-
-// Boxes of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: the
+// TensorMaps of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: the
 // engine does not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
   const auto encode = tensor_map_encoder();
@@ -51,12 +38,12 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
 }
 
 // false: rows must be gathered one by one.
-inline bool describe(Boxes& boxes, int own_run, const HeadsView& own_x, const HeadsView& own_y, int run,
-                     const HeadsView& x, const HeadsView& y) {
-  boxes.own_run = own_run;
-  boxes.run = run;
-  return describe(boxes.own_x, own_x, own_run) && describe(boxes.own_y, own_y, own_run) &&
-         describe(boxes.x, x, run) && describe(boxes.y, y, run);
+inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_x, const HeadsView& own_y,
+                     int run, const HeadsView& x, const HeadsView& y) {
+  tensor_maps.own_run = own_run;
+  tensor_maps.run = run;
+  return describe(tensor_maps.own_x, own_x, own_run) && describe(tensor_maps.own_y, own_y, own_run) &&
+         describe(tensor_maps.x, x, run) && describe(tensor_maps.y, y, run);
 }
 
 }  // namespace weft::attention::hopper

@@ -9,33 +9,22 @@
 
 namespace weft::attention::hopper {
 
-// The box of rows from `row` on, columns of `panel`, to shared memory; its bytes are counted at `barrier`.
-__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row, int h,
-                                         int b, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5}], [%6];" ::"r"(to),
-      "l"(&from), "r"(panel * 64), "r"(row), "r"(h), "r"(b), "r"(barrier)
-      : "memory");
-#endif
-}
-
 // A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
 // what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
-// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::rows or
-// Direction::columns.
+// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::query_stationary or
+// Direction::key_stationary.
 template <auto kSide, class M>
-class BoxProducer {
+class TmaProducer {
  public:
-  __device__ BoxProducer(const M& memory, char* shared)
-      : memory_(memory), shared_(shared), warp_(same_in_warp(static_cast<int>(threadIdx.x / 32))) {}
+  __device__ TmaProducer(const M& memory, char* shared)
+      : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
 
   // Its whole life. `own` and `stream` are the shapes of what is owned and of what is walked over.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
-                                      const HeadsView& own_x, const HeadsView& x, const Boxes& boxes,
-                                      const TensorView& lse, const TensorView& delta) {
-    Tasks tasks(own_x, tiles, kOwners);
+                                      const HeadsView& own_x, const HeadsView& x,
+                                      const TensorMaps& tensor_maps, const TensorView& lse,
+                                      const TensorView& delta) {
+    TileScheduler tasks(own_x, tiles, kOwners);
     Front ahead;
     for (unsigned round = 0; round < tasks.rounds(); ++round) {
       if (round % kAhead == 0) ahead = look_ahead(tasks, round, maps, pass);
@@ -48,7 +37,7 @@ class BoxProducer {
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
       if (warp_ == 0)
-        open_task(direction(), front.own, b, h, key == kEnd, map.accumulate, boxes,
+        open_work(direction(), front.own, b, h, key == kEnd, map.accumulate, tensor_maps,
                   static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars && !M::kFused) {
@@ -62,7 +51,7 @@ class BoxProducer {
         Step step{};
         int mask = kSkip;
         if (mine) {
-          step = look_up(d, tile_of(key), boxes.run, static_cast<int>(x.time));
+          step = look_up(d, tile_of(key), tensor_maps.run, static_cast<int>(x.time));
           mask = front.mask_of(key, d);
           if constexpr (M::kFused) step.tile = tile_of(key), step.turn = front.turn_of(key, d);
         }
@@ -71,16 +60,16 @@ class BoxProducer {
         if (mine) {
           if constexpr (M::kFused)
             lse_row = static_cast<const float*>(lse.data) + (b * x.heads + h) * x.time * 2;
-          feed(mask, key == kEnd, step, b, h, boxes, lse_row, delta_row);
+          feed(mask, key == kEnd, step, b, h, tensor_maps, lse_row, delta_row);
         }
         stage_.advance();
       }
     }
     if (warp_ != 0) return;
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
     if (!speaks()) return;
     memory_.work(shared_, slot_.at).end = true;
-    arrive(memory_.slot_full(slot_.at));
+    mbarrier_arrive(memory_.slot_full(slot_.at));
   }
 
  private:
@@ -122,8 +111,8 @@ class BoxProducer {
     int tile, turn;  // where dQ is summed on the way
   };
   // The fronts of kAhead tasks, one after the other in the lanes.
-  __device__ __forceinline__ static Front look_ahead(Tasks tasks, unsigned round, const AttentionMaps& maps,
-                                                     const AttentionPass& pass) {
+  __device__ __forceinline__ static Front look_ahead(TileScheduler tasks, unsigned round,
+                                                     const AttentionMaps& maps, const AttentionPass& pass) {
     Front f;
     if (lane() < kAhead * kOwners && tasks.go_to(round + lane() / kOwners)) {
       const Direction d = kSide(pass.maps[maps.group_of_head[tasks.head()]]);
@@ -163,14 +152,14 @@ class BoxProducer {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
-      copy_box(to + panel * kPanel + lane() * run * 128, from, panel, row, h, b, barrier);
+      tma_load(to + panel * kPanel + lane() * run * 128, from, panel * 64, row, h, b, barrier);
   }
 
-  __device__ __forceinline__ void open_task(const Direction& d, int own, int b, int h, bool empty,
-                                            bool accumulate, const Boxes& boxes, int time) {
+  __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
+                                            bool accumulate, const TensorMaps& tensor_maps, int time) {
     const std::uint32_t full = memory_.slot_full(slot_.at);
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
-    Work<kOwners>& work = memory_.work(shared_, slot_.at);
+    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    WorkItem<kOwners>& work = memory_.work(shared_, slot_.at);
     if (lane() < kOwners) work.tile[lane()] = own;
     __syncwarp();
     if (speaks()) {
@@ -181,46 +170,47 @@ class BoxProducer {
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
-      arrive_and_expect(full, M::kSlot);
+      mbarrier_arrive_expect_tx(full, M::kSlot);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
-      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), boxes.own_run, time);
-      copy<M::kXPanels>(memory_.own_x(slot_.at, i), boxes.own_x, boxes.own_run, row, h, b, full);
+      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run, time);
+      copy<M::kXPanels>(memory_.own_x(slot_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b, full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(slot_.at, i), boxes.own_y, boxes.own_run, row, h, b, full);
+        copy<M::kYPanels>(memory_.own_y(slot_.at, i), tensor_maps.own_y, tensor_maps.own_run, row, h, b,
+                          full);
     }
     slot_.advance();
   }
 
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
-                                       const Boxes& boxes, const float* lse, const float* delta) {
+                                       const TensorMaps& tensor_maps, const float* lse, const float* delta) {
     const std::uint32_t full = memory_.full(stage_.at);
-    wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
+    mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
     if constexpr (M::kFused) {
       if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
     }
     __syncwarp();
-    if (speaks()) arrive_and_expect(full, M::kStage);
+    if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
     __syncwarp();
-    copy<M::kXPanels>(memory_.x(stage_.at), boxes.x, boxes.run, step.row, h, b, full);
-    copy<M::kYPanels>(memory_.y(stage_.at), boxes.y, boxes.run, step.row, h, b, full);
+    copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
+    copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          copy_8_async(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+          cp_async_8(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
         } else {
           const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
-          copy_4_async(to, lse + at, step.number[i] >= 0);
-          copy_4_async(to + 8, delta + at, step.number[i] >= 0);
+          cp_async_4(to, lse + at, step.number[i] >= 0);
+          cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
       }
-      arrive_after_copies(full);
+      cp_async_mbarrier_arrive(full);
     }
   }
 
@@ -235,12 +225,12 @@ class BoxProducer {
 template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
-                                        const Boxes& boxes) {
-  if constexpr (!M::kBoxes)
-    Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
+                                        const TensorMaps& tensor_maps) {
+  if constexpr (!M::kTma)
+    GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
   else if (threadIdx.x < M::kProducingWarps * 32)
-    BoxProducer<kSide, M>(memory, shared)
-        .run(maps, pass, tiles, from.own_x, from.x, boxes, from.lse, from.delta);
+    TmaProducer<kSide, M>(memory, shared)
+        .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);
 }
 
 }  // namespace weft::attention::hopper

@@ -21,10 +21,9 @@ FLOORS = ["kernels/layers", "kernels/optimizer", "kernels/linear", "kernels/atte
 FORMS = [f"kernels/attention/{form}" for form in ("simple", "ampere", "hopper")]
 # What lies in the first folder includes nothing from the others. A trailing "/*" names the files of a folder alone.
 APART = {
-    "kernels/*": [*FLOORS, "kernels/device"],
+    "kernels/*": FLOORS,
     "kernels/device": FLOORS,
     "kernels/attention": ["kernels/linear", "kernels/sampling"],
-    "kernels/attention/hopper/*": [],
     **{form: [other for other in FORMS if other != form] for form in FORMS},
     "src": ["src/capi"],
     "models": ["data"],

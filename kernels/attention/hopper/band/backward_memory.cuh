@@ -38,18 +38,17 @@ struct BandBackward {
                            describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
                            describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
                            describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
-    WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
-               " over these views");
+    WEFT_CHECK(described || tiles.units() == 0, kTmaRefuses);
     return x;
   }
   // Of lse and delta: the first of a (batch, head).
-  __device__ std::int64_t first_number(int b, int h) const {
+  __device__ std::int64_t first_scalar(int b, int h) const {
     return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
   }
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
   __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
     const int position = tiles.position(at.group, at.tile, row);
-    if (owned && position >= 0) delta[first_number(at.b, at.h) + position] = x;
+    if (owned && position >= 0) delta[first_scalar(at.b, at.h) + position] = x;
   }
 };
 
@@ -116,7 +115,7 @@ struct SweepStep {
   __device__ __forceinline__ static SweepStep read(std::uint32_t from) {
     int flags;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
-    flags = same_in_warp(flags);
+    flags = warp_uniform(flags);
     return {{}, flags < 0 ? -1 : flags & 0xff, (flags >> 8 & 1) != 0, (flags >> 9 & 1) != 0, flags >> 16};
   }
   __device__ __forceinline__ static TilePlace read_place(std::uint32_t from) {
@@ -152,20 +151,20 @@ struct BackwardRings {
   __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
   __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
   __device__ std::uint32_t keys_full(int slot) const { return full(3 * M::kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeySlots + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYSlots + slot); }
+  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeyStages + slot); }
+  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeyStages + slot); }
+  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYStages + slot); }
 
   // Of these barriers, by one thread. Readers: arrivals that make a stage, and a slot of keys, free.
   __device__ void init_rings(int stage_readers, int key_readers) const {
     for (int i = 0; i < M::kStages; ++i) {
-      init_barrier(full(i), 1 + 32);
-      init_barrier(free(i), stage_readers);
-      init_barrier(delta_full(i), kDeltaWarps);
+      mbarrier_init(full(i), 1 + 32);
+      mbarrier_init(free(i), stage_readers);
+      mbarrier_init(delta_full(i), kDeltaWarps);
     }
-    for (int i = 0; i < M::kKeySlots; ++i)
-      init_barrier(keys_full(i), 1), init_barrier(keys_free(i), key_readers);
-    for (int i = 0; i < M::kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+    for (int i = 0; i < M::kKeyStages; ++i)
+      mbarrier_init(keys_full(i), 1), mbarrier_init(keys_free(i), key_readers);
+    for (int i = 0; i < M::kYStages; ++i) mbarrier_init(y_full(i), 1), mbarrier_init(y_free(i), kDeltaWarps);
   }
 };
 
@@ -184,17 +183,17 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
   // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is known.
   static constexpr bool kSmall = Dqk == 64 && Dv == 64;
-  static constexpr int kKeySlots = kSmall      ? 5
-                                   : Dqk == 64 ? 4
-                                               : 3,
-                       kStages = kSmall ? 3 : 2, kYSlots = kSmall ? 2 : 1,
+  static constexpr int kKeyStages = kSmall      ? 5
+                                    : Dqk == 64 ? 4
+                                                : 3,
+                       kStages = kSmall ? 3 : 2, kYStages = kSmall ? 2 : 1,
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYSlots * kY, kOuts = kScores + kConsumers * kPanel,
+  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
+                       kScores = kYs + kYStages * kY, kOuts = kScores + kConsumers * kPanel,
                        kNumbers = kOuts + kConsumers * kOut * kPanel,
                        kSteps = kNumbers + kStages * 2 * kTile * 4, kBarriers = kSteps + kStages * 32,
-                       kEnd = kBarriers + (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2) * 8,
+                       kEnd = kBarriers + (3 * kStages + 2 * kKeyStages + 2 * kYStages + 2) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
@@ -210,7 +209,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
 
   // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
-  __device__ std::uint32_t ds_full() const { return y_full(2 * kYSlots); }
+  __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 
   // By all threads of the block, before anything else.
@@ -218,9 +217,9 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
     if (threadIdx.x == 0) {
       // Keys: the consumer that holds the gradients of a tile, and the one that sums dQ over it.
       Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
-      init_barrier(ds_full(), kConsumers * kWarps);
-      init_barrier(ds_free(), kWarps);
-      show_to_products();  // and to the copy engine
+      mbarrier_init(ds_full(), kConsumers * kWarps);
+      mbarrier_init(ds_free(), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -231,10 +230,10 @@ __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
   if (add)
-    add_box(to, from, panel, row, column, at.h, at.b);
+    tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
   else
-    store_box(to, from, panel, row, column, at.h, at.b);
-  commit_stores();
+    tma_store(to, from, panel * 64, row, column, at.h, at.b);
+  tma_store_commit_group();
 }
 
 }  // namespace weft::attention::hopper

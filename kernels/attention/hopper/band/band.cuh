@@ -141,16 +141,9 @@ struct BandTiles {
   }
 };
 
-// Fetches a description ahead of its first use.
-__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-#endif
-}
-
-// Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
-// engine does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
-// row is often wanted, too.
+// TensorMaps of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false:
+// the engine does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part
+// of a row is often wanted, too.
 inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
                      CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
   const auto encode = tensor_map_encoder();
@@ -173,47 +166,13 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
                 lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// The box of `panel` from a row and a column on to shared memory; its bytes are counted at `barrier`.
-__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row,
-                                         int column, int h, int b, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5, %6}], [%7];" ::"r"(to),
-      "l"(&from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b), "r"(barrier)
-      : "memory");
-#endif
-}
-// The reverse, of the group that commit_stores() ends: rows and columns that do not exist are left out.
-__device__ __forceinline__ void store_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
-                                          int column, int h, int b) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
-          &to),
-      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
-      : "memory");
-#endif
-}
-// The same, added to what is there.
-__device__ __forceinline__ void add_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
-                                        int column, int h, int b) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
-      "[%1];" ::"l"(&to),
-      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
-      : "memory");
-#endif
-}
-
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
                                           const BandRun& run, int tile, std::uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    copy_box(to + panel * kPanel, from, panel, tile * kTile, run.group * tiles.columns(), run.h, run.b,
+    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(), run.h, run.b,
              barrier);
 }
 
@@ -225,9 +184,9 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint
                                                 int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    store_box(to, from + panel * kPanel + first * 128, panel, tile * kTile + (first & (tiles.slot - 1)),
+    tma_store(to, from + panel * kPanel + first * 128, panel * 64, tile * kTile + (first & (tiles.slot - 1)),
               run.group * tiles.columns() + (first >> tiles.shift), run.h, run.b);
-  commit_stores();
+  tma_store_commit_group();
 }
 
 }  // namespace weft::attention::hopper

@@ -20,7 +20,7 @@ __device__ __forceinline__ int this_thread() {
 // A stage has the keys and values of a tile, a slot the queries of one, whose place y takes. kAccumulate: y
 // and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
-struct LongForwardShape {
+struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate;
@@ -39,11 +39,11 @@ struct LongForwardShape {
 };
 
 template <class Shape>
-struct LongForwardMemory {
+struct ColumnForwardMemory {
   static constexpr int kX = Shape::kX, kStage = Shape::kStage, kWarps = kWarpgroup / 32;
   std::uint32_t base;
 
-  __device__ static LongForwardMemory of(const char* shared) { return {first_panel(shared)}; }
+  __device__ static ColumnForwardMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t queries(int slot) const { return base + Shape::kQueries + slot * Shape::kSlot; }
@@ -58,24 +58,24 @@ struct LongForwardMemory {
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i)
-        init_barrier(full(i), 1), init_barrier(free(i), Shape::kOwners * kWarps);
+        mbarrier_init(full(i), 1), mbarrier_init(free(i), Shape::kOwners * kWarps);
       for (int i = 0; i < Shape::kSlots; ++i)
-        init_barrier(slot_full(i), 1), init_barrier(slot_free(i), 1), init_barrier(y_full(i), kWarps);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(slot_full(i), 1), mbarrier_init(slot_free(i), 1), mbarrier_init(y_full(i), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
 };
 
-// What walk_forward() is told of a step that hides something: the distance of its key tile.
+// What forward_mainloop() is told of a step that hides something: the distance of its key tile.
 template <bool kWindow>
-struct LongBandMasks {
+struct BandMasks {
   const BandTiles& tiles;
 };
 // Scores of queries with keys that they do not see become -inf. Only 16 x 16 scores around the diagonal are
 // looked at one by one.
 template <bool kWindow>
-__device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks<kWindow>& masks, int back) {
+__device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
             offset = back * kTile - masks.tiles.skip,
             last[2] = {warp + thread % 32 / 4 + offset - thread % 4 * 2,
@@ -111,8 +111,8 @@ struct KeyTiles {
 
 // One thread: its whole life.
 template <class Shape>
-__device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>& memory,
-                                                  const BandForwardMaps& maps) {
+__device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
+                                                const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   Ring<Shape::kStages> stage;
   Ring<Shape::kSlots> slot;
@@ -120,15 +120,15 @@ __device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>
     const BandRun run = tiles.unit(unit);
     for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
       const std::uint32_t full = memory.slot_full(slot.at);
-      wait_for_phase(memory.slot_free(slot.at), slot.parity ^ 1);
-      arrive_and_expect(full, tile < run.end ? Shape::kX : 0);
+      mbarrier_wait(memory.slot_free(slot.at), slot.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kX : 0);
       if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(slot.at), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
       const std::uint32_t full = memory.full(stage.at);
-      wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-      arrive_and_expect(full, Shape::kStage);
+      mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, Shape::kStage);
       copy_tile<Shape::Dqk>(memory.x(stage.at), maps.k, tiles, run, tile, full);
       copy_tile<Shape::Dv>(memory.y(stage.at), maps.v, tiles, run, tile, full);
     }
@@ -138,8 +138,8 @@ __device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>
 // A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
 // consumer waits for that.
 template <class Shape>
-__device__ __forceinline__ void store_long_band(const LongForwardMemory<Shape>& memory,
-                                                const BandForwardMaps& maps) {
+__device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& memory,
+                                              const BandForwardMaps& maps) {
   constexpr int kThreads = kWarpgroup / 32 - 1;
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
@@ -149,22 +149,22 @@ __device__ __forceinline__ void store_long_band(const LongForwardMemory<Shape>& 
     for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
-      wait_for_phase(memory.y_full(slot.at), slot.parity);
+      mbarrier_wait(memory.y_full(slot.at), slot.parity);
       if (!Shape::kAccumulate && tile < run.end) {
         store_tile_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
-        wait_until_read<0>();
+        tma_store_wait_group_read<0>();
       }
-      arrive(memory.slot_free(slot.at));
+      mbarrier_arrive(memory.slot_free(slot.at));
     }
   }
 }
 
-// The key tiles of a unit as one of its query tiles meets them: what walk_forward() asks of a Consumer. A
+// The key tiles of a unit as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
 // mask is the distance of a key tile that hides something, or -1.
 template <class Shape>
 class KeyStream {
  public:
-  __device__ KeyStream(const LongForwardMemory<Shape>& memory, const BandTiles& tiles)
+  __device__ KeyStream(const ColumnForwardMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
   // query: -1 where this warpgroup has no tile.
   __device__ __forceinline__ void open(const KeyTiles<Shape::kWindow>& keys, int query) {
@@ -175,7 +175,7 @@ class KeyStream {
 
   __device__ __forceinline__ int step() {
     if (!keys_) return kEnd;
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     const int back = query_ - keys_.take();
     stage_.advance();
     if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
@@ -191,10 +191,10 @@ class KeyStream {
   __device__ __forceinline__ int stage() const { return stage_.back(1); }
   __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
   __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
-  __device__ __forceinline__ void release(int stage) { arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
-  const LongForwardMemory<Shape>& memory_;
+  const ColumnForwardMemory<Shape>& memory_;
   const BandTiles& tiles_;
   Ring<Shape::kStages> stage_;
   KeyTiles<Shape::kWindow> keys_{};
@@ -203,10 +203,11 @@ class KeyStream {
 
 // A consumer warpgroup.
 template <class T, class Shape>
-class LongForwardConsumer {
+class ColumnForwardConsumer {
  public:
-  using Memory = LongForwardMemory<Shape>;
-  __device__ LongForwardConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
+  using Memory = ColumnForwardMemory<Shape>;
+  __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
+                                   const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
 
   // Its whole life. Query tiles of a unit see different numbers of keys: warpgroups take them in turn.
@@ -221,9 +222,9 @@ class LongForwardConsumer {
         attend(round);
       } else {
         const auto slot = slot_of(round);
-        wait_for_phase(memory_.slot_full(slot.at), slot.parity);
+        mbarrier_wait(memory_.slot_full(slot.at), slot.parity);
         stream_.next();
-        arrive_warp(memory_.y_full(slot.at));
+        mbarrier_arrive_warp(memory_.y_full(slot.at));
       }
     }
   }
@@ -234,7 +235,7 @@ class LongForwardConsumer {
   }
   // This warpgroup's place in a unit, and its slot.
   __device__ __forceinline__ static int turn_of(int round) {
-    return (same_in_warp(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
+    return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
   }
   __device__ __forceinline__ static Place<Shape::kSlots> slot_of(int round) {
     return Place<Shape::kSlots>::of(round * Shape::kOwners + turn_of(round));
@@ -242,12 +243,12 @@ class LongForwardConsumer {
   __device__ __forceinline__ void attend(int round) {
     const auto slot = slot_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(same_in_warp(static_cast<int>(memory_.queries(slot.at))));
-    ForwardSums<T, Shape::Dv> sums(maps_.scale);
-    wait_for_phase(memory_.slot_full(slot.at), slot.parity);
-    walk_forward<T, false>(sums, stream_, memory_, LongBandMasks<Shape::kWindow>{maps_.tiles}, q);
+    q.load(warp_uniform(static_cast<int>(memory_.queries(slot.at))));
+    ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
+    mbarrier_wait(memory_.slot_full(slot.at), slot.parity);
+    forward_mainloop<T, false>(sums, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
-    const int again = same_in_warp(round), tile = stream_.query(), at = slot_of(again).at;
+    const int again = warp_uniform(round), tile = stream_.query(), at = slot_of(again).at;
     const BandRun run = maps_.tiles.unit(unit_of(again));
     Softmax::Row row[2];
     int position[2];
@@ -270,15 +271,15 @@ class LongForwardConsumer {
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       int slot) const {
-    synchronize_group();
+    warpgroup_sync();
     put_rows<T, false>(y, row, memory_.queries(slot));
-    show_to_products();  // and to the copy engine
-    arrive_warp(memory_.y_full(slot));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.y_full(slot));
   }
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       const int (&position)[2], const BandRun& run, int slot) const {
-    arrive_warp(memory_.y_full(slot));
+    mbarrier_arrive_warp(memory_.y_full(slot));
     const Rows rows = Rows::of(f_.y, run.b, run.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);
@@ -291,36 +292,36 @@ class LongForwardConsumer {
 };
 
 template <class T, int Dqk, int Dv, bool kAccumulate, bool kWindow>
-__global__ void __launch_bounds__(LongForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
-    long_band_forward_kernel(const __grid_constant__ AttentionForward f,
-                             const __grid_constant__ BandForwardMaps maps) {
+__global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
+    column_forward_kernel(const __grid_constant__ AttentionForward f,
+                          const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
+  using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
   extern __shared__ __align__(128) char shared[];
-  const auto memory = LongForwardMemory<Shape>::of(shared);
+  const auto memory = ColumnForwardMemory<Shape>::of(shared);
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
+    setmaxnreg_dec<Shape::kProducerRegisters>();
     if (threadIdx.x == 0)
-      produce_long_band(memory, maps);
+      produce_columns(memory, maps);
     else if (threadIdx.x % 32 == 0)
-      store_long_band(memory, maps);
+      store_columns(memory, maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
-    LongForwardConsumer<T, Shape>(memory, f, maps).run();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
 }
 
 template <class T>
-void launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
+void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
-      using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
+      using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kOwners);
-      start(queue, long_band_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
+      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
             Shape::kThreads, Shape::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)

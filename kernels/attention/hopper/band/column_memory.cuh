@@ -63,21 +63,21 @@ class ColumnSteps {
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeySlots, of the keys and
-// values of a tile; kYSlots, of y; kBuffers, of dS of each owner; kOutPanels, for rows and sums on their way
-// to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
+// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
+// and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows and sums on their
+// way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
 template <class Shape>
 struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
-  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeySlots = Shape::kKeySlots,
-                       kYSlots = Shape::kYSlots, kBuffers = Shape::kBuffers;
+  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
+                       kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kKeptNumbers = Shape::kKeptTiles * kTile * 4;
-  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYSlots * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
+  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
+                       kScores = kYs + kYStages * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
                        kNumbers = kOuts + Shape::kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptNumbers,
                        kEnd = kBarriers +
-                              (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
+                              (3 * kStages + 2 * kKeyStages + 2 * kYStages + 2 * kOwners * kBuffers) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
@@ -93,7 +93,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 
   // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
-    return y_full(2 * kYSlots + owner * kBuffers + buffer);
+    return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
   __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
@@ -103,8 +103,8 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
       // Keys: the owner, and the warpgroup that sums dQ.
       Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       for (int i = 0; i < kOwners * kBuffers; ++i)
-        init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -114,7 +114,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 // kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
-  static constexpr int kKeySlots = 5, kYSlots = kWhole ? 2 : 1, kBuffers = 2;
+  static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
   static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
   static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
 };
@@ -139,14 +139,14 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 
 // One thread: asks the copy engine for tiles.
 template <class M>
-__device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kKeySlots> key;
-  Ring<M::kYSlots> y;
+  Ring<M::kKeyStages> key;
+  Ring<M::kYStages> y;
   const auto load_keys = [&](const BandRun& run, int tile) {
     const std::uint32_t full = memory.keys_full(key.at);
-    wait_for_phase(memory.keys_free(key.at), key.parity ^ 1);
-    arrive_and_expect(full, 2 * kPanel);
+    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
+    mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
     copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
     key.advance();
@@ -155,14 +155,14 @@ __device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandB
     const BandRun run = step.run();
     if (step.begins_pair()) load_keys(run, step.key(0));
     const std::uint32_t full = memory.full(stage.at);
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-    arrive_and_expect(full, 2 * kPanel);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
     copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
       const std::uint32_t y_full = memory.y_full(y.at);
-      wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
-      arrive_and_expect(y_full, kPanel);
+      mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
+      mbarrier_arrive_expect_tx(y_full, kPanel);
       copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
       y.advance();
     }
@@ -172,42 +172,42 @@ __device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandB
 
 // Warp 1: the numbers of queries, when they come for the first time.
 template <class M>
-__device__ __forceinline__ void load_numbers_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     if (!step.first_visit()) {
-      arrive(memory.full(stage.at));
+      mbarrier_arrive(memory.full(stage.at));
       continue;
     }
     const BandRun run = step.run();
-    fetch_numbers(memory, step, g, run, step.query(), g.first_number(run.b, run.h));
-    arrive_after_copies(memory.full(stage.at));
+    fetch_scalars(memory, step, g, run, step.query(), g.first_scalar(run.b, run.h));
+    cp_async_mbarrier_arrive(memory.full(stage.at));
   }
 }
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
-__device__ __forceinline__ void make_delta_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void make_pair_delta(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kYSlots> y;
+  Ring<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    wait_for_phase(memory.full(stage.at), stage.parity);
+    mbarrier_wait(memory.full(stage.at), stage.parity);
     float sum = 0;
     if (step.first_visit()) {
-      wait_for_phase(memory.y_full(y.at), y.parity);
+      mbarrier_wait(memory.y_full(y.at), y.parity);
       sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
-      store_float(memory.delta(step) + row * 4, sum);
-      arrive_warp(memory.y_free(y.at));
+      st_shared_float(memory.delta(step) + row * 4, sum);
+      mbarrier_arrive_warp(memory.y_free(y.at));
       y.advance();
     }
-    arrive_warp(memory.delta_full(stage.at));
-    arrive_warp(memory.free(stage.at));
+    mbarrier_arrive_warp(memory.delta_full(stage.at));
+    mbarrier_arrive_warp(memory.free(stage.at));
     if (!step.first_visit()) continue;
     const BandRun run = step.run();
     const int position = g.tiles.position(run.group, step.query(), row);
-    if (position >= 0 && step.owns_query()) g.delta[g.first_number(run.b, run.h) + position] = sum;
+    if (position >= 0 && step.owns_query()) g.delta[g.first_scalar(run.b, run.h) + position] = sum;
   }
 }
 
@@ -215,11 +215,11 @@ template <class T, class M>
 __device__ __forceinline__ void produce_pairs(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
-      if (threadIdx.x == 0) load_tiles_of_pairs(memory, g);
+      if (threadIdx.x == 0) load_pair_tiles(memory, g);
       break;
-    case 1: load_numbers_of_pairs(memory, g); break;
+    case 1: load_pair_scalars(memory, g); break;
     default:
-      if (!g.accumulate) make_delta_of_pairs<T>(memory, g);
+      if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
 

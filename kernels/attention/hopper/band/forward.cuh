@@ -85,20 +85,20 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   float s[kKept][32], distant[32];
   Owned<Shape::Dqk, false> q;
   q.load(memory.queries(slot));
-  wait_for_phase(memory.slot_full(slot), slot.parity);
-  if constexpr (kBack == 2) wait_for_phase(memory.stage_full(far), far.parity);
-  if constexpr (kBack > 0) wait_for_phase(memory.stage_full(near), near.parity);
-  wait_for_phase(memory.stage_full(own), own.parity);
+  mbarrier_wait(memory.slot_full(slot), slot.parity);
+  if constexpr (kBack == 2) mbarrier_wait(memory.stage_full(far), far.parity);
+  if constexpr (kBack > 0) mbarrier_wait(memory.stage_full(near), near.parity);
+  mbarrier_wait(memory.stage_full(own), own.parity);
   pin(s[0]);
-  begin_products();
-  q.template start_product<T>(s[0], memory.keys(own));
-  if constexpr (kBack == 2) q.template start_product<T>(distant, memory.keys(far));
-  commit_products();
+  wgmma_fence();
+  q.template mma_abt<T>(s[0], descriptor(memory.keys(own)));
+  if constexpr (kBack == 2) q.template mma_abt<T>(distant, descriptor(memory.keys(far)));
+  wgmma_commit_group();
   if constexpr (kBack > 0) {
-    q.template start_product<T>(s[1], memory.keys(near));
-    commit_products();
+    q.template mma_abt<T>(s[1], descriptor(memory.keys(near)));
+    wgmma_commit_group();
   }
-  wait_for_products<(kBack > 0)>();
+  wgmma_wait_group<(kBack > 0)>();
   pin(s[0]);
   SeenKeys seen;
   if constexpr (kBack == 2) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   } else {
     hide(s[0], tiles, 0);
   }
-  wait_for_products<0>();
+  wgmma_wait_group<0>();
   if constexpr (kBack > 0) {
     pin(s[1]);
     if (tiles.hides(1)) hide(s[1], tiles, 1);
@@ -125,12 +125,12 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   for (int i = kKept - 1; i >= 0; --i) round_to_operand<T>(p[i], s[i]);
   if constexpr (kBack == 2) split(p[0], p_far, seen);
   pin(y);
-  begin_products();
-  start_sums<T>(y, p[0], descriptor(memory.values(own)), 0);
-  if constexpr (kBack > 0) start_sums<T>(y, p[1], descriptor(memory.values(near)), 1);
-  if constexpr (kBack == 2) start_sums<T>(y, p_far, descriptor(memory.values(far)), 1);
-  commit_products();
-  wait_for_products<0>();
+  wgmma_fence();
+  mma_ab<T>(y, p[0], descriptor(memory.values(own)), 0);
+  if constexpr (kBack > 0) mma_ab<T>(y, p[1], descriptor(memory.values(near)), 1);
+  if constexpr (kBack == 2) mma_ab<T>(y, p_far, descriptor(memory.values(far)), 1);
+  wgmma_commit_group();
+  wgmma_wait_group<0>();
   pin(y);
 }
 
@@ -143,7 +143,7 @@ __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row
   for (int k = 0; k < N / 8; ++k) {
     const std::uint32_t to = lane_address<64>(tile + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4);
     std::uint32_t earlier[4], sum[4];
-    if constexpr (kAdd) load_matrices(earlier, to);
+    if constexpr (kAdd) ldmatrix(earlier, to);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Softmax::Row& of = row[i % 2];
@@ -154,7 +154,7 @@ __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row
       }
       sum[i] = pack<T>(low, high);
     }
-    store_matrices(to, sum);
+    stmatrix(to, sum);
   }
 }
 
@@ -171,7 +171,7 @@ class BandConsumer {
     take_query_tiles<Shape>(
         maps_.tiles, threadIdx.x,
         [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
-    wait_until_read<0>();
+    tma_store_wait_group_read<0>();
   }
 
  private:
@@ -195,20 +195,20 @@ class BandConsumer {
       attend_band<T, 1>(y, softmax, memory_, tiles, slot, stage);
     else
       attend_band<T, 0>(y, softmax, memory_, tiles, slot, stage);
-    if (speaks()) arrive(memory_.done(slot));
+    if (speaks()) mbarrier_arrive(memory_.done(slot));
     const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    if constexpr (!Shape::kAccumulate) synchronize_group();  // y takes the place of the queries
+    if constexpr (!Shape::kAccumulate) warpgroup_sync();  // y takes the place of the queries
     put_rows<T, Shape::kAccumulate>(y, row, memory_.y(slot));
-    show_to_products();  // and to the copy engine
+    fence_proxy_async();
     __syncwarp();
     if (speaks()) {
       store_tile_rows<Shape::Dv>(maps_.y_rows, memory_.y(slot), tiles, run, tile,
                                  static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
-      wait_until_read<0>();
-      arrive(memory_.free(slot));
+      tma_store_wait_group_read<0>();
+      mbarrier_arrive(memory_.free(slot));
     }
     __syncwarp();
   }
@@ -230,24 +230,21 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
+    setmaxnreg_dec<Shape::kProducerRegisters>();
     char* const last_users = shared + (memory.base - shared_address(shared)) + Shape::kLastUsers;
     if (threadIdx.x == 0) produce_band(memory, maps, reinterpret_cast<int*>(last_users));
   } else {
-    take_registers<Shape::kConsumerRegisters>();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
     BandConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
 }
 
 template <class T>
-bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  const auto described = BandForwardMaps::of(f, pass);
-  if (!described) return false;
-  BandForwardMaps maps = *described;
-  if (!maps.describe(maps.y_rows, f.y, 16)) return false;
+void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is fetched again but not written costs about half as much as others.
-  maps.tiles.cut(processors(), 0.5 * maps.tiles.tiles_back());
+  maps.tiles.cut(multiprocessors(), 0.5 * maps.tiles.tiles_back());
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate>() {
       using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
@@ -256,7 +253,6 @@ bool launch_band_forward(CudaQueue& queue, const AttentionForward& f, const Atte
     };
     pass.accumulate ? launch.template operator()<true>() : launch.template operator()<false>();
   });
-  return true;
 }
 
 }  // namespace weft::attention::hopper

@@ -3,8 +3,6 @@
 // memory of a block, and the threads that fill and empty it.
 #pragma once
 
-#include <optional>
-
 #include "kernels/attention/hopper/band/band.cuh"
 
 namespace weft::attention::hopper {
@@ -42,24 +40,18 @@ struct BandForwardMaps {
   BandTiles tiles;
   float scale;  // of scores, to powers of two
 
-  // Boxes of `rows` rows.
+  // TensorMaps of `rows` rows.
   bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }
-  // All but y_rows; none: the copy engine does not take these strides.
-  static std::optional<BandForwardMaps> of(const AttentionForward& f, const AttentionPass& pass) {
+  static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
     BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
                          .scale = static_cast<float>(f.scale) * kLog2E};
-    const bool all = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
-                     maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile);
-    return all ? std::optional(maps) : std::nullopt;
-  }
-  // The same; throws where the copy engine does not take the strides.
-  static BandForwardMaps checked(const AttentionForward& f, const AttentionPass& pass) {
-    const auto maps = of(f, pass);
-    WEFT_CHECK(maps, "attention: the copy engine does not take a band of stride ", pass.band.stride,
-               " over these views");
-    return *maps;
+    const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
+                           maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
+                           maps.describe(maps.y_rows, f.y, 16);
+    WEFT_CHECK(described || maps.tiles.units() == 0, kTmaRefuses);
+    return maps;
   }
 };
 
@@ -101,14 +93,14 @@ struct BandMemory {
   // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < Shape::kStages; ++i) init_barrier(stage_full(Stage{i}), 1);
+      for (int i = 0; i < Shape::kStages; ++i) mbarrier_init(stage_full(Stage{i}), 1);
       for (int i = 0; i < Shape::kSlots; ++i) {
-        init_barrier(slot_full(Slot{i}), 1);
-        init_barrier(done(Slot{i}), kWarpgroup / 32);
-        init_barrier(free(Slot{i}), Shape::kStorer ? 1 : kWarpgroup / 32);
-        init_barrier(y_full(Slot{i}), kWarpgroup / 32);
+        mbarrier_init(slot_full(Slot{i}), 1);
+        mbarrier_init(done(Slot{i}), kWarpgroup / 32);
+        mbarrier_init(free(Slot{i}), Shape::kStorer ? 1 : kWarpgroup / 32);
+        mbarrier_init(y_full(Slot{i}), kWarpgroup / 32);
       }
-      show_to_products();  // and to the copy engine
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -132,18 +124,18 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
       const int needed = max(stage < Shape::kStages ? 0 : user + 1, slot + 1 - Shape::kSlots);
       for (; done < needed; ++done) {
         const auto used = Memory::Slot::of(done);
-        wait_for_phase(memory.done(used), used.parity);
+        mbarrier_wait(memory.done(used), used.parity);
       }
       user = first_slot + min(tile + back, run.end - 1) - run.first;
       if (tile >= run.first) {
         const auto own = Memory::Slot::of(slot++);
-        wait_for_phase(memory.free(own), own.parity ^ 1);
-        arrive_and_expect(memory.slot_full(own), Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
+        mbarrier_wait(memory.free(own), own.parity ^ 1);
+        mbarrier_arrive_expect_tx(memory.slot_full(own), Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
         copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile, memory.slot_full(own));
         if constexpr (Shape::kAccumulate)
           copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, run, tile, memory.slot_full(own));
       }
-      arrive_and_expect(memory.stage_full(in), Shape::kStage);
+      mbarrier_arrive_expect_tx(memory.stage_full(in), Shape::kStage);
       copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, run, tile, memory.stage_full(in));
       copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, run, tile, memory.stage_full(in));
     }
@@ -157,7 +149,7 @@ template <class Shape>
 __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread, const auto& attend) {
   using Memory = BandMemory<Shape>;
   const int back = tiles.tiles_back();
-  int mine = same_in_warp(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup
+  int mine = warp_uniform(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup
   int stage = 0, slot = 0;                           // of the first tiles of the run
   for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
     const BandRun run = tiles.unit(unit);
@@ -184,10 +176,10 @@ __device__ __forceinline__ void store_band(const BandMemory<Shape>& memory, cons
       if (turn-- > 0) continue;
       turn = kThreads - 1;
       const auto at = BandMemory<Shape>::Slot::of(slot);
-      wait_for_phase(memory.y_full(at), at.parity);
+      mbarrier_wait(memory.y_full(at), at.parity);
       store_tile_rows<Shape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
-      wait_until_read<0>();
-      arrive(memory.free(at));
+      tma_store_wait_group_read<0>();
+      mbarrier_arrive(memory.free(at));
     }
   }
 }

@@ -12,20 +12,20 @@
 namespace weft::attention::hopper {
 
 // Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
-struct WideMemory : BackwardRings<WideMemory> {
+struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
-  static constexpr int kOwners = 2, kKeySlots = 3, kStages = 3;
-  static constexpr int kYSlots = 0;  // warps that make delta fetch y, 16 rows at a time
+  static constexpr int kOwners = 2, kKeyStages = 3, kStages = 3;
+  static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
-  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
+  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
                        kScores = kYs + kDeltaWarps * 2 * kYPanel, kOut = kScores + kOwners * kPanel,
                        kNumbers = kOut + kPanel, kSteps = kNumbers + kStages * 2 * kTile * 4,
                        kBarriers = kSteps + kStages * 32,
-                       kEnd = kBarriers + (3 * kStages + 2 * kKeySlots + kDeltaWarps + 2 * kOwners) * 8,
+                       kEnd = kBarriers + (3 * kStages + 2 * kKeyStages + kDeltaWarps + 2 * kOwners) * 8,
                        kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ static WideMemory of(const char* shared) { return {{first_panel(shared)}}; }
+  __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
   __device__ std::uint32_t y(int warp) const { return base + kYs + warp * 2 * kYPanel; }
   // dS^T of an owner.
   __device__ std::uint32_t ds(int owner) const { return base + kScores + owner * kPanel; }
@@ -43,9 +43,9 @@ struct WideMemory : BackwardRings<WideMemory> {
     if (threadIdx.x == 0) {
       // Keys: a thread of the owner, and the warpgroup that sums dQ.
       init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
-      for (int i = 0; i < kDeltaWarps; ++i) init_barrier(y_full(i), 1);
-      for (int i = 0; i < kOwners; ++i) init_barrier(ds_full(i), kWarps), init_barrier(ds_free(i), kWarps);
-      show_to_products();  // and to the copy engine
+      for (int i = 0; i < kDeltaWarps; ++i) mbarrier_init(y_full(i), 1);
+      for (int i = 0; i < kOwners; ++i) mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -59,57 +59,57 @@ __device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap
                                              std::uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    copy_box(to + panel * 16 * 128, from, panel, at.tile * kTile + (first & (tiles.slot - 1)),
+    tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.slot - 1)),
              at.group * tiles.columns() + (first >> tiles.shift), at.h, at.b, barrier);
 }
 
 // Warps 2 and 3: delta = dy . y of 32 rows each, half a row a lane.
 template <class T>
-__device__ __forceinline__ void make_wide_delta(const WideMemory& memory, const BandBackward& g) {
-  constexpr int kRows = WideMemory::kYRows;
-  Ring<WideMemory::kStages> stage;
-  const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
+__device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, const BandBackward& g) {
+  constexpr int kRows = Head128Memory::kYRows;
+  Ring<Head128Memory::kStages> stage;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
   for (;; stage.advance()) {
-    wait_for_phase(memory.full(stage.at), stage.parity);
+    mbarrier_wait(memory.full(stage.at), stage.parity);
     if (SweepStep::read(memory.step(stage.at)).met_before < 0) return;
 #pragma unroll 1  // registers are scarce, here and below: what a step is is read anew
     for (int part = 0; part < 2; ++part) {
       const int first = (2 * warp + part) * kRows, row = lane % kRows, panel = lane / kRows;
       if (lane == 0) {
-        arrive_and_expect(memory.y_full(warp), 2 * WideMemory::kYPanel);
+        mbarrier_arrive_expect_tx(memory.y_full(warp), 2 * Head128Memory::kYPanel);
         copy_16_rows<128>(memory.y(warp), g.y, g.tiles, SweepStep::read_place(memory.step(stage.at)), first,
                           memory.y_full(warp));
       }
-      wait_for_phase(memory.y_full(warp), part);
+      mbarrier_wait(memory.y_full(warp), part);
       float sum = row_product<T, 64>(memory.dy(stage.at) + panel * kPanel + first * 128,
-                                     memory.y(warp) + panel * WideMemory::kYPanel, row);
+                                     memory.y(warp) + panel * Head128Memory::kYPanel, row);
       sum += __shfl_xor_sync(0xffffffffu, sum, kRows);
       const bool owned = SweepStep::read(memory.step(stage.at)).owns_queries;
       if (panel == 0) {
-        store_float(memory.delta(stage.at) + (first + row) * 4, sum);
+        st_shared_float(memory.delta(stage.at) + (first + row) * 4, sum);
         const TilePlace at = SweepStep::read_place(memory.step(stage.at));
         g.put_delta(at, first + row, sum, owned);
       }
       __syncwarp();
     }
-    arrive_warp(memory.delta_full(stage.at));
-    arrive_warp(memory.free(stage.at));
+    mbarrier_arrive_warp(memory.delta_full(stage.at));
+    mbarrier_arrive_warp(memory.free(stage.at));
   }
 }
 
 // A warpgroup that owns every second key tile.
 template <class T>
-class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
+class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
  public:
-  using M = WideMemory;
+  using M = Head128Memory;
   using Base = KeyGradients<T, M, 32>;
-  __device__ WideKeyOwner(const M& memory, const BandBackward& g)
-      : Base(memory, g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+  __device__ Head128KeyOwner(const M& memory, const BandBackward& g)
+      : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     bool begins = false;  // whether the keys beside the queries at hand are its own
     for (;; stage_.advance(), key_.advance()) {
-      wait_for_phase(memory_.full(stage_.at), stage_.parity);
+      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const SweepStep step = SweepStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       begins = step.met_before == 0 ? own_ == 0 : !begins;
@@ -122,9 +122,9 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
         meet(back);
         if (step.is_last) end(step, back);
       }
-      arrive_warp(memory_.free(stage_.at));
+      mbarrier_arrive_warp(memory_.free(stage_.at));
     }
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  private:
@@ -133,13 +133,13 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(int back) {
     const int slot = key_.back(back);
-    if (back == 0) wait_for_phase(memory_.keys_full(slot), key_.parity);
+    if (back == 0) mbarrier_wait(memory_.keys_full(slot), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
       Base::meet_part(back, slot, part, memory_.ds(own_), memory_.ds_free(own_), parity_ ^ 1);
-    show_to_products();
-    arrive_warp(memory_.ds_full(own_));
-    wait_for_products<0>();
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.ds_full(own_));
+    wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
     parity_ ^= 1;
   }
@@ -148,14 +148,14 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
   __device__ __forceinline__ void end(const SweepStep& step, int back) {
     const int slot = key_.back(back);
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
-    synchronize_group(own_ + 1);  // its values are not read any more
+    warpgroup_sync(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
       const TilePlace keys{at.tile - back, at.group, at.h, at.b};
       put(dv_, 1.0f, g_.dv, keys, memory_.v(slot));
-      synchronize_group(own_ + 1);
+      warpgroup_sync(own_ + 1);
       put(dk_, g_.scale, g_.dk, keys, memory_.v(slot));
     }
-    if (leads_group()) arrive(memory_.keys_free(slot));
+    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(slot));
   }
   // Rounds sums times `factor` and sends them to where they belong; the thread that leads returns when `out`
   // is free again.
@@ -163,35 +163,35 @@ class WideKeyOwner : KeyGradients<T, WideMemory, 32> {
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
-    show_to_products();  // and to the copy engine
-    synchronize_group(own_ + 1);
-    if (!leads_group()) return;
+    fence_proxy_async();
+    warpgroup_sync(own_ + 1);
+    if (!is_warpgroup_leader()) return;
     for (int panel = 0; panel < 2; ++panel)
       store_panel(to, out + panel * kPanel, panel, g_.tiles, at, g_.accumulate);
-    wait_until_read<0>();
+    tma_store_wait_group_read<0>();
   }
 
   int own_, parity_ = 0;
-  Ring<M::kKeySlots> key_;
+  Ring<M::kKeyStages> key_;
 };
 
 // The warpgroup that sums dQ.
 template <class T>
-class WideQuerySums {
+class Head128DqAccumulator {
  public:
-  using M = WideMemory;
-  __device__ WideQuerySums(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
+  using M = Head128Memory;
+  __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
 
   __device__ __forceinline__ void run() {
     int owner = 0;  // of the keys beside the queries at hand
     for (;; stage_.advance(), key_.advance()) {
-      wait_for_phase(memory_.full(stage_.at), stage_.parity);
+      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const SweepStep step = SweepStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       owner = step.met_before == 0 ? 0 : owner ^ 1;
       meet(step, owner);
     }
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  private:
@@ -201,88 +201,89 @@ class WideQuerySums {
     if (step.met_before == 2) add(dq, owner, 2, 0);
     if (step.met_before > 0) {
       add(dq, owner ^ 1, 1, step.met_before - 1);
-      wait_for_products<0>();
+      wgmma_wait_group<0>();
       pin(dq);
       if (step.met_before == 2) {
         release(owner);
-        arrive_warp(memory_.keys_free(key_.back(2)));
+        mbarrier_arrive_warp(memory_.keys_free(key_.back(2)));
       }
       release(owner ^ 1);
-      if (step.is_last) arrive_warp(memory_.keys_free(key_.back(1)));
+      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.back(1)));
     }
     add(dq, owner, 0, step.met_before);
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     pin(dq);
     release(owner);
-    if (step.is_last) arrive_warp(memory_.keys_free(key_.at));
+    if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.at));
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
-    arrive_warp(memory_.free(stage_.at));
+    mbarrier_arrive_warp(memory_.free(stage_.at));
     if (step.owns_queries) put(dq, at);
   }
   // The product with the keys of `back` steps ago, from dS of their owner.
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
-    wait_for_phase(memory_.ds_full(owner), counts_ >> owner & 1);
-    const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner))),
-                     k = descriptor(same_in_warp(memory_.k(key_.back(back))));
-    begin_products();
-    start_sums_of_rows<T>(dq, ds, k, add_to);
-    commit_products();
+    mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
+    const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner))),
+                     k = descriptor(warp_uniform(memory_.k(key_.back(back))));
+    wgmma_fence();
+    mma_atb<T>(dq, ds, k, add_to);
+    wgmma_commit_group();
   }
   __device__ __forceinline__ void release(int owner) {
-    arrive_warp(memory_.ds_free(owner));
+    mbarrier_arrive_warp(memory_.ds_free(owner));
     counts_ ^= 1u << owner;
   }
   __device__ __forceinline__ void put(const float (&dq)[64], const TilePlace& at) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
-      if (leads_group()) wait_until_read<0>();
-      synchronize_group(M::kOwners + 1);
+      if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
+      warpgroup_sync(M::kOwners + 1);
       put_panel<T>(dq, panel, g_.scale, memory_.out());
-      show_to_products();  // and to the copy engine
-      synchronize_group(M::kOwners + 1);
-      if (leads_group()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
+      fence_proxy_async();
+      warpgroup_sync(M::kOwners + 1);
+      if (is_warpgroup_leader()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
     }
   }
 
   const M& memory_;
   const BandBackward& g_;
   Ring<M::kStages> stage_;
-  Ring<M::kKeySlots> key_;
+  Ring<M::kKeyStages> key_;
   unsigned counts_ = 0;  // of each owner's dS, modulo 2, a bit each
 };
 
 template <class T>
-__global__ void __launch_bounds__(WideMemory::kThreads, 1)
-    wide_band_backward_kernel(const __grid_constant__ BandBackward g) {
+__global__ void __launch_bounds__(Head128Memory::kThreads, 1)
+    head128_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
-  const WideMemory memory = WideMemory::of(shared);
+  const Head128Memory memory = Head128Memory::of(shared);
   memory.init(!g.accumulate);
-  const int group = same_in_warp(this_group());
+  const int group = warp_uniform(warpgroup_index());
   if (group == 0) {
-    give_registers<OwnerRegisters::kProducer>();
-    const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32));
-    if (warp == 1) load_numbers(memory, g);
-    if (warp > 1 && !g.accumulate) make_wide_delta<T>(memory, g);
+    setmaxnreg_dec<OwnerRegisters::kProducer>();
+    const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32));
+    if (warp == 1) load_scalars(memory, g);
+    if (warp > 1 && !g.accumulate) make_head128_delta<T>(memory, g);
     if (threadIdx.x == 0) load_tiles(memory, g);
-  } else if (group > WideMemory::kOwners) {
-    give_registers<OwnerRegisters::kQueries>();
-    WideQuerySums<T>(memory, g).run();
+  } else if (group > Head128Memory::kOwners) {
+    setmaxnreg_dec<OwnerRegisters::kQueries>();
+    Head128DqAccumulator<T>(memory, g).run();
   } else {
-    take_registers<OwnerRegisters::kOwner>();
-    WideKeyOwner<T>(memory, g).run();
+    setmaxnreg_inc<OwnerRegisters::kOwner>();
+    Head128KeyOwner<T>(memory, g).run();
   }
 #endif
 }
 
 template <class T>
-void launch_wide_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
-  tiles.cut(processors(), tiles.tiles_back());
+  tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward sweep = BandBackward::of(g, pass, tiles);
-  const bool described = describe(sweep.y, g.y, tiles, WideMemory::kYRows);
-  WEFT_CHECK(described, "attention: the copy engine does not take 16 rows of y");
-  start(queue, wide_band_backward_kernel<T>, tiles.units(), WideMemory::kThreads, WideMemory::kBytes, sweep);
+  const bool described = describe(sweep.y, g.y, tiles, Head128Memory::kYRows);
+  WEFT_CHECK(described || tiles.units() == 0, kTmaRefuses);
+  start(queue, head128_backward_kernel<T>, tiles.units(), Head128Memory::kThreads, Head128Memory::kBytes,
+        sweep);
 }
 
 }  // namespace weft::attention::hopper

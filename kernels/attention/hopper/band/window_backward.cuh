@@ -62,7 +62,7 @@ class WindowSteps {
 };
 
 struct WindowPairs {
-  static constexpr int kKeySlots = 3, kYSlots = 1, kBuffers = 1;
+  static constexpr int kKeyStages = 3, kYStages = 1, kBuffers = 1;
   static constexpr int kWaiting = WindowSteps::kMostBack;  // query tiles whose sums of dQ wait, in two panels
   static constexpr int kOutPanels = 2 + 2 * kWaiting;
   static constexpr int kKeptTiles = 16;
@@ -87,15 +87,15 @@ struct WindowMemory : PairMemory<WindowPairs> {
 
 // The warpgroup that sums dQ.
 template <class T>
-class WindowQuerySums : PairQuerySums<T, WindowMemory> {
+class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
   using M = WindowMemory;
-  using Base = PairQuerySums<T, M>;
-  __device__ WindowQuerySums(const M& memory, const BandBackward& g) : Base(memory, g, nullptr) {}
+  using Base = PairDqAccumulator<T, M>;
+  __device__ WindowDqAccumulator(const M& memory, const BandBackward& g) : Base(memory, g, nullptr) {}
 
   __device__ __forceinline__ void run() {
     for (WindowSteps step(this->g_.tiles); step; step.next()) meet(step);
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  private:
@@ -103,29 +103,29 @@ class WindowQuerySums : PairQuerySums<T, WindowMemory> {
     float dq[32];
     const int first = owner_of(step.pair(), 0);
     const bool sees[2] = {step.meets(0), step.meets(1)};
-    Ring<M::kKeySlots> next = this->key_;
+    Ring<M::kKeyStages> next = this->key_;
     next.advance();
     const bool begins = step.first_visit();
     if (!begins) fetch(dq, step.query());
     pin(dq);
     this->add(dq, sees[0] ? first : first ^ 1, sees[0] ? this->key_.at : next.at, !begins);
     if (sees[0] && sees[1]) this->add(dq, first ^ 1, next.at, 1);
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     pin(dq);
     if (sees[0]) this->release(first);
     if (sees[1]) this->release(first ^ 1);
-    if (step.ends_key(0)) arrive_warp(this->memory_.keys_free(this->key_.at));
+    if (step.ends_key(0)) mbarrier_arrive_warp(this->memory_.keys_free(this->key_.at));
     if (step.ends_pair()) {
       this->key_.advance();
       if (step.has_key(1)) {
-        arrive_warp(this->memory_.keys_free(this->key_.at));
+        mbarrier_arrive_warp(this->memory_.keys_free(this->key_.at));
         this->key_.advance();
       }
     }
     if (!step.last_visit())
       keep(dq, step.query(), begins);
     else if (step.owns_query())
-      send_panel<T>(this_group(), dq, 0, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq,
+      send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq,
                     this->g_, TilePlace::of(step.run(), step.query()));
   }
 
@@ -145,8 +145,8 @@ class WindowQuerySums : PairQuerySums<T, WindowMemory> {
   // begins: the place may be that of a tile whose rows are still on their way.
   __device__ __forceinline__ void keep(const float (&dq)[32], int query, bool begins) const {
     if (begins) {
-      if (leads_group()) wait_until_read<0>();
-      synchronize_group();
+      if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
+      warpgroup_sync();
     }
     const std::uint32_t to = place(query);
 #pragma unroll
@@ -165,15 +165,15 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
   memory.init(true);  // a first pass: it makes delta
-  const int group = same_in_warp(this_group());
+  const int group = warp_uniform(warpgroup_index());
   if (group == 0) {
-    give_registers<OwnerRegisters::kProducer>();
+    setmaxnreg_dec<OwnerRegisters::kProducer>();
     produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
-    give_registers<OwnerRegisters::kQueries>();
-    WindowQuerySums<T>(memory, g).run();
+    setmaxnreg_dec<OwnerRegisters::kQueries>();
+    WindowDqAccumulator<T>(memory, g).run();
   } else {
-    take_registers<OwnerRegisters::kOwner>();
+    setmaxnreg_inc<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();
   }
 #endif
@@ -183,7 +183,7 @@ template <class T>
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   // Two key tiles' worth of work more for each run.
-  tiles.cut(processors(), 0.5 * tiles.tiles_back());
+  tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   start(queue, window_backward_kernel<T>, tiles.units(), WindowMemory::kThreads, WindowMemory::kBytes,
         windows);

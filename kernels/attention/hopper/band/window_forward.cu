@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the forward sweep over windows.
+// f16 and bf16 instantiations of window_forward.cuh.
 #include "kernels/attention/hopper/band/window_forward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 

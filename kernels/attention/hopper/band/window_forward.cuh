@@ -33,13 +33,13 @@ class WindowStream {
   // Of the tile whose own stage is `own`, up to `last` tiles back.
   __device__ __forceinline__ void open(Memory::Stage own, int last) {
     own_ = own, back_ = 0, last_ = last;
-    wait_for_phase(memory_.stage_full(own_), own_.parity);
+    mbarrier_wait(memory_.stage_full(own_), own_.parity);
   }
   __device__ __forceinline__ int step() {
     if (back_ == last_) return kEnd;
     ++back_;
     const auto stage = own_.back(back_);
-    wait_for_phase(memory_.stage_full(stage), stage.parity);
+    mbarrier_wait(memory_.stage_full(stage), stage.parity);
     return tiles_.hides(back_) ? back_ : -1;
   }
   __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
@@ -73,12 +73,12 @@ class WindowConsumer {
  private:
   __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::Slot slot,
                                          Memory::Stage stage) {
-    ForwardSums<T, Shape::Dv> sums(maps_.scale);
+    ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
     Owned<Shape::Dqk, false> q;
-    q.load(same_in_warp(static_cast<int>(memory_.queries(slot))));
-    wait_for_phase(memory_.slot_full(slot), slot.parity);
+    q.load(warp_uniform(static_cast<int>(memory_.queries(slot))));
+    mbarrier_wait(memory_.slot_full(slot), slot.parity);
     walk(sums, q, tile, stage);
-    arrive_warp(memory_.done(slot));
+    mbarrier_arrive_warp(memory_.done(slot));
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
@@ -88,14 +88,14 @@ class WindowConsumer {
       if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
     }
     // y takes the place of the queries, which the group reads.
-    synchronize_group();
+    warpgroup_sync();
     put_rows<T, false>(sums.y, row, memory_.y(slot));
-    show_to_products();  // and to the copy engine
-    arrive_warp(memory_.y_full(slot));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.y_full(slot));
   }
 
-  __device__ __forceinline__ void walk(ForwardSums<T, Shape::Dv>& sums, const Owned<Shape::Dqk, false>& q,
-                                       int tile, Memory::Stage own) {
+  __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& sums,
+                                       const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const StageDescriptors<Memory> at(memory_);
     const int farthest = tiles.tiles_back();
@@ -108,51 +108,51 @@ class WindowConsumer {
       begin_shared(sums, p, p_far, q, at, own);
       mask = stream_.step();
       pin(sums.y), pin(p_far);
-      begin_products();
-      sums.start_values(p_far, at.values(own.back(farthest).at));
-      wait_for_products<0>();  // there are no registers to let them run on
+      wgmma_fence();
+      sums.issue_values(p_far, at.values(own.back(farthest).at));
+      wgmma_wait_group<0>();  // there are no registers to let them run on
       pin(sums.y);
     } else {
-      sums.start_scores(q, at.keys(own.at));
+      sums.issue_scores(q, at.keys(own.at));
       mask = stream_.step();
-      wait_for_products<0>();
+      wgmma_wait_group<0>();
       pin(sums.s);
-      hide(sums.s, LongBandMasks<true>{tiles}, 0);
+      hide(sums.s, BandMasks<true>{tiles}, 0);
       sums.softmax.begin(sums.s);
       sums.softmax.add();
       round_to_operand<T>(p, sums.s);
     }
     while (mask != kEnd)
-      mask = step_forward<T>(sums, p, stream_, memory_, at, LongBandMasks<true>{tiles}, q, mask);
+      mask = step_forward<T>(sums, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
     pin(sums.y);
-    begin_products();
-    sums.start_values(p, at.values(stream_.stage()));
-    wait_for_products<0>();
+    wgmma_fence();
+    sums.issue_values(p, at.values(stream_.stage()));
+    wgmma_wait_group<0>();
     pin(sums.y);
   }
 
   // The query tile's own keys and the farthest ones: the scores of both share their registers, and their
   // probabilities are told apart when they are rounded.
-  __device__ __forceinline__ void begin_shared(ForwardSums<T, Shape::Dv>& sums, std::uint32_t (&p)[4][4],
-                                               std::uint32_t (&p_far)[4][4],
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& sums,
+                                               std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
                                                const Owned<Shape::Dqk, false>& q,
                                                const StageDescriptors<Memory>& at, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
     const auto far = own.back(farthest);
-    wait_for_phase(memory_.stage_full(far), far.parity);
+    mbarrier_wait(memory_.stage_full(far), far.parity);
     float distant[32];
     pin(sums.s);
-    begin_products();
-    q.template start_product_with<T>(sums.s, at.keys(own.at));
-    q.template start_product_with<T>(distant, at.keys(far.at));
-    commit_products();
-    wait_for_products<0>();
+    wgmma_fence();
+    q.template mma_abt<T>(sums.s, at.keys(own.at));
+    q.template mma_abt<T>(distant, at.keys(far.at));
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     pin(sums.s), pin(distant);
     if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
     const SeenKeys seen = SeenKeys::of(tiles, 0);
     // Only 16 x 16 scores around the diagonal are looked at one by one.
-    const int diagonal = same_in_warp(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
+    const int diagonal = warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
 #pragma unroll
     for (int columns = 0; columns < kTile; columns += 16) {
       if (columns + 15 <= diagonal) continue;  // all rows of this warp see them
@@ -188,14 +188,14 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
+    setmaxnreg_dec<Shape::kProducerRegisters>();
     char* const last_users = shared + (memory.base - shared_address(shared)) + Shape::kLastUsers;
     if (threadIdx.x == 0)
       produce_band(memory, maps, reinterpret_cast<int*>(last_users));
     else if (threadIdx.x % 32 == 0)
       store_band(memory, maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
   }
 #endif
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 
 template <class T>
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is fetched again but not written costs about half as much as others.
-  maps.tiles.cut(processors(), 0.25 * maps.tiles.tiles_back());
+  maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
   start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads, WindowShape::kBytes, f,
         maps);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The build, the GPU, the element type.
-#include "kernels/attention/form_reasons.h"
+#include "kernels/form_reasons.h"
 
 #include "kernels/view.h"
 
