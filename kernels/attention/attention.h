@@ -121,7 +121,8 @@ struct Segments {
   explicit operator bool() const { return queries.data != nullptr; }
 };
 
-// Which of the CUDA kernels runs. `automatic` takes the fastest that covers the shape (choose_form()).
+// A family of CUDA kernels. `automatic` takes the fastest kernel that covers the case: attention::select()
+// decides.
 enum class AttentionForm { automatic, simple, general, hopper };
 
 struct AttentionForward {

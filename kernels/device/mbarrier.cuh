@@ -68,6 +68,21 @@ __device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int pa
 #endif
   return ended;
 }
+// A position in a ring of kSize buffers, and the parity of the round.
+template <int kSize>
+struct Ring {
+  int at = 0, parity = 0;
+  // Of buffer number n, where buffers are numbered on and on.
+  __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
+  __device__ __forceinline__ void advance() {
+    if (++at == kSize) at = 0, parity ^= 1;
+  }
+  // n buffers ago.
+  __device__ __forceinline__ Ring back(int n) const {
+    return at < n ? Ring{at - n + kSize, parity ^ 1} : Ring{at - n, parity};
+  }
+};
+
 // What ordinary instructions and cp.async wrote to shared memory becomes visible to wgmma and TMA.
 __device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -14,7 +14,7 @@
 
 namespace weft::device {
 
-inline constexpr int kPanel = 64 * 128;  // bytes
+inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 
 // Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes for that.
 __device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
@@ -247,13 +247,14 @@ struct Owned {
 
 // ---- several k-steps, between wgmma_fence() and wgmma_commit_group() ----
 
-// c = A B^T over P columns of two tiles.
+// c = A B^T over P columns of the tiles at two addresses.
 template <class T, int P, int N>
-__device__ __forceinline__ void mma_abt(float (&c)[N], Descriptor a, Descriptor b) {
+__device__ __forceinline__ void mma_abt(float (&c)[N], std::uint32_t a, std::uint32_t b) {
+  const Descriptor da = descriptor(a), db = descriptor(b);
 #pragma unroll
   for (int k = 0; k < P / 16; ++k) {
     const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-    wgmma<T>(c, a + step, b + step, k > 0);
+    wgmma<T>(c, da + step, db + step, k > 0);
   }
 }
 // c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.

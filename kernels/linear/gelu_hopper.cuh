@@ -13,7 +13,6 @@
 
 #include <algorithm>
 
-#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/gelu_hopper_memory.cuh"
 
@@ -304,7 +303,7 @@ inline bool describe(CUtensorMap& map, const TensorView& x) {
 // Deals the work out to the multiprocessors.
 template <class T>
 void deal(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
-  const int clusters = std::max(1, processors() / kCluster);
+  const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
   a.groups = static_cast<int>((cols + kCluster * kSlab - 1) / (kCluster * kSlab));

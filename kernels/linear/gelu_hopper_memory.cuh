@@ -2,9 +2,9 @@
 // LinearGelu on Hopper (gelu_hopper.cuh): sizes, arguments, shared memory, instructions.
 #pragma once
 
-#include "kernels/attention/hopper/tensor_map.cuh"
 #include "kernels/device/cluster.cuh"
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/gelu.h"

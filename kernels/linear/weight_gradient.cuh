@@ -10,10 +10,9 @@
 
 #include <algorithm>
 
-#include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/tensor_map.cuh"
 #include "kernels/device/cluster.cuh"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/linear/linear.h"
 
@@ -300,7 +299,7 @@ void start(CudaQueue& q, const LinearBackward& k) {
   a.y_tiles = (a.m + kYColumns - 1) / kYColumns;
   a.stages = static_cast<int>((k.x.rows() + kRows - 1) / kRows);
   const auto room = static_cast<int>(q.workspace_bytes / bytes_of_share(k));
-  a.shares = std::clamp(std::min(processors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
+  a.shares = std::clamp(std::min(multiprocessors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
   a.sums = take_workspace<float>(q, offset, std::int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper in one walk over columns, five products for each pair of tiles. Everything is
-// transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers; dS^T also
-// goes to shared memory for dQ. No atomics: the tasks that share a tile of queries add to its dQ by turns.
+// Backward attention on Hopper as one key-stationary kernel, five matmuls for each pair of tiles. Everything
+// is transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers; dS^T also
+// goes to shared memory for dQ. No atomics: the work items that share a query tile add to its dQ by turns.
 #pragma once
 
 #include "kernels/attention/hopper/fused_queries.cuh"
@@ -12,26 +12,27 @@
 
 namespace weft::attention::hopper {
 
-// As the registers allow: 512 a lane are shared by a producer, two owners and the warpgroup that sums dQ.
+// As the registers allow: 512 a lane are shared by a producer, two owners and the warpgroup that accumulates
+// dQ.
 inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
 
 // ---- owners: dK and dV ----
 
-// FusedScratch::numbers of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+// FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ void load(std::uint32_t numbers, int j) {
+  __device__ __forceinline__ void load(std::uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
-                 : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
+                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Those of the first columns are fetched while the products run, as many as the registers allow.
+// Those of the first columns are fetched while the MMAs run, as many as the registers allow.
 inline constexpr int kEarlyNumbers = 2;
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t scalars,
                                                     const FusedScalars (&early)[kEarlyNumbers], float scale,
                                                     const MaskWords& words) {
 #pragma unroll
@@ -40,7 +41,7 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
     if (j < kEarlyNumbers)
       of = early[j];
     else
-      of.load(numbers, j);
+      of.load(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
@@ -51,10 +52,10 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
   }
 }
 
-// Hands an owner's dS^T over to the warpgroup that sums dQ.
-class ScoresOut {
+// Hands an owner's dS^T over to the warpgroup that accumulates dQ.
+class DsOut {
  public:
-  __device__ ScoresOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
+  __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
   // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
   template <class T>
   __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& sums) {
@@ -65,47 +66,47 @@ class ScoresOut {
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.scores_full(own_, at_.at));
+    mbarrier_arrive_warp(memory_.ds_full(own_, at_.at));
     at_.advance();
   }
 
  private:
   __device__ __forceinline__ void store(const std::uint32_t (&ds)[4][4]) {
-    mbarrier_wait(memory_.scores_free(own_, at_.at), at_.parity ^ 1);
+    mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.scores(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+      stmatrix(lane_address<64>(memory_.ds(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
   }
   const FusedMemory& memory_;
   int own_;
   Ring<FusedMemory::kBuffers> at_;
 };
 
-// The products that end a step are started after those that begin the next one, and run beside its powers.
-// at_end() is called once or more, the last time beside the last products.
+// The MMAs that end an iteration are issued after those that begin the next one, and overlap its exp2.
+// at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
 __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& sums,
-                                               Consumer<FusedMemory>& stream, ScoresOut& out,
+                                               Consumer<FusedMemory>& stream, DsOut& out,
                                                const FusedMemory& memory, const std::uint64_t* masks,
                                                const K& k, const V& v, const AtEnd& at_end) {
   int mask = stream.next();
   FusedScalars early[kEarlyNumbers];
   MaskWords words;
-  // What the step at hand will need, and a wait for the step after it: hidden behind products.
+  // What this iteration will need, and a wait for the one after it: hidden behind MMAs.
   const auto look_ahead = [&](int stage) {
     if (mask >= 0) words.load(masks, mask);
     const int following = stream.step();
 #pragma unroll
-    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.numbers(stage), j);
+    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.scalars(stage), j);
     return following;
   };
   const auto differentiate = [&](int stage) {
     pin(sums.s), pin(sums.ds);
     if (mask >= 0) {
       const MaskWords copy = words;  // without it a register is spilled
-      differentiate_fused<T, true>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, copy);
+      differentiate_fused<T, true>(sums.s, sums.ds, memory.scalars(stage), early, sums.scale, copy);
     } else {
-      differentiate_fused<T, false>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, words);
+      differentiate_fused<T, false>(sums.s, sums.ds, memory.scalars(stage), early, sums.scale, words);
     }
     pin(sums.s), pin(sums.ds);
   };
@@ -148,7 +149,7 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
                                          const AttentionBackward& g) {
   const FusedMemory memory{{static_cast<std::uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
   Consumer<FusedMemory> stream(memory, shared);
-  ScoresOut out(memory, stream.own());
+  DsOut out(memory, stream.own());
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
     const auto& work = stream.take_work();
@@ -192,10 +193,10 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
     setmaxnreg_dec<kFusedProducerRegisters>();
     constexpr int kProducers = FusedMemory::kProducingWarps;
     if (threadIdx.x < kProducers * 32) {
-      TensorView numbers = g.lse;
-      numbers.data = scratch.numbers;
+      TensorView scalars = g.lse;
+      scalars.data = scratch.scalars;
       TmaProducer<Direction::key_stationary, FusedMemory>(memory, shared)
-          .run(g.maps, pass, pass.key_tiles, g.k, g.q, tensor_maps, numbers, numbers);
+          .run(g.maps, pass, pass.key_tiles, g.k, g.q, tensor_maps, scalars, scalars);
     } else if (threadIdx.x % 32 == 0) {
       TurnTaker(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// dQ in the backward walk over columns: a warpgroup sums it over the keys of a task, threads add that to what
-// the tasks before left in global memory, and the last task rounds the sums to the type of the gradients.
-// A kernel ahead of the walk makes what it reads of each row of queries.
+// dQ of the fused backward kernel: a warpgroup accumulates it over the keys of a work item, and threads add
+// that to what earlier work items left in global memory. The last work item rounds it to the type of the
+// gradients. A kernel that runs before prepares lse and delta of each query.
 #pragma once
 
 #include "kernels/attention/hopper/fused_memory.cuh"
@@ -19,19 +19,19 @@ class FusedDqAccumulator {
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      mbarrier_wait(memory_.slot_full(slot_.at), slot_.parity);
-      const auto& work = memory_.work(shared_, slot_.at);
+      mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
+      const auto& work = memory_.work(shared_, own_stage_.at);
       if (warp_uniform(work.end)) break;
       const int pair = warp_uniform(work.b * static_cast<int>(g_.q.heads) + work.h);
       for (bool more = !warp_uniform(work.empty); more;) more = step(pair);
-      mbarrier_arrive_warp(memory_.slot_free(slot_.at));
-      slot_.advance();
+      mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
+      own_stage_.advance();
     }
     for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
   }
 
  private:
-  // A tile of queries of one (batch, head); false: it was the last of the task.
+  // A query tile of one (batch, head); false: it was the last of the work item.
   __device__ __forceinline__ bool step(int pair) {
     mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     int info[2];
@@ -55,7 +55,7 @@ class FusedDqAccumulator {
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                         memory_.sums(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
+                         memory_.dq(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
                      "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                      : "memory");
       close(place);
@@ -66,7 +66,7 @@ class FusedDqAccumulator {
 #pragma unroll
     for (int i = 0; i < 32; ++i) dq[i] = 0;
   }
-  // The last turn: this task's part is added to what the tasks before left, and the sum is rounded.
+  // The last turn: this work item's part is added to what earlier ones left, and rounded.
   __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
     const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
     const std::int32_t* order = pass_.maps[g_.maps.group_of_head[h]].query_order +
@@ -91,8 +91,8 @@ class FusedDqAccumulator {
   }
   // Adds to dQ over the keys of the owners that have the tile.
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
-    if (has[0]) mbarrier_wait(memory_.scores_full(0, ds_[0].at), ds_[0].parity);
-    if (has[1]) mbarrier_wait(memory_.scores_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
+    if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
     if (has[0] && has[1])
       add<0, 1>(dq);
     else
@@ -106,8 +106,8 @@ class FusedDqAccumulator {
     wgmma_fence();
 #pragma unroll
     for (int owner = kFirst; owner <= kLast; ++owner) {
-      const Descriptor ds = descriptor(memory_.scores(owner, ds_[owner].at)),
-                       k = descriptor(memory_.own_x(slot_.at, owner));
+      const Descriptor ds = descriptor(memory_.ds(owner, ds_[owner].at)),
+                       k = descriptor(memory_.own_x(own_stage_.at, owner));
       mma_atb<T>(dq, ds, k, 1);
     }
     wgmma_commit_group();
@@ -115,10 +115,10 @@ class FusedDqAccumulator {
     pin(dq);
   }
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.scores_free(owner, ds_[owner].at));
+    mbarrier_arrive_warp(memory_.ds_free(owner, ds_[owner].at));
     ds_[owner].advance();
   }
-  // A buffer for sums, from when it is free to when it is full.
+  // A buffer for dQ, from when it is free to when it is full.
   __device__ __forceinline__ void open() { mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1); }
   __device__ __forceinline__ void close(QueryPlace place) {
     if (is_warpgroup_leader())
@@ -136,12 +136,12 @@ class FusedDqAccumulator {
   const AttentionPass& pass_;
   const FusedScratch& scratch_;
   Ring<FusedMemory::kStages> stage_;
-  Ring<FusedMemory::kSlots> slot_;
+  Ring<FusedMemory::kOwnStages> own_stage_;
   Ring<FusedMemory::kBuffers> ds_[2];
   Ring<FusedMemory::kBuffers> out_;
 };
 
-// One thread for each buffer of sums.
+// One thread for each buffer of dQ.
 class TurnTaker {
  public:
   __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
@@ -166,14 +166,14 @@ class TurnTaker {
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
     float* to = scratch_.dq_of(place.tile);
-    const std::uint32_t from = memory_.sums(buffer_);
+    const std::uint32_t from = memory_.dq(buffer_);
     fence_proxy_async_global();
     place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
                     : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
   }
-  // Once the sums are there it is the next task's turn.
+  // Once dQ is there it is the next work item's turn.
   __device__ __forceinline__ void finish(QueryPlace place) const {
     tma_store_wait_all();
     fence_proxy_async_global();
@@ -186,9 +186,9 @@ class TurnTaker {
   int buffer_;
 };
 
-// ---- before the walk ----
+// ---- the kernel that runs before ----
 
-// dQ of a tile of queries that attend nothing, which no task has.
+// dQ of a query tile that attends nothing, which no work item has.
 __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
                                                  int pair, int tile) {
   const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
@@ -202,8 +202,8 @@ __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, con
   }
 }
 
-// Numbers of rows, eight lanes for each, which have several rows on their way; no task has added to any dQ
-// yet.
+// lse and delta of rows, eight lanes for each, which have several rows in flight; no work item has added to
+// any dQ yet.
 inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
                      kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
 template <class T>
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
-      scratch.numbers[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
+      scratch.scalars[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
   }
   const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;

@@ -79,14 +79,14 @@ class GatherProducer {
   // Its whole life.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from) {
-    for (TileScheduler tasks(from.own_x, tiles, kOwners); tasks.next();) {
-      const int b = tasks.batch(), h = tasks.head();
+    for (TileScheduler scheduler(from.own_x, tiles, kOwners); scheduler.next();) {
+      const int b = scheduler.batch(), h = scheduler.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction d = kSide(map);
       int own[kOwners];
 #pragma unroll
       for (int i = 0; i < kOwners; ++i) {
-        const int rank = tasks.rank() * kOwners + i;
+        const int rank = scheduler.rank() * kOwners + i;
         own[i] = rank < d.own_tiles ? __ldg(d.schedule + rank) : -1;
       }
       Lists<kOwners> lists(d, own);
@@ -94,10 +94,10 @@ class GatherProducer {
       open_work(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
       feed(d, lists, rows, b, h, from);
     }
-    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
-    if (speaks()) memory_.work(shared_, slot_.at).end = true;
-    cp_async_mbarrier_arrive(memory_.slot_full(slot_.at));
-    if (speaks()) mbarrier_arrive(memory_.slot_full(slot_.at));
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
+    if (speaks()) memory_.work(shared_, own_stage_.at).end = true;
+    cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
+    if (speaks()) mbarrier_arrive(memory_.own_full(own_stage_.at));
   }
 
  private:
@@ -109,9 +109,9 @@ class GatherProducer {
 
   __device__ __forceinline__ void open_work(const Direction& d, const int (&own)[kOwners], int b, int h,
                                             bool empty, bool accumulate, const Sources& from) {
-    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     if (speaks()) {
-      WorkItem<kOwners>& work = memory_.work(shared_, slot_.at);
+      WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
 #pragma unroll
       for (int i = 0; i < kOwners; ++i) work.tile[i] = own[i];
       work.b = b;
@@ -126,21 +126,21 @@ class GatherProducer {
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
       const FourRows mine = FourRows::of(d.own_order, own[i]);
-      mine.gather<M::kXPanels>(memory_.own_x(slot_.at, i), own_x);
-      if constexpr (M::kOwnsY) mine.gather<M::kYPanels>(memory_.own_y(slot_.at, i), own_y);
+      mine.gather<M::kXPanels>(memory_.own_x(own_stage_.at, i), own_x);
+      if constexpr (M::kOwnsY) mine.gather<M::kYPanels>(memory_.own_y(own_stage_.at, i), own_y);
     }
-    cp_async_mbarrier_arrive(memory_.slot_full(slot_.at));
-    if (speaks()) mbarrier_arrive(memory_.slot_full(slot_.at));
-    slot_.advance();
+    cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
+    if (speaks()) mbarrier_arrive(memory_.own_full(own_stage_.at));
+    own_stage_.advance();
   }
 
   // All steps of a task. Slots are looked up a step ahead: the addresses of the rows come from them.
   __device__ __forceinline__ void feed(const Direction& d, Lists<kOwners>& lists, const FourRows& first,
                                        int b, int h, const Sources& from) {
     const Rows x = Rows::of(from.x, b, h), y = Rows::of(from.y, b, h);
-    const float* numbers = nullptr;  // of this thread: lse for the first 64, delta for the others
+    const float* scalars = nullptr;  // of this thread: lse for the first 64, delta for the others
     if constexpr (M::kScalars)
-      numbers = static_cast<const float*>((threadIdx.x < kTile ? from.lse : from.delta).data) +
+      scalars = static_cast<const float*>((threadIdx.x < kTile ? from.lse : from.delta).data) +
                 (b * from.x.heads + h) * from.x.time;
     FourRows rows = first;
     for (int tile = lists.first(); tile != kEnd;) {
@@ -157,8 +157,8 @@ class GatherProducer {
       rows.gather<M::kXPanels>(memory_.x(stage_.at), x);
       rows.gather<M::kYPanels>(memory_.y(stage_.at), y);
       if constexpr (M::kScalars)
-        cp_async_4(memory_.number(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
-                   numbers + max(number_at, 0), number_at >= 0);
+        cp_async_4(memory_.scalar(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
+                   scalars + max(number_at, 0), number_at >= 0);
       cp_async_mbarrier_arrive(memory_.full(stage_.at));
       if (speaks()) {
 #pragma unroll
@@ -173,7 +173,7 @@ class GatherProducer {
   const M& memory_;
   char* shared_;
   Ring<M::kStages> stage_;
-  Ring<M::kSlots> slot_;
+  Ring<M::kOwnStages> own_stage_;
 };
 
 }  // namespace weft::attention::hopper

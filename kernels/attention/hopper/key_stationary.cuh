@@ -12,29 +12,29 @@ template <int Dqk, int Dv, bool kTma>
 struct KeyStationaryShape {
   // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
-  static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
-  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots, kTma>;
+  static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
+  using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
   static constexpr int kProducerRegisters = kTma ? 40 : 56, kConsumerRegisters = kTma ? 232 : 224;
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ StageScalars(std::uint32_t numbers, int j) {
+  __device__ __forceinline__ StageScalars(std::uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
-                 : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
+                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: where `words` allow
 // it.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
-                                                         std::uint32_t numbers, float scale,
+                                                         std::uint32_t scalars, float scale,
                                                          const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const StageScalars of(numbers, j);
+    const StageScalars of(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, less_lse<T>(of.lse[i % 2])));
@@ -80,12 +80,12 @@ struct KeyAccumulators {
     wgmma_commit_group();
   }
   // Once both are there: probabilities and dS.
-  __device__ __forceinline__ void differentiate(std::uint32_t numbers, int mask) {
+  __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
-      differentiate_transposed<T, true>(s, ds, numbers, scale, words);
+      differentiate_transposed<T, true>(s, ds, scalars, scale, words);
     else
-      differentiate_transposed<T, false>(s, ds, numbers, scale, words);
+      differentiate_transposed<T, false>(s, ds, scalars, scale, words);
   }
 };
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
     sums.issue_scores(memory, first, k, v);
     int following = look_ahead();
     wgmma_wait_group<0>();
-    sums.differentiate(memory.numbers(first), mask);
+    sums.differentiate(memory.scalars(first), mask);
     round_probabilities<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
       wgmma_wait_group<0>();
       pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
       stream.release(before);
-      sums.differentiate(memory.numbers(stage), mask);
+      sums.differentiate(memory.scalars(stage), mask);
       round_probabilities<T>(sums.p_operand, sums.s);
       round_to_operand<T>(sums.ds_operand, sums.ds);
     }
@@ -142,7 +142,7 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& sums
     if (mask >= 0) sums.words.load(masks, mask);
     const int following = stream.step();
     wgmma_wait_group<0>();
-    sums.differentiate(memory.numbers(stage), mask);
+    sums.differentiate(memory.scalars(stage), mask);
     round_probabilities<T>(sums.p_operand, sums.s);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     sums.issue_values(memory.y(stage));

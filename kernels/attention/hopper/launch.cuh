@@ -34,13 +34,6 @@ inline std::int64_t work_items_of(const HeadsView& x, std::int64_t tiles, std::i
   return tasks;
 }
 
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 // One block a multiprocessor, at most one for each task. The kernel may have that much shared memory.
 template <class... Args>
 LaunchSize size_of_launch(void (*kernel)(Args...), std::int64_t tasks, int threads, int shared_bytes) {

@@ -11,8 +11,8 @@ namespace weft::attention::hopper {
 template <int Dqk, int Dv, bool kTma>
 struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
-  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
-  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots, kTma>;
+  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
   static constexpr int kProducerRegisters = !kTma          ? 56
                                             : kOwners == 3 ? 32
                                                            : 40,
@@ -109,12 +109,12 @@ struct QueryAccumulators {
     wgmma_commit_group();
   }
   // Once both are there: dS.
-  __device__ __forceinline__ void differentiate(const QueryScalars& numbers, int mask) {
+  __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
-      numbers.differentiate<true>(ds, s, scale, words);
+      scalars.differentiate<true>(ds, s, scale, words);
     else
-      numbers.differentiate<false>(ds, s, scale, words);
+      scalars.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };
@@ -123,7 +123,7 @@ template <class T, int Dqk, class M, class Q, class Dy>
 __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& sums,
                                                           Consumer<M>& stream, const M& memory,
                                                           const std::uint64_t* masks, const Q& q,
-                                                          const Dy& dy, const QueryScalars& numbers) {
+                                                          const Dy& dy, const QueryScalars& scalars) {
   int mask = stream.next();
   // Waits for the step after this one early: that is hidden behind the products.
   const auto look_ahead = [&] {
@@ -134,7 +134,7 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
     sums.issue_scores(memory, stream.stage(), q, dy);
     int following = look_ahead();
     wgmma_wait_group<0>();
-    sums.differentiate(numbers, mask);
+    sums.differentiate(scalars, mask);
     round_to_operand<T>(sums.ds_operand, sums.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
@@ -142,7 +142,7 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
       sums.issue_queries(memory.x(before));
       following = look_ahead();
       wgmma_wait_group<1>();
-      sums.differentiate(numbers, mask);
+      sums.differentiate(scalars, mask);
       wgmma_wait_group<0>();
       pin(sums.dq);
       stream.release(before);
@@ -168,14 +168,14 @@ __device__ __forceinline__ void consume_query_stationary(
     if (warp_uniform(work.end)) break;
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
     const std::uint64_t* const masks = work.masks;
-    QueryScalars numbers;
-    numbers.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
+    QueryScalars scalars;
+    scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
     Owned<Dqk, false> q;
     Owned<Dv, false> dy;
     q.load(stream.own_x());
     dy.load(stream.own_y());
     QueryAccumulators<T, Dqk> sums(scale * kLog2E);
-    query_stationary_mainloop(sums, stream, memory, masks, q, dy, numbers);
+    query_stationary_mainloop(sums, stream, memory, masks, q, dy, scalars);
     const Rows out = Rows::of(g.dq, work.b, work.h);
     const bool accumulate = work.accumulate;
     stream.release_work();

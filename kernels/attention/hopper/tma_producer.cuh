@@ -24,12 +24,12 @@ class TmaProducer {
                                       const HeadsView& own_x, const HeadsView& x,
                                       const TensorMaps& tensor_maps, const TensorView& lse,
                                       const TensorView& delta) {
-    TileScheduler tasks(own_x, tiles, kOwners);
+    TileScheduler scheduler(own_x, tiles, kOwners);
     Front ahead;
-    for (unsigned round = 0; round < tasks.rounds(); ++round) {
-      if (round % kAhead == 0) ahead = look_ahead(tasks, round, maps, pass);
-      if (!tasks.go_to(round)) continue;
-      const int b = tasks.batch(), h = tasks.head();
+    for (unsigned round = 0; round < scheduler.rounds(); ++round) {
+      if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
+      if (!scheduler.go_to(round)) continue;
+      const int b = scheduler.batch(), h = scheduler.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction of_map = kSide(map);
       // What is looked up anew takes no registers from step to step.
@@ -66,10 +66,10 @@ class TmaProducer {
       }
     }
     if (warp_ != 0) return;
-    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     if (!speaks()) return;
-    memory_.work(shared_, slot_.at).end = true;
-    mbarrier_arrive(memory_.slot_full(slot_.at));
+    memory_.work(shared_, own_stage_.at).end = true;
+    mbarrier_arrive(memory_.own_full(own_stage_.at));
   }
 
  private:
@@ -111,12 +111,12 @@ class TmaProducer {
     int tile, turn;  // where dQ is summed on the way
   };
   // The fronts of kAhead tasks, one after the other in the lanes.
-  __device__ __forceinline__ static Front look_ahead(TileScheduler tasks, unsigned round,
+  __device__ __forceinline__ static Front look_ahead(TileScheduler scheduler, unsigned round,
                                                      const AttentionMaps& maps, const AttentionPass& pass) {
     Front f;
-    if (lane() < kAhead * kOwners && tasks.go_to(round + lane() / kOwners)) {
-      const Direction d = kSide(pass.maps[maps.group_of_head[tasks.head()]]);
-      const int rank = tasks.rank() * kOwners + lane() % kOwners;
+    if (lane() < kAhead * kOwners && scheduler.go_to(round + lane() / kOwners)) {
+      const Direction d = kSide(pass.maps[maps.group_of_head[scheduler.head()]]);
+      const int rank = scheduler.rank() * kOwners + lane() % kOwners;
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);
         const int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
@@ -157,9 +157,9 @@ class TmaProducer {
 
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
                                             bool accumulate, const TensorMaps& tensor_maps, int time) {
-    const std::uint32_t full = memory_.slot_full(slot_.at);
-    mbarrier_wait(memory_.slot_free(slot_.at), slot_.parity ^ 1);
-    WorkItem<kOwners>& work = memory_.work(shared_, slot_.at);
+    const std::uint32_t full = memory_.own_full(own_stage_.at);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
+    WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
     if (lane() < kOwners) work.tile[lane()] = own;
     __syncwarp();
     if (speaks()) {
@@ -170,18 +170,19 @@ class TmaProducer {
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
-      mbarrier_arrive_expect_tx(full, M::kSlot);
+      mbarrier_arrive_expect_tx(full, M::kOwnTiles);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
       const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run, time);
-      copy<M::kXPanels>(memory_.own_x(slot_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b, full);
+      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b,
+                        full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(slot_.at, i), tensor_maps.own_y, tensor_maps.own_run, row, h, b,
+        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run, row, h, b,
                           full);
     }
-    slot_.advance();
+    own_stage_.advance();
   }
 
   // `mask`: of the owner whose list this lane has.
@@ -203,9 +204,9 @@ class TmaProducer {
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          cp_async_8(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
         } else {
-          const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
+          const std::uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
           cp_async_4(to, lse + at, step.number[i] >= 0);
           cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
@@ -218,7 +219,7 @@ class TmaProducer {
   char* shared_;
   int warp_;
   Ring<M::kStages> stage_;
-  Ring<M::kSlots> slot_;
+  Ring<M::kOwnStages> own_stage_;
 };
 
 // The producer warpgroup's part of a kernel.

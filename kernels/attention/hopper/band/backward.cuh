@@ -26,9 +26,9 @@ class KeyGradients {
     const int first = part * kQueries * 128;  // bytes of a panel
     pin(s), pin(ds);
     wgmma_fence();
-    mma_abt<T, M::Dqk>(s, descriptor(memory_.k(slot)), descriptor(memory_.q(stage_.at) + first));
+    mma_abt<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
     wgmma_commit_group();
-    mma_abt<T, M::Dv>(ds, descriptor(memory_.v(slot)), descriptor(memory_.dy(stage_.at) + first));
+    mma_abt<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
     wgmma_commit_group();
     wgmma_wait_group<1>();
     pin(s);
@@ -102,7 +102,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(const SweepStep& step, int back) {
-    const int slot = key_.back(back);
+    const int slot = key_.back(back).at;
     if (back == 0) mbarrier_wait(memory_.keys_full(slot), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
@@ -146,7 +146,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   __device__ __forceinline__ void release_queries(const SweepStep& step) {
     mbarrier_arrive_warp(memory_.ds_free());
     for (int back = step.met_before; back >= 0; --back)
-      if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.back(back)));
+      if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.back(back).at));
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
@@ -156,7 +156,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     wgmma_fence();
 #pragma unroll
     for (int back = kTiles - 1; back >= 0; --back) {
-      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back)));
+      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back).at));
       mma_atb<T>(dq, ds, k, back < kTiles - 1);
     }
     wgmma_commit_group();

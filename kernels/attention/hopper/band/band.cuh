@@ -189,4 +189,25 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint
   tma_store_commit_group();
 }
 
+// What a forward launch over a band needs.
+struct BandForwardMaps {
+  CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
+  BandTiles tiles;
+  float scale;  // of scores, times log2(e)
+
+  // Boxes of `rows` rows.
+  bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
+    return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  }
+  static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
+    BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
+                         .scale = static_cast<float>(f.scale) * kLog2E};
+    const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
+                           maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
+                           maps.describe(maps.y_rows, f.y, 16);
+    WEFT_CHECK(described || maps.tiles.units() == 0, kTmaRefuses);
+    return maps;
+  }
+};
+
 }  // namespace weft::attention::hopper

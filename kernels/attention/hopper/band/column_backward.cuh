@@ -87,9 +87,9 @@ class KeyOwner {
   __device__ __forceinline__ void issue_scores(int slot, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();
-    mma_abt<T, 64>(s_, descriptor(memory_.k(slot)), descriptor(memory_.q(stage)));
+    mma_abt<T, 64>(s_, memory_.k(slot), memory_.q(stage));
     wgmma_commit_group();
-    mma_abt<T, 64>(ds_, descriptor(memory_.v(slot)), descriptor(memory_.dy(stage)));
+    mma_abt<T, 64>(ds_, memory_.v(slot), memory_.dy(stage));
     wgmma_commit_group();
   }
   // A group: what the queries of a stage add to dV and dK, or what these begin with.
@@ -115,7 +115,7 @@ class KeyOwner {
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.back(1))));
+      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.back(1).at)));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);

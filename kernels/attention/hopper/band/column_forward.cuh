@@ -5,8 +5,9 @@
 // tiles that they see come once for all of them, from the first one on, and meet an online softmax.
 #pragma once
 
-#include "kernels/attention/hopper/band/forward.cuh"
+#include "kernels/attention/hopper/band/scores.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
 
@@ -188,9 +189,9 @@ class KeyStream {
     while (mask == kSkip) mask = step();
     return mask;
   }
-  __device__ __forceinline__ int stage() const { return stage_.back(1); }
-  __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
-  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
+  __device__ __forceinline__ int stage() const { return stage_.back(1).at; }
+  __device__ __forceinline__ int stage_before() const { return stage_.back(2).at; }
+  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1).at; }
   __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
@@ -237,8 +238,8 @@ class ColumnForwardConsumer {
   __device__ __forceinline__ static int turn_of(int round) {
     return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
   }
-  __device__ __forceinline__ static Place<Shape::kSlots> slot_of(int round) {
-    return Place<Shape::kSlots>::of(round * Shape::kOwners + turn_of(round));
+  __device__ __forceinline__ static Ring<Shape::kSlots> slot_of(int round) {
+    return Ring<Shape::kSlots>::of(round * Shape::kOwners + turn_of(round));
   }
   __device__ __forceinline__ void attend(int round) {
     const auto slot = slot_of(round);

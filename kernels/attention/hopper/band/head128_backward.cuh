@@ -132,7 +132,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
 
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(int back) {
-    const int slot = key_.back(back);
+    const int slot = key_.back(back).at;
     if (back == 0) mbarrier_wait(memory_.keys_full(slot), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
@@ -146,7 +146,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
 
   // The key tile of `back` steps ago meets no later queries.
   __device__ __forceinline__ void end(const SweepStep& step, int back) {
-    const int slot = key_.back(back);
+    const int slot = key_.back(back).at;
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
     warpgroup_sync(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
@@ -205,10 +205,10 @@ class Head128DqAccumulator {
       pin(dq);
       if (step.met_before == 2) {
         release(owner);
-        mbarrier_arrive_warp(memory_.keys_free(key_.back(2)));
+        mbarrier_arrive_warp(memory_.keys_free(key_.back(2).at));
       }
       release(owner ^ 1);
-      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.back(1)));
+      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.back(1).at));
     }
     add(dq, owner, 0, step.met_before);
     wgmma_wait_group<0>();
@@ -223,7 +223,7 @@ class Head128DqAccumulator {
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
     mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
     const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner))),
-                     k = descriptor(warp_uniform(memory_.k(key_.back(back))));
+                     k = descriptor(warp_uniform(memory_.k(key_.back(back).at)));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();

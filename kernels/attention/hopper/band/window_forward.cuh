@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: MIT
-// Forward attention over windows of 129 to 257 rows, heads up to 64: a sweep as in
-// forward.cuh, whose consumers meet the five key tiles of a query tile one after the other,
-// with an online softmax. The first and the last of them share their powers: no query sees the same column of
-// both.
+// Forward attention on Hopper over windows of 129 to 257 rows, heads up to 64: the producer and the schedule
+// of forward.cuh. A consumer meets the five key tiles of a query tile one after the other, with an online
+// softmax. The first and the last share their exp2: no query sees the same column of both.
 #pragma once
 
 #include "kernels/attention/hopper/band/column_forward.cuh"
+#include "kernels/attention/hopper/band/forward.cuh"
 
 namespace weft::attention::hopper {
 
-// A slot has the queries of a tile, whose place y takes; a stage the keys and values of one.
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
-  static constexpr bool kAccumulate = false, kStorer = true;
+  static constexpr bool kAccumulate = false,
+                        kStorer = true;  // kStorer: store_window() sends y to global memory
   static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
                        kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kQ = kPanel, kY = kPanel, kStage = kQ + kY, kSlot = kQ, kSlots = 8, kStages = 10;
+  static constexpr int kQ = kPanel, kY = kPanel, kQueryBytes = kQ, kQueryStages = 8, kStages = 10;
   static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
   static_assert(kStages >= kConsumers + kMostBack);
-  static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
-                       kLastUsers = kBarriers + (kStages + 4 * kSlots) * 8, kEnd = kLastUsers + kStages * 4,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
-  static_assert(kBytes <= 227 * 1024);
 };
 
-// The stages that a query tile meets, from its own on: what step_forward() asks of a Consumer. A mask is the
-// distance of a key tile that hides something, or -1.
+// The stages that a query tile meets, from its own on: what forward_iteration() asks of a Consumer. A mask is
+// the distance of a key tile that hides something, or -1.
 class WindowStream {
  public:
   using Memory = BandMemory<WindowShape>;
@@ -33,13 +29,13 @@ class WindowStream {
   // Of the tile whose own stage is `own`, up to `last` tiles back.
   __device__ __forceinline__ void open(Memory::Stage own, int last) {
     own_ = own, back_ = 0, last_ = last;
-    mbarrier_wait(memory_.stage_full(own_), own_.parity);
+    mbarrier_wait(memory_.keys_full(own_), own_.parity);
   }
   __device__ __forceinline__ int step() {
     if (back_ == last_) return kEnd;
     ++back_;
     const auto stage = own_.back(back_);
-    mbarrier_wait(memory_.stage_full(stage), stage.parity);
+    mbarrier_wait(memory_.keys_full(stage), stage.parity);
     return tiles_.hides(back_) ? back_ : -1;
   }
   __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
@@ -67,18 +63,18 @@ class WindowConsumer {
   __device__ __forceinline__ void run() {
     take_query_tiles<Shape>(
         maps_.tiles, this_thread(),
-        [&](const BandRun& run, int tile, auto slot, auto stage) { attend(run, tile, slot, stage); });
+        [&](const BandRun& run, int tile, auto query, auto stage) { attend(run, tile, query, stage); });
   }
 
  private:
-  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::Slot slot,
+  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::QueryStage query,
                                          Memory::Stage stage) {
     ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(slot))));
-    mbarrier_wait(memory_.slot_full(slot), slot.parity);
+    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
+    mbarrier_wait(memory_.queries_full(query), query.parity);
     walk(sums, q, tile, stage);
-    mbarrier_arrive_warp(memory_.done(slot));
+    mbarrier_arrive_warp(memory_.done(query));
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
@@ -89,9 +85,9 @@ class WindowConsumer {
     }
     // y takes the place of the queries, which the group reads.
     warpgroup_sync();
-    put_rows<T, false>(sums.y, row, memory_.y(slot));
+    put_rows<T, false>(sums.y, row, memory_.y(query));
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(slot));
+    mbarrier_arrive_warp(memory_.y_full(query));
   }
 
   __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& sums,
@@ -140,7 +136,7 @@ class WindowConsumer {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
     const auto far = own.back(farthest);
-    mbarrier_wait(memory_.stage_full(far), far.parity);
+    mbarrier_wait(memory_.keys_full(far), far.parity);
     float distant[32];
     pin(sums.s);
     wgmma_fence();
@@ -177,6 +173,28 @@ class WindowConsumer {
   WindowStream stream_;
 };
 
+// A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
+// consumer waits for that.
+__device__ __forceinline__ void store_window(const BandMemory<WindowShape>& memory,
+                                             const BandForwardMaps& maps) {
+  constexpr int kThreads = kWarpgroup / 32 - 1;
+  const BandTiles& tiles = maps.tiles;
+  int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
+  int query = 0;                                      // number of the next one
+  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
+    const BandRun run = tiles.unit(unit);
+    for (int tile = run.first; tile < run.end; ++tile, ++query) {
+      if (turn-- > 0) continue;
+      turn = kThreads - 1;
+      const auto at = BandMemory<WindowShape>::QueryStage::of(query);
+      mbarrier_wait(memory.y_full(at), at.parity);
+      store_tile_rows<WindowShape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
+      tma_store_wait_group_read<0>();
+      mbarrier_arrive(memory.queries_free(at));
+    }
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(WindowShape::kThreads, 1)
     window_forward_kernel(const __grid_constant__ AttentionForward f,
@@ -189,11 +207,11 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
-    char* const last_users = shared + (memory.base - shared_address(shared)) + Shape::kLastUsers;
+    int* const last_users = memory.last_users(shared);
     if (threadIdx.x == 0)
-      produce_band(memory, maps, reinterpret_cast<int*>(last_users));
+      produce_band(memory, maps, last_users);
     else if (threadIdx.x % 32 == 0)
-      store_band(memory, maps);
+      store_window(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
@@ -204,10 +222,10 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 template <class T>
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
-  // A tile that is fetched again but not written costs about half as much as others.
+  // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
-  start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads, WindowShape::kBytes, f,
-        maps);
+  start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads,
+        BandMemory<WindowShape>::kBytes, f, maps);
 }
 
 }  // namespace weft::attention::hopper
