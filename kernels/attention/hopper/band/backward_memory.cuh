@@ -89,6 +89,7 @@ class Sweep {
 
 // What the producer tells of a step.
 struct SweepStep {
+  using Shared = int[8];  // as it lies in shared memory
   TilePlace place;
   int met_before;  // -1: there is no step, the sweep is over
   bool is_last, owns_queries;
@@ -142,20 +143,24 @@ struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   std::uint32_t base;
 
-  __device__ std::uint32_t k(int slot) const { return base + slot * (M::kX + M::kY); }
-  __device__ std::uint32_t v(int slot) const { return k(slot) + M::kX; }
-  __device__ std::uint32_t q(int stage) const { return base + M::kQueries + stage * (M::kX + M::kY); }
+  __device__ std::uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
+  __device__ std::uint32_t v(int at) const { return k(at) + M::kX; }
+  __device__ std::uint32_t q(int stage) const {
+    return base + offsetof(typename M::SharedStorage, stages) + stage * (M::kX + M::kY);
+  }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
 
-  __device__ std::uint32_t full(int stage) const { return base + M::kBarriers + stage * 8; }
+  __device__ std::uint32_t full(int stage) const {
+    return base + offsetof(typename M::SharedStorage, full) + stage * 8;
+  }
   __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
   __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * M::kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeyStages + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeyStages + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYStages + slot); }
+  __device__ std::uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
+  __device__ std::uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
+  __device__ std::uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
+  __device__ std::uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
 
-  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a slot of keys, free.
+  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a at of keys, free.
   __device__ void init_rings(int stage_readers, int key_readers) const {
     for (int i = 0; i < M::kStages; ++i) {
       mbarrier_init(full(i), 1 + 32);
@@ -189,24 +194,37 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
                        kStages = kSmall ? 3 : 2, kYStages = kSmall ? 2 : 1,
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYStages * kY, kOuts = kScores + kConsumers * kPanel,
-                       kNumbers = kOuts + kConsumers * kOut * kPanel,
-                       kSteps = kNumbers + kStages * 2 * kTile * 4, kBarriers = kSteps + kStages * 32,
-                       kEnd = kBarriers + (3 * kStages + 2 * kKeyStages + 2 * kYStages + 2) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kYStages][kY];
+    Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
+    Panel out[kConsumers][kOut];
+    struct {
+      float lse[kTile], delta[kTile];
+    } scalars[kStages];
+    SweepStep::Shared step[kStages];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
-  // dS^T of the key tile `back` steps ago and the queries at hand.
-  __device__ std::uint32_t ds(int back) const { return base + kScores + back * kPanel; }
+  __device__ std::uint32_t y(int at) const { return base + offsetof(SharedStorage, y) + at * kY; }
+  __device__ std::uint32_t ds(int back) const { return base + offsetof(SharedStorage, ds) + back * kPanel; }
   __device__ std::uint32_t out(int consumer, int panel) const {
-    return base + kOuts + (consumer * kOut + panel) * kPanel;
+    return base + offsetof(SharedStorage, out) + (consumer * kOut + panel) * kPanel;
   }
-  __device__ std::uint32_t lse(int stage) const { return base + kNumbers + stage * 2 * kTile * 4; }
+  __device__ std::uint32_t lse(int stage) const {
+    return base + offsetof(SharedStorage, scalars) + stage * 2 * kTile * 4;
+  }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
+  __device__ std::uint32_t step(int stage) const { return base + offsetof(SharedStorage, step) + stage * 32; }
 
   // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }

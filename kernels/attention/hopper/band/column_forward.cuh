@@ -18,8 +18,7 @@ __device__ __forceinline__ int this_thread() {
   return x;
 }
 
-// A stage has the keys and values of a tile, a slot the queries of one, whose place y takes. kAccumulate: y
-// and lse go on from what earlier passes left.
+// kAccumulate: y and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
@@ -28,40 +27,50 @@ struct ColumnForwardShape {
   // As the registers allow.
   static constexpr int kOwners = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
                        kProducerRegisters = 32, kThreads = (1 + kOwners) * kWarpgroup;
-  static constexpr int kX = Dqk * 128, kY = Dv * 128, kStage = kX + kY, kSlot = kX > kY ? kX : kY,
-                       kSlots = 2 * kOwners,
+  static constexpr int kX = Dqk * 128, kY = Dv * 128,  // bytes
+      kQueryStages = 2 * kOwners,
                        kStages = kSmall      ? 8
                                  : Dqk == 64 ? 4
                                              : 3;
-  static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
-                       kEnd = kBarriers + (2 * kStages + 3 * kSlots) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
-  static_assert(kBytes <= 227 * 1024);
 };
 
+// A stage has the keys and values of a tile, a query stage the queries of one, whose place y takes.
 template <class Shape>
 struct ColumnForwardMemory {
-  static constexpr int kX = Shape::kX, kStage = Shape::kStage, kWarps = kWarpgroup / 32;
+  struct SharedStorage {
+    struct {
+      char keys[Shape::kX], values[Shape::kY];
+    } stages[Shape::kStages];
+    char queries[Shape::kQueryStages][std::max(Shape::kX, Shape::kY)];
+    std::uint64_t full[Shape::kStages], free[Shape::kStages], queries_full[Shape::kQueryStages],
+        queries_free[Shape::kQueryStages],
+        y_full[Shape::kQueryStages];  // y_full: y has taken the queries' place
+  };
+  static constexpr int kX = Shape::kX, kStage = Shape::kX + Shape::kY, kWarps = kWarpgroup / 32,
+                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  static_assert(kBytes <= 227 * 1024);
   std::uint32_t base;
 
   __device__ static ColumnForwardMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
-  __device__ std::uint32_t queries(int slot) const { return base + Shape::kQueries + slot * Shape::kSlot; }
-  __device__ std::uint32_t full(int stage) const { return base + Shape::kBarriers + stage * 8; }
+  __device__ std::uint32_t queries(int at) const {
+    return base + offsetof(SharedStorage, queries) + at * std::max(Shape::kX, Shape::kY);
+  }
+  __device__ std::uint32_t full(int stage) const { return base + offsetof(SharedStorage, full) + stage * 8; }
   __device__ std::uint32_t free(int stage) const { return full(Shape::kStages + stage); }
-  __device__ std::uint32_t slot_full(int slot) const { return full(2 * Shape::kStages + slot); }
-  __device__ std::uint32_t slot_free(int slot) const { return slot_full(Shape::kSlots + slot); }
-  // y has taken the place of the queries.
-  __device__ std::uint32_t y_full(int slot) const { return slot_full(2 * Shape::kSlots + slot); }
+  __device__ std::uint32_t queries_full(int at) const { return full(2 * Shape::kStages + at); }
+  __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
+  __device__ std::uint32_t y_full(int at) const { return queries_full(2 * Shape::kQueryStages + at); }
 
   // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i)
         mbarrier_init(full(i), 1), mbarrier_init(free(i), Shape::kOwners * kWarps);
-      for (int i = 0; i < Shape::kSlots; ++i)
-        mbarrier_init(slot_full(i), 1), mbarrier_init(slot_free(i), 1), mbarrier_init(y_full(i), kWarps);
+      for (int i = 0; i < Shape::kQueryStages; ++i)
+        mbarrier_init(queries_full(i), 1), mbarrier_init(queries_free(i), 1),
+            mbarrier_init(y_full(i), kWarps);
       fence_proxy_async();
     }
     __syncthreads();
@@ -116,20 +125,20 @@ __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>
                                                 const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   Ring<Shape::kStages> stage;
-  Ring<Shape::kSlots> slot;
+  Ring<Shape::kQueryStages> query;
   for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
     const BandRun run = tiles.unit(unit);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
-      const std::uint32_t full = memory.slot_full(slot.at);
-      mbarrier_wait(memory.slot_free(slot.at), slot.parity ^ 1);
+    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
+      const std::uint32_t full = memory.queries_full(query.at);
+      mbarrier_wait(memory.queries_free(query.at), query.parity ^ 1);
       mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kX : 0);
-      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(slot.at), maps.q, tiles, run, tile, full);
+      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query.at), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
       const std::uint32_t full = memory.full(stage.at);
       mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, Shape::kStage);
+      mbarrier_arrive_expect_tx(full, ColumnForwardMemory<Shape>::kStage);
       copy_tile<Shape::Dqk>(memory.x(stage.at), maps.k, tiles, run, tile, full);
       copy_tile<Shape::Dv>(memory.y(stage.at), maps.v, tiles, run, tile, full);
     }
@@ -144,18 +153,18 @@ __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& 
   constexpr int kThreads = kWarpgroup / 32 - 1;
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
-  Ring<Shape::kSlots> slot;
+  Ring<Shape::kQueryStages> query;
   for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
     const BandRun run = tiles.unit(unit);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
+    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
-      mbarrier_wait(memory.y_full(slot.at), slot.parity);
+      mbarrier_wait(memory.y_full(query.at), query.parity);
       if (!Shape::kAccumulate && tile < run.end) {
-        store_tile_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
+        store_tile_rows<Shape::Dv>(maps.y, memory.queries(query.at), tiles, run, tile, 0);
         tma_store_wait_group_read<0>();
       }
-      mbarrier_arrive(memory.slot_free(slot.at));
+      mbarrier_arrive(memory.queries_free(query.at));
     }
   }
 }
@@ -222,10 +231,10 @@ class ColumnForwardConsumer {
       if (mine) {
         attend(round);
       } else {
-        const auto slot = slot_of(round);
-        mbarrier_wait(memory_.slot_full(slot.at), slot.parity);
+        const auto query = query_stage_of(round);
+        mbarrier_wait(memory_.queries_full(query.at), query.parity);
         stream_.next();
-        mbarrier_arrive_warp(memory_.y_full(slot.at));
+        mbarrier_arrive_warp(memory_.y_full(query.at));
       }
     }
   }
@@ -234,22 +243,22 @@ class ColumnForwardConsumer {
   __device__ __forceinline__ static int unit_of(int round) {
     return static_cast<int>(blockIdx.x + static_cast<unsigned>(round) * gridDim.x);
   }
-  // This warpgroup's place in a unit, and its slot.
+  // This warpgroup's place in a unit, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
     return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
   }
-  __device__ __forceinline__ static Ring<Shape::kSlots> slot_of(int round) {
-    return Ring<Shape::kSlots>::of(round * Shape::kOwners + turn_of(round));
+  __device__ __forceinline__ static Ring<Shape::kQueryStages> query_stage_of(int round) {
+    return Ring<Shape::kQueryStages>::of(round * Shape::kOwners + turn_of(round));
   }
   __device__ __forceinline__ void attend(int round) {
-    const auto slot = slot_of(round);
+    const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(slot.at))));
+    q.load(warp_uniform(static_cast<int>(memory_.queries(query.at))));
     ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
-    mbarrier_wait(memory_.slot_full(slot.at), slot.parity);
+    mbarrier_wait(memory_.queries_full(query.at), query.parity);
     forward_mainloop<T, false>(sums, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
-    const int again = warp_uniform(round), tile = stream_.query(), at = slot_of(again).at;
+    const int again = warp_uniform(round), tile = stream_.query(), at = query_stage_of(again).at;
     const BandRun run = maps_.tiles.unit(unit_of(again));
     Softmax::Row row[2];
     int position[2];
@@ -271,16 +280,16 @@ class ColumnForwardConsumer {
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      int slot) const {
+                                      int query) const {
     warpgroup_sync();
-    put_rows<T, false>(y, row, memory_.queries(slot));
+    put_rows<T, false>(y, row, memory_.queries(query));
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(slot));
+    mbarrier_arrive_warp(memory_.y_full(query));
   }
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      const int (&position)[2], const BandRun& run, int slot) const {
-    mbarrier_arrive_warp(memory_.y_full(slot));
+                                      const int (&position)[2], const BandRun& run, int query) const {
+    mbarrier_arrive_warp(memory_.y_full(query));
     const Rows rows = Rows::of(f_.y, run.b, run.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);
@@ -323,7 +332,7 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kOwners);
       start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
-            Shape::kThreads, Shape::kBytes, f, maps);
+            Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();

@@ -72,24 +72,37 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
                        kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kKeptNumbers = Shape::kKeptTiles * kTile * 4;
-  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYStages * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kNumbers = kOuts + Shape::kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptNumbers,
-                       kEnd = kBarriers +
-                              (3 * kStages + 2 * kKeyStages + 2 * kYStages + 2 * kOwners * kBuffers) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kYStages][kY];
+    Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+    Panel out[Shape::kOutPanels];
+    float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
+        ds_free[kOwners][kBuffers];
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
-  // dS^T of an owner: rows are keys.
+  __device__ std::uint32_t y(int at) const { return base + offsetof(SharedStorage, y) + at * kY; }
   __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + kScores + (owner * kBuffers + buffer) * kPanel;
+    return base + offsetof(SharedStorage, ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t out(int panel) const { return base + kOuts + panel * kPanel; }
+  __device__ std::uint32_t out(int panel) const {
+    return base + offsetof(SharedStorage, out) + panel * kPanel;
+  }
   // Of the queries of tile `place` of those whose numbers are kept.
-  __device__ std::uint32_t lse_at(int place) const { return base + kNumbers + place * kTile * 4; }
-  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + kKeptNumbers; }
+  __device__ std::uint32_t lse_at(int place) const {
+    return base + offsetof(SharedStorage, lse) + place * kTile * 4;
+  }
+  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
   // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {

@@ -17,22 +17,36 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int kOwners = 2, kKeyStages = 3, kStages = 3;
   static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
-  static constexpr int kQueries = kKeyStages * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kDeltaWarps * 2 * kYPanel, kOut = kScores + kOwners * kPanel,
-                       kNumbers = kOut + kPanel, kSteps = kNumbers + kStages * 2 * kTile * 4,
-                       kBarriers = kSteps + kStages * 32,
-                       kEnd = kBarriers + (3 * kStages + 2 * kKeyStages + kDeltaWarps + 2 * kOwners) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kDeltaWarps][2 * kYPanel];
+    Panel ds[kOwners], out;  // ds: dS^T
+    struct {
+      float lse[kTile], delta[kTile];
+    } scalars[kStages];
+    SweepStep::Shared step[kStages];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int warp) const { return base + kYs + warp * 2 * kYPanel; }
-  // dS^T of an owner.
-  __device__ std::uint32_t ds(int owner) const { return base + kScores + owner * kPanel; }
-  __device__ std::uint32_t out() const { return base + kOut; }
-  __device__ std::uint32_t lse(int stage) const { return base + kNumbers + stage * 2 * kTile * 4; }
+  __device__ std::uint32_t y(int warp) const {
+    return base + offsetof(SharedStorage, y) + warp * 2 * kYPanel;
+  }
+  __device__ std::uint32_t ds(int owner) const { return base + offsetof(SharedStorage, ds) + owner * kPanel; }
+  __device__ std::uint32_t out() const { return base + offsetof(SharedStorage, out); }
+  __device__ std::uint32_t lse(int stage) const {
+    return base + offsetof(SharedStorage, scalars) + stage * 2 * kTile * 4;
+  }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
+  __device__ std::uint32_t step(int stage) const { return base + offsetof(SharedStorage, step) + stage * 32; }
 
   // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
