@@ -10,8 +10,8 @@ namespace weft::attention {
 
 using namespace device;
 
-inline constexpr int kEnd = 0x7fffffff;  // tile number: past the last
-inline constexpr int kSkip = -2;         // mask number: this tile is only in the other list
+inline constexpr int kEnd = 0x7fffffff;  // tile number or mask index: past the last
+inline constexpr int kSkip = -2;         // mask index: this tile is in the list of another owner only
 
 // Rows of a (B, T, H, D) tensor of one (batch, head).
 struct Rows {
@@ -28,7 +28,8 @@ struct Rows {
   }
 };
 
-// One direction of a TileMap: the side whose tiles a block owns, and the side it walks over.
+// One direction of a TileMap: the stationary side, whose tiles a thread block owns, and the side that streams
+// by.
 struct Direction {
   const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
   const std::uint64_t* masks;
@@ -43,7 +44,7 @@ struct Direction {
   }
 };
 
-// Blocks are numbered (rank, batch, head), head fastest; rank 0 takes the longest walks.
+// Thread blocks are numbered (rank, batch, head), head fastest; rank 0 has the longest lists.
 struct BlockIndex {
   int b, h, rank;
   __device__ explicit BlockIndex(const HeadsView& x) {

@@ -77,7 +77,8 @@ struct Ring {
   __device__ __forceinline__ void advance() {
     if (++at == kSize) at = 0, parity ^= 1;
   }
-  // n buffers ago.
+  // The index of the buffer n before this one; its position.
+  __device__ __forceinline__ int index_back(int n) const { return at < n ? at - n + kSize : at - n; }
   __device__ __forceinline__ Ring back(int n) const {
     return at < n ? Ring{at - n + kSize, parity ^ 1} : Ring{at - n, parity};
   }

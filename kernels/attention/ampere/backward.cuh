@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on tensor cores, in two walks without atomics: dQ by rows; dK and dV by columns, with
-// everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
+// Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ; key-stationary for
+// dK and dV, with everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving
+// the registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -11,7 +12,7 @@ namespace weft::attention::ampere {
 
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
 // much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
-// small enough that several blocks share a multiprocessor and hide each other's beginnings where walks are
+// small enough that several blocks share a multiprocessor and hide each other's prologues where lists are
 // short.
 template <int Dqk, int Dv>
 struct BackwardShape {
@@ -33,7 +34,7 @@ struct RowsMemory {
   static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
 };
 
-// lse (in powers of two) and delta of a warp's rows g and g + 8.
+// lse (to base 2) and delta of a warp's rows g and g + 8.
 template <int M, class Task>
 __device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2], const Task& task,
                                              int first_row) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on tensor cores: a block owns 128 query rows and walks their key tiles with an online
-// softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1) in powers of two. A warp owns 32 rows: scores,
-// probabilities and sums stay in its registers.
+// Forward attention by mma.sync. A thread block owns 128 query rows and goes through their key tiles with an
+// online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). A warp owns 32 rows: scores, probabilities
+// and accumulators stay in its registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -19,12 +19,12 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Rows g and g + 8 of each block of 16. `top` is the reference of the powers: at most kSlack (in powers of
-// two) below the largest score so far, so that sums are rarely rescaled; the quotient at the end is the same.
+// Rows g and g + 8 of each block of 16. exp2 is relative to `top`, at most kSlack (to base 2) below the
+// largest score so far, so that accumulators are rarely rescaled; the quotient at the end is the same.
 template <int M>
 struct OnlineSoftmax {
   static constexpr float kSlack = 8;
-  float scale;  // to powers of two
+  float scale;  // times log2(e)
   float top[M][2], sum[M][2];
 
   __device__ explicit OnlineSoftmax(float scale_log2) : scale(scale_log2) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the tensor-core attention kernels share: which tiles a block owns, the walk over the tiles of the
-// other side, and the two-stage stream that gathers their rows into shared memory while the tile before is
-// worked on.
+// What the mma.sync kernels share: which tiles a thread block owns, the merged list of tiles of the other
+// side, and the two-stage stream that gathers their rows into shared memory while the tile before is worked
+// on.
 #pragma once
 
 #include "kernels/attention/direction.cuh"
@@ -11,13 +11,13 @@ namespace weft::attention::ampere {
 
 // What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
 // shared memory and leaves the registers to the sums. They own kTiles tiles that follow each other in the
-// schedule: their walks are equally long and, as the schedule keeps neighbours together, mostly the same.
+// schedule: their lists are equally long and, as the schedule keeps neighbours together, mostly the same.
 template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
   int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
   bool accumulate;                                    // earlier passes left results to go on from
-  Rows x, y;                                          // gathered for the tiles of the walk
+  Rows x, y;                                          // the streamed side
   const float *lse, *delta;                           // of this (batch, head)
   const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
@@ -140,7 +140,7 @@ struct StreamLayout {
                        kStage = kDelta + (kScalars ? kTile * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a walk, one after the other: two matrices x and y of kTile gathered rows (and two numbers for
+// The tiles of a list, one after the other: two matrices x and y of kTile gathered rows (and lse and delta of
 // each row), with the masks of the owned tiles. Two stages: while one is worked on, the other fills. Slots
 // are fetched one tile further ahead, as the addresses of the rows come from them.
 template <int kTiles, int Px, int Py, int kThreads, bool kScalars>

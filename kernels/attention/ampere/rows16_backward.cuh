@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on tensor cores over tiles of edge 16, in the two walks of the large tiles
-// (backward.cuh): a warp owns 16 queries (dQ) or 16 keys (dK, dV).
+// Backward attention by mma.sync over tiles of edge 16, in two kernels as backward.cuh: a warp owns 16
+// queries (dQ) or 16 keys (dK, dV).
 #pragma once
 
 #include "kernels/attention/ampere/backward.cuh"

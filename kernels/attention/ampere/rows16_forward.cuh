@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on tensor cores over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
-// the large tiles (forward.cuh).
+// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
+// forward.cuh.
 #pragma once
 
 #include "kernels/attention/ampere/forward.cuh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The walk of the small tiles: a warp owns 16 rows and goes its own way, without a barrier of the block, so
-// that lists of different lengths do not wait for each other. Its lanes look ahead: while a step is worked
-// on, the rows of the next are on their way to shared memory, the slots of the one after that and the list
-// entries of the third to registers.
+// The mainloop over tiles of edge 16: a warp owns 16 rows and goes its own way, without a barrier of the
+// thread block, so that lists of different lengths do not wait for each other. Its lanes look ahead: while an
+// iteration is worked on, the rows of the next are on their way to shared memory, the slots of the one after
+// that and the list entries of the third to registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -47,8 +47,8 @@ struct SmallLayout {
                        kStage = kDelta + (kScalars ? kRows * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a walk, kEntries of them a step: matrices x and y of kRows gathered rows (and two numbers for
-// each row), in two stages.
+// The tiles of a list, kEntries of them an iteration: matrices x and y of kRows gathered rows (and two
+// numbers for each row), in two stages.
 template <int kEntries, int Px, int Py, bool kScalars>
 class SmallStream {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper without atomics: in one walk over columns where there is scratch for it, else
-// in two, dQ by rows, dK and dV by columns.
+// Backward attention on Hopper over a TileMap in two kernels without atomics: query-stationary for dQ,
+// key-stationary for dK and dV.
 #pragma once
 
 #include "kernels/attention/hopper/key_stationary.cuh"

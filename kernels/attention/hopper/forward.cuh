@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on Hopper: a consumer warpgroup owns 64 query rows and walks their key tiles with an
-// online softmax in powers of two (Dao et al. 2022, arXiv 2205.14135, algorithm 1). While it turns one tile
-// of scores into probabilities, the product of the last tile's with its values runs, and the products of the
-// other warpgroups (Shah et al. 2024, arXiv 2407.08608, section 3).
+// Forward attention on Hopper over a TileMap. A consumer warpgroup owns 64 query rows and goes through their
+// key tiles with an online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). Its softmax of one tile
+// overlaps P V of the tile before, and the MMAs of the other warpgroups (Shah et al. 2024, arXiv 2407.08608,
+// section 3).
 #pragma once
 
 #include "kernels/attention/hopper/forward_mainloop.cuh"
@@ -19,9 +19,10 @@ struct ForwardShape {
   // H 2, n 3,072), three that read them from shared memory 0.335.
   static constexpr bool kFour = Dqk == 64 && Dv == 64 && kTma, kTwo = Dqk == 128 && kTma;
   static constexpr int kOwners = kFour ? 4 : kTwo ? 2 : 3;
-  // Steps as step_between_exp2(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles. At
-  // heads of 64, four consumers, it is 1,872 instead of 1,856 (n 12,288), at heads of 128 453 instead of 451.
-  static constexpr bool kBetweenExp2 = Dqk == 64 && Dv == 128 && kTma;
+  // Steps as forward_iteration_interleaved(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand
+  // cycles. At heads of 64, four consumers, it is 1,872 instead of 1,856 (n 12,288), at heads of 128 453
+  // instead of 451.
+  static constexpr bool kInterleaved = Dqk == 64 && Dv == 128 && kTma;
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
   static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kTma>;
@@ -60,8 +61,8 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (position_of(work, stream.own(), half) < 0) sums.softmax.leave_out(half);
-    forward_mainloop<T, Shape::kBetweenExp2>(sums, stream, memory, work.masks, q);
-    // Positions are looked up once more: that takes no registers from the walk.
+    forward_mainloop<T, Shape::kInterleaved>(sums, stream, memory, work.masks, q);
+    // Positions are looked up once more: that takes no registers from the mainloop.
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
               b = work.b, h = work.h;
     const bool accumulate = work.accumulate;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The walk of a forward consumer over its key tiles.
+// The mainloop of a forward consumer over its key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
 
-// Sums of a consumer, and what is done to them between waits.
+// Accumulators of a consumer, and what is done to them between waits.
 template <class T, int Dv>
 struct ForwardAccumulators {
   float y[Dv / 2], s[32];
@@ -46,22 +46,23 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
   words.apply(s, -INFINITY);
 }
 
-// A step after the first: its scores, and beside its probabilities the values of the step before with theirs,
-// `p`. Returns the mask of the next step.
+// An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
+// probabilities are `p`. Returns the mask of the next iteration.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_forward(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                            Stream& stream, const M& memory, const StageDescriptors<M>& at,
-                                            const Masks& masks, const Q& q, int mask) {
+__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
+                                                 Stream& stream, const M& memory,
+                                                 const StageDescriptors<M>& at, const Masks& masks,
+                                                 const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
   pin(sums.y);
   sums.issue_scores(q, at.keys(stage));
   sums.issue_values(p, at.values(before));
-  const int following = stream.step();  // waits early: that is hidden behind the products
+  const int following = stream.step();  // waits early: that is hidden behind the MMAs
   wgmma_wait_group<1>();
   pin(sums.s);
   if (mask >= 0) hide(sums.s, masks, mask);
   sums.softmax.apply_again(sums.s);
-  // The branch keeps the compiler from waiting for the values ahead of the powers.
+  // The branch keeps the compiler from waiting for P V ahead of the exp2.
   const bool failed = sums.softmax.failed();
   if (failed) {  // in this warp, not in its group
     q.template mma_abt_in_warp<T>(sums.s, memory.x(stage));
@@ -78,14 +79,14 @@ __device__ __forceinline__ int step_forward(ForwardAccumulators<T, Dv>& sums, st
 }
 
 // The same where a multiprocessor has few warps to hide each other's waits: a warp issues in order, so that
-// what a step needs besides powers stands between powers. The branch in await_step() keeps the compiler from
-// waiting for the values ahead of all powers. A next step that is skipped is not released.
+// the rest of the iteration stands between exp2. The branch in await_step() keeps the compiler from waiting
+// for P V ahead of all exp2. A next stage that is skipped is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_between_exp2(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                                 Stream& stream, const M& memory,
-                                                 const StageDescriptors<M>& at, const Masks& masks,
-                                                 const Q& q, int mask) {
-  constexpr int kAhead = 8;  // powers ahead of the branch
+__device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& sums,
+                                                             std::uint32_t (&p)[4][4], Stream& stream,
+                                                             const M& memory, const StageDescriptors<M>& at,
+                                                             const Masks& masks, const Q& q, int mask) {
+  constexpr int kAhead = 8;  // exp2 ahead of the branch
   const int stage = stream.stage(), before = stream.stage_before();
   const bool has_next = stream.has_step();
   pin(sums.y);
@@ -114,8 +115,8 @@ __device__ __forceinline__ int step_between_exp2(ForwardAccumulators<T, Dv>& sum
 }
 
 // The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
-// of step() only kBetweenExp2 has a need); hide() takes `masks` and what its steps return.
-template <class T, bool kBetweenExp2, int Dv, class Stream, class M, class Masks, class Q>
+// of step() only kInterleaved has a need); hide() takes `masks` and what its steps return.
+template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sums, Stream& stream,
                                                  const M& memory, const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
@@ -123,7 +124,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sum
   for (int mask = stream.next(); mask != kEnd;) {
     sums.issue_scores(q, at.keys(stream.stage()));
     int following;
-    if constexpr (kBetweenExp2) {
+    if constexpr (kInterleaved) {
       stream.await_step(false);
       following = stream.take_step(stream.look_at_step());
     } else {
@@ -137,13 +138,13 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sum
     sums.softmax.add();
     round_to_operand<T>(p, sums.s);
     for (mask = following; is_tile(mask);) {
-      if constexpr (kBetweenExp2)
-        mask = step_between_exp2<T>(sums, p, stream, memory, at, masks, q, mask);
+      if constexpr (kInterleaved)
+        mask = forward_iteration_interleaved<T>(sums, p, stream, memory, at, masks, q, mask);
       else
-        mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
+        mask = forward_iteration<T>(sums, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
-    if constexpr (kBetweenExp2)
+    if constexpr (kInterleaved)
       if (mask == kSkip) stream.release(stream.stage());
     pin(sums.y);
     wgmma_fence();

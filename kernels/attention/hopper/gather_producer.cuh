@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The producer warpgroup of a Hopper block: it runs ahead of the consumers, merges the lists of the owned
-// tiles and gathers rows in slot order into the rings of stream.cuh.
+// The producer by cp.async, for any order of slots: a warpgroup that runs ahead of the consumers, merges the
+// lists of the stationary tiles and gathers rows in slot order into the rings of stream.cuh.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
 
-// What a producer gathers: the owned rows and those of the stream.
+// What a producer gathers: the stationary and the streamed side.
 struct Sources {
   const HeadsView &own_x, &own_y, &x, &y;
   const TensorView &lse, &delta;  // of the rows of the stream
@@ -38,7 +38,7 @@ struct FourRows {
   }
 };
 
-// The merged lists of the owned tiles.
+// The merged lists of the stationary tiles.
 template <int kOwners>
 struct Lists {
   const std::int32_t *tiles, *masks;
@@ -134,7 +134,7 @@ class GatherProducer {
     own_stage_.advance();
   }
 
-  // All steps of a task. Slots are looked up a step ahead: the addresses of the rows come from them.
+  // All iterations of a work item. Slots are looked up one ahead: the addresses of the rows come from them.
   __device__ __forceinline__ void feed(const Direction& d, Lists<kOwners>& lists, const FourRows& first,
                                        int b, int h, const Sources& from) {
     const Rows x = Rows::of(from.x, b, h), y = Rows::of(from.y, b, h);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The columns' walk of backward attention on Hopper: dK and dV. Everything is transposed (rows are keys), so
-// that P^T and dS^T are A operands without leaving the registers.
+// The key-stationary kernel of backward attention on Hopper: dK and dV. Everything is transposed (rows are
+// keys), so that P^T and dS^T are A operands without leaving the registers.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
@@ -10,7 +10,8 @@ namespace weft::attention::hopper {
 
 template <int Dqk, int Dv, bool kTma>
 struct KeyStationaryShape {
-  // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
+  // As the registers allow: keys and values as operands in registers; the MMAs that end an iteration overlap
+  // the next one.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
@@ -45,7 +46,7 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-// Sums and operands of a consumer's step, and what is done to them between waits.
+// Accumulators and operands of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk, int Dv>
 struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
@@ -58,7 +59,7 @@ struct KeyAccumulators {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
-  // A group of products: scores, and dP.
+  // One wgmma group: scores, and dP.
   template <class M, class K, class V>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
@@ -89,13 +90,13 @@ struct KeyAccumulators {
   }
 };
 
-// The products that end a step are started after those that begin the next one.
+// The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& sums, Consumer<M>& stream,
                                                     const M& memory, const std::uint64_t* masks, const K& k,
                                                     const V& v) {
   int mask = stream.next();
-  // Waits for the step after this one early: that is hidden behind the products.
+  // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
     if (mask >= 0) sums.words.load(masks, mask);
     return stream.step();
@@ -131,7 +132,7 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
   }
 }
 
-// Each step ends before the next one begins: for sums that fill the registers.
+// Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& sums, Consumer<M>& stream,
                                                const M& memory, const std::uint64_t* masks, const K& k,
@@ -154,7 +155,7 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& sums
   }
 }
 
-// Batch and head of a task and whether results are added, in one register.
+// Batch and head of a work item and whether results are added, in one register.
 template <class Work>
 __device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rows' walk of backward attention on Hopper: dQ, and delta for the columns' walk. The products that end
-// a step run while the next step's scores are turned into probabilities.
+// The query-stationary kernel of backward attention on Hopper: dQ, and delta for the key-stationary kernel.
+// The MMAs that end an iteration overlap the exp2 of the next.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
@@ -19,7 +19,7 @@ struct QueryStationaryShape {
                        kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-// Products of pairs of elements that lie in four words each.
+// The dot product of eight elements each.
 template <class T>
 __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -30,11 +30,11 @@ __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// lse (in powers of two) and delta of this thread's rows.
+// lse (to base 2) and delta of this thread's rows.
 struct QueryScalars {
   float lse[2], delta[2];
-  // Computes delta from y and the owned tile of dy, and leaves it in g.delta: the columns' walk reads it
-  // there.
+  // Computes delta from y and the stationary tile of dy, and leaves it in g.delta for the key-stationary
+  // kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
                                        std::uint32_t dy) {
@@ -82,7 +82,7 @@ struct QueryScalars {
   }
 };
 
-// Sums and operand of a consumer's step, and what is done to them between waits.
+// Accumulators and operand of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk>
 struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
@@ -93,7 +93,7 @@ struct QueryAccumulators {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
   }
-  // A group of products: scores, and dP.
+  // One wgmma group: scores, and dP.
   template <class M, class Q, class Dy>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
     pin(s), pin(ds);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
                                                           const std::uint64_t* masks, const Q& q,
                                                           const Dy& dy, const QueryScalars& scalars) {
   int mask = stream.next();
-  // Waits for the step after this one early: that is hidden behind the products.
+  // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
     if (mask >= 0) sums.words.load(masks, mask);
     return stream.step();

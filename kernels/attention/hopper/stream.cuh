@@ -62,21 +62,26 @@ struct Memory {
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t own_x(int own_stage, int owner) const {
-    return base + offsetof(SharedStorage, own) + own_stage * kOwnTiles + owner * int{sizeof(Own)};
+    return base + int{offsetof(SharedStorage, own)} + own_stage * kOwnTiles + owner * int{sizeof(Own)};
   }
   __device__ std::uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
   __device__ std::uint32_t scalars(int stage) const {
-    return base + offsetof(SharedStorage, scalars) + stage * (kScalars ? 2 * kTile * 4 : 0);
+    return base + int{offsetof(SharedStorage, scalars)} + stage * (kScalars ? 2 * kTile * 4 : 0);
   }
   // lse of a row; delta 8 bytes on. Two rows share 16 bytes.
   __device__ std::uint32_t scalar(int stage, int row) const {
     return scalars(stage) + row / 2 * 16 + row % 2 * 4;
   }
-  __device__ std::uint32_t info(int stage) const { return base + offsetof(SharedStorage, info) + stage * 16; }
-  __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
-    return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->work[own_stage];
+  __device__ std::uint32_t info(int stage) const {
+    return base + int{offsetof(SharedStorage, info)} + stage * 16;
   }
-  __device__ std::uint32_t full(int stage) const { return base + offsetof(SharedStorage, full) + stage * 8; }
+  __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
+    char* const first = shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
+    return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * int{sizeof(WorkItem<kOwners>)});
+  }
+  __device__ std::uint32_t full(int stage) const {
+    return base + int{offsetof(SharedStorage, full)} + stage * 8;
+  }
   __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
   __device__ std::uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
   __device__ std::uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }
@@ -209,10 +214,12 @@ class Consumer {
   }
   // Of the last iteration; of the one before. Computed anew from the ring's position, which the compiler
   // knows to be the same in all lanes: descriptors stay in uniform registers.
-  __device__ __forceinline__ int stage() const { return stage_.back(1).at; }
-  __device__ __forceinline__ int stage_before() const { return stage_.back(2).at; }
+  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
   // Of the last iteration that had a tile, after one that had none.
-  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1).at; }
+  __device__ __forceinline__ int last_tile(int mask) const {
+    return stage_.index_back(mask == kSkip ? 2 : 1);
+  }
   __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
   __device__ int own() const { return own_; }
 

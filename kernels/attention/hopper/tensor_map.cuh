@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Descriptions of tensors for the copy engine (CUDA Driver API, "Tensor Map Object Management").
+// Tensor maps of heads (CUDA Driver API, "Tensor Map Object Management").
 #pragma once
 
 #include "kernels/attention/direction.cuh"
@@ -11,14 +11,15 @@ namespace weft::attention::hopper {
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
-// What a launch copies in boxes of `own_run` and `run` rows of 64 columns: the owned side and the stream.
+// The tensors of a launch, in boxes of `own_run` and `run` rows of 64 columns: the stationary and the
+// streamed side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
   int own_run, run;
 };
 
-// TensorMaps of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: the
-// engine does not take these strides.
+// Boxes of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: TMA does
+// not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
   const auto encode = tensor_map_encoder();
   if (!encode || run < 8) return false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The producer where slots follow each other in runs of 8 or more positions: warps that take stages in turn,
-// whose lanes ask the copy engine for a box of rows each (PTX ISA, "cp.async.bulk.tensor"). It writes the
-// same 128-byte swizzle.
+// The producer by TMA, for orders whose slots follow each other in runs of 8 or more positions. Warps take
+// stages in turn; each lane loads one box of rows, in the 128-byte swizzle.
 #pragma once
 
 #include "kernels/attention/hopper/gather_producer.cuh"
@@ -9,8 +8,8 @@
 
 namespace weft::attention::hopper {
 
-// A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
-// what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
+// A warp of the producer warpgroup. Each goes through all work items and iterations and fills stages of its
+// own, so that its waits hide behind the others. The first one loads the stationary tiles, too. What a warp
 // fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::query_stationary or
 // Direction::key_stationary.
 template <auto kSide, class M>
@@ -19,7 +18,7 @@ class TmaProducer {
   __device__ TmaProducer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
 
-  // Its whole life. `own` and `stream` are the shapes of what is owned and of what is walked over.
+  // `own_x` and `x` are the stationary and the streamed side.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const HeadsView& own_x, const HeadsView& x,
                                       const TensorMaps& tensor_maps, const TensorView& lse,
@@ -32,7 +31,7 @@ class TmaProducer {
       const int b = scheduler.batch(), h = scheduler.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction of_map = kSide(map);
-      // What is looked up anew takes no registers from step to step.
+      // What is looked up anew takes no registers from iteration to iteration.
       const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
@@ -74,13 +73,13 @@ class TmaProducer {
 
  private:
   static constexpr int kOwners = M::kOwners, kWarps = M::kProducingWarps;
-  static constexpr unsigned kAhead = 32 / kOwners;  // tasks
-  // Lists are walked by rising keys: tiles ascending, or descending where dQ is summed on the way.
+  static constexpr unsigned kAhead = 32 / kOwners;  // work items
+  // Lists are merged by rising keys: tiles ascending, or descending in the fused kernel.
   __device__ __forceinline__ static int tile_of(int key) { return M::kFused ? -1 - key : key; }
   __device__ __forceinline__ static int key_at(const Direction& d, int at) {
     return tile_of(__ldg(d.tile + at));  // the same both ways
   }
-  // Lane i of a task has the i-th owned tile and the rest of its list.
+  // Lane i of a work item has the i-th stationary tile and the rest of its list.
   struct Front {
     int own = -1, at = 0, end = 0, key = kEnd;
     // Of all lanes.
@@ -105,12 +104,12 @@ class TmaProducer {
       return f;
     }
   };
-  // What a lane copies of a tile: a box from `row` on, and the numbers of two rows (-1: none).
+  // What a lane loads of a tile: a box from `row` on, and lse and delta of two rows (-1: none).
   struct Step {
     int row, number[2];
-    int tile, turn;  // where dQ is summed on the way
+    int tile, turn;  // in the fused kernel
   };
-  // The fronts of kAhead tasks, one after the other in the lanes.
+  // The fronts of kAhead work items, one after the other in the lanes.
   __device__ __forceinline__ static Front look_ahead(TileScheduler scheduler, unsigned round,
                                                      const AttentionMaps& maps, const AttentionPass& pass) {
     Front f;

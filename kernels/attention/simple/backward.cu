@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The simple backward pass: one walk along rows of tiles for dQ, one along columns for dK and dV.
+// The simple backward pass: a query-stationary kernel for dQ, a key-stationary one for dK and dV.
 #include "kernels/attention/simple/simple.cuh"
 
 namespace weft::attention::simple {

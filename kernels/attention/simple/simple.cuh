@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32): what the simple
 // forward and backward kernels share. A block of 128 threads owns a strip of 32 rows (16 of small tiles and
-// of large heads) and walks over strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of
+// of large heads) and goes through strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of
 // scores.
 #pragma once
 
@@ -182,7 +182,7 @@ __device__ inline int segment(const TensorView& x, const BlockIndex& at, int pos
   return position < 0 ? -1 : static_cast<const std::int32_t*>(x.data)[at.b * x.shape[1] + position];
 }
 
-// The strip that a block owns, and the strips it walks over.
+// The strip that a thread block owns, and the strips of the other side.
 template <class S>
 struct Strip {
   const Direction& d;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Backward attention of a band on Hopper in one sweep: five products for each pair of tiles, every tensor is
-// touched once. Scores are transposed (rows are keys), so that P^T and dS^T are A operands of dV and dK
-// without leaving the registers. dS^T also goes to shared memory, where the consumer whose key tile begins
-// at a step sums dQ over the tiles of all consumers, in their order.
+// Backward attention on Hopper over a band that reaches at most 128 rows, as one kernel: five matmuls for
+// each pair of tiles, every tensor is read or written once. Scores are transposed (rows are keys), so that
+// P^T and dS^T are A operands of dV and dK without leaving the registers. dS^T also goes to shared memory,
+// where the consumer whose key tile begins at an iteration accumulates dQ over the tiles of all consumers, in
+// their order.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -18,17 +19,18 @@ class KeyGradients {
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
   __device__ KeyGradients(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
 
-  // kQueries of the queries: P^T, dS^T, and what they add to dV and dK, which is under way at the end of the
-  // last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that phase.
-  __device__ __forceinline__ void meet_part(int back, int slot, int part, std::uint32_t ds_panel,
+  // kQueries of the queries: P^T, dS^T, and the MMAs that add to dV and dK, which are in flight at the end of
+  // the last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that
+  // phase.
+  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, std::uint32_t ds_panel,
                                             std::uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];
     const int first = part * kQueries * 128;  // bytes of a panel
     pin(s), pin(ds);
     wgmma_fence();
-    mma_abt<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
+    mma_abt<T, M::Dqk>(s, memory_.k(key_stage), memory_.q(stage_.at) + first);
     wgmma_commit_group();
-    mma_abt<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
+    mma_abt<T, M::Dv>(ds, memory_.v(key_stage), memory_.dy(stage_.at) + first);
     wgmma_commit_group();
     wgmma_wait_group<1>();
     pin(s);
@@ -100,13 +102,13 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     mbarrier_arrive_warp(memory_.free(stage_.at));
   }
 
-  // The queries at hand meet the key tile of `back` steps ago.
+  // The queries at hand meet the key tile of `back` iterations ago.
   __device__ __forceinline__ void meet(const SweepStep& step, int back) {
-    const int slot = key_.back(back).at;
-    if (back == 0) mbarrier_wait(memory_.keys_full(slot), key_.parity);
+    const int key_stage = key_.index_back(back);
+    if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
-      Base::meet_part(back, slot, part, memory_.ds(back), memory_.ds_free(), parity_ ^ 1);
+      Base::meet_part(back, key_stage, part, memory_.ds(back), memory_.ds_free(), parity_ ^ 1);
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.ds_full());
     wgmma_wait_group<0>();
@@ -115,14 +117,14 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     mbarrier_arrive_warp(memory_.free(stage_.at));
     if (back == 0) end_queries(step, at);
     if (!ends(step, back)) return;
-    mbarrier_arrive_warp(memory_.keys_free(slot));
+    mbarrier_arrive_warp(memory_.keys_free(key_stage));
     if (!(step.owned_keys >> back & 1)) return;
     const TilePlace keys{at.tile - back, at.group, at.h, at.b};
     put(dk_, g_.scale, g_.dk, keys);
     put(dv_, 1.0f, g_.dv, keys);
   }
 
-  // Whether the key tile of `back` steps ago meets no later queries.
+  // Whether the key tile of `back` iterations ago meets no later queries.
   __device__ __forceinline__ bool ends(const SweepStep& step, int back) const {
     return step.is_last || back == g_.tiles.tiles_back();
   }
@@ -146,7 +148,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   __device__ __forceinline__ void release_queries(const SweepStep& step) {
     mbarrier_arrive_warp(memory_.ds_free());
     for (int back = step.met_before; back >= 0; --back)
-      if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.back(back).at));
+      if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(back)));
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
@@ -156,7 +158,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     wgmma_fence();
 #pragma unroll
     for (int back = kTiles - 1; back >= 0; --back) {
-      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back).at));
+      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.index_back(back)));
       mma_atb<T>(dq, ds, k, back < kTiles - 1);
     }
     wgmma_commit_group();
@@ -164,7 +166,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     pin(dq);
   }
 
-  // Rounds sums times `factor` and sends them to where they belong.
+  // Epilogue: accumulators times `factor`, rounded, to global memory.
   template <int N>
   __device__ __forceinline__ void put(const float (&c)[N], float factor, const CUtensorMap& to,
                                       const TilePlace& at) {
@@ -212,14 +214,14 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
 template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   using M = SweepMemory<Dqk, Dv, kConsumers>;
-  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.units(), M::kThreads, M::kBytes, g);
+  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.work_items(), M::kThreads, M::kBytes, g);
 }
 
 template <class T>
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
-  if (tiles.units() == 0) return;
+  if (tiles.work_items() == 0) return;
   const BandBackward sweep = BandBackward::of(g, pass, tiles);
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band on Hopper: what consumers do with transposed sums (rows are keys, columns
-// are queries) between products and after the last.
+// Backward attention over a band on Hopper: what consumers do with transposed accumulators (rows are keys,
+// columns are queries) between MMAs, and their epilogue.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
@@ -8,7 +8,7 @@
 
 namespace weft::attention::hopper {
 
-// Scores into probabilities; `lse` of the queries in shared memory, `scale` to powers of two.
+// Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
 template <int N>
 __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-// 64 columns of sums times `factor`, rounded, to a panel in shared memory.
+// 64 columns of accumulators times `factor`, rounded, to a panel in shared memory.
 template <class T, int N>
 __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor, std::uint32_t out) {
 #pragma unroll

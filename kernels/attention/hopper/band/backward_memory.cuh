@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band (band.cuh) on Hopper: the tiles that a block sweeps over, its
-// shared memory, and the way back to global memory. BandBackward, the rings and the registers are those of
-// the kernels over pairs of key tiles, too (column_memory.cuh).
+// Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared memory,
+// and the way back to global memory. BandBackward, the rings and the registers also serve the kernels over
+// pairs of key tiles (column_memory.cuh).
 //   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
 // out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
 // gradient is written by exactly one block.
@@ -38,7 +38,7 @@ struct BandBackward {
                            describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
                            describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
                            describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
-    WEFT_CHECK(described || tiles.units() == 0, kTmaRefuses);
+    WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
     return x;
   }
   // Of lse and delta: the first of a (batch, head).
@@ -52,15 +52,15 @@ struct BandBackward {
   }
 };
 
-// The tiles of a block's runs, one a step.
+// The iterations of a thread block: the tiles of its runs, one each.
 class Sweep {
  public:
-  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) { open(); }
-  // Whether there is a step.
+  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
+  // Whether there is an iteration.
   __device__ explicit operator bool() const { return tile_ < end_; }
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
-    unit_ += gridDim.x;
+    item_ += gridDim.x;
     open();
   }
   __device__ const BandRun& run() const { return run_; }
@@ -71,27 +71,27 @@ class Sweep {
   __device__ bool owns_queries() const {
     return run_.first == 0 || tile_ - run_.first >= tiles_.tiles_back();
   }
-  // Whether dK and dV of the tile `back` steps ago belong to this run.
+  // Whether dK and dV of the tile `back` iterations ago belong to this run.
   __device__ bool owns_keys(int back) const { return tile_ - back < run_.end; }
 
  private:
   __device__ __forceinline__ void open() {
     tile_ = end_ = 0;
-    if (unit_ >= tiles_.units()) return;
-    run_ = tiles_.unit(unit_);
+    if (item_ >= tiles_.work_items()) return;
+    run_ = tiles_.work_item(item_);
     tile_ = run_.first;
     end_ = min(run_.end + tiles_.tiles_back(), tiles_.tiles);
   }
   const BandTiles& tiles_;
-  int unit_, tile_ = 0, end_ = 0;
+  int item_, tile_ = 0, end_ = 0;
   BandRun run_{};
 };
 
-// What the producer tells of a step.
+// What the producer tells of an iteration.
 struct SweepStep {
   using Shared = int[8];  // as it lies in shared memory
   TilePlace place;
-  int met_before;  // -1: there is no step, the sweep is over
+  int met_before;  // -1: none, there are no more
   bool is_last, owns_queries;
   int owned_keys;  // bit b: Sweep::owns_keys(b)
 
@@ -128,16 +128,16 @@ struct SweepStep {
   }
 };
 
-// What the shared memory of each backward kernel over bands has: slots with the keys and values of a tile,
-// stages with the queries and dy of one, and their barriers. M says how many there are, and where they lie.
-// What ends a phase, and who arrives:
-//   full        queries, dy and their numbers have come: the thread that asks the copy engine for rows, and
+// What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
+// tile, stages with the queries and dy of one, and their barriers. M::SharedStorage says how many there are,
+// and where they lie. What ends a phase, and who arrives: full        queries, dy, lse and delta have come:
+// the thread that loads rows by TMA, and
 //               32 lanes that fetch lse (and delta, where an earlier pass made it)
 //   free        nobody reads the stage any more: warps of consumers, and those that make delta
 //   delta_full  delta is there, where this pass makes it: the warps that do
-//   keys_full   keys and values have come: the thread that asks for them
+// keys_full   keys and values have come: the thread that loads them
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
-//   y_full, y_free   y has come: the thread that asks for it; delta has been made of it: the warps that do
+// y_full, y_free   y has come: the thread that loads it; delta is computed: the warps that do
 template <class M>
 struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
@@ -146,12 +146,12 @@ struct BackwardRings {
   __device__ std::uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
   __device__ std::uint32_t v(int at) const { return k(at) + M::kX; }
   __device__ std::uint32_t q(int stage) const {
-    return base + offsetof(typename M::SharedStorage, stages) + stage * (M::kX + M::kY);
+    return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
 
   __device__ std::uint32_t full(int stage) const {
-    return base + offsetof(typename M::SharedStorage, full) + stage * 8;
+    return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
   }
   __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
   __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
@@ -173,7 +173,8 @@ struct BackwardRings {
   }
 };
 
-// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that sums dQ.
+// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that accumulates
+// dQ.
 struct OwnerRegisters {
   static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
@@ -215,16 +216,20 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int at) const { return base + offsetof(SharedStorage, y) + at * kY; }
-  __device__ std::uint32_t ds(int back) const { return base + offsetof(SharedStorage, ds) + back * kPanel; }
+  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
+  __device__ std::uint32_t ds(int back) const {
+    return base + int{offsetof(SharedStorage, ds)} + back * kPanel;
+  }
   __device__ std::uint32_t out(int consumer, int panel) const {
-    return base + offsetof(SharedStorage, out) + (consumer * kOut + panel) * kPanel;
+    return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
   }
   __device__ std::uint32_t lse(int stage) const {
-    return base + offsetof(SharedStorage, scalars) + stage * 2 * kTile * 4;
+    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
   }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const { return base + offsetof(SharedStorage, step) + stage * 32; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(SharedStorage, step)} + stage * 32;
+  }
 
   // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The first warpgroup of the backward sweep over a band: what brings tiles into shared memory, and delta.
+// The producer warpgroup of the backward kernels over a band: tiles to shared memory, and delta.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
 
 namespace weft::attention::hopper {
 
-// One thread: asks the copy engine for tiles, and says what they are. Without slots for y others ask for
-// that.
+// One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
 template <class M>
 __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
@@ -55,7 +54,7 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
   }
 }
 
-// Warp 1: the numbers of queries.
+// Warp 1: lse and delta of queries.
 template <class M>
 __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
@@ -76,7 +75,7 @@ __device__ __forceinline__ float add_products(float sum, std::uint32_t a, std::u
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
 
-// The product of row `row` of two tiles of D columns.
+// The dot product of row `row` of two tiles of D columns.
 template <class T, int D>
 __device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, int row) {
   float sum = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole columns that are longer than the sweep takes, heads up to 64: five products
-// for each pair of tiles. As in backward.cuh scores are transposed, P^T and dS^T are A
-// operands of dV and dK, and dS^T also goes to shared memory for dQ. Each sum is made by one warpgroup in the
-// order of the tiles: no atomics.
+// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64: five matmuls
+// for each pair of tiles. As in backward.cuh, scores are transposed, P^T and dS^T are A operands of dV and
+// dK, and dS^T also goes to shared memory for dQ. Each gradient is accumulated by one warpgroup in the order
+// of the tiles: no atomics.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -24,7 +24,7 @@ class KeyOwner {
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      // Of a pair's queries, those beside the first keys do not see the second; the last may not see the
+      // Of a pair's queries, those of the first key tile do not see the second; the last may not see the
       // first.
       if (mine == 1 && step.query() < step.key(1)) pass(step);
       if ((mine == 0 || two) && !own(step, mine)) pass(step);
@@ -42,21 +42,21 @@ class KeyOwner {
     step.next();
   }
 
-  // The steps in which the keys are met. The products that end a step are started after those that begin the
-  // next one. true: the pair has no more steps.
+  // The mainloop of a key tile. The MMAs that end an iteration are issued after those that begin the next
+  // one. true: the pair has no more iterations.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
     Ring<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
     mbarrier_wait(memory_.keys_full(key.at), key.parity);
-    const int slot = warp_uniform(key.at);
-    issue_scores(slot, take_stage());
+    const int key_stage = warp_uniform(key.at);
+    issue_scores(key_stage, take_stage());
     meet<true>(step, mine);
     int add = 0;
     for (; !step.ends_key(mine); add = 1) {
       const int before = warp_uniform(stage_.at);
       stage_.advance();
       step.next();
-      issue_scores(slot, take_stage());
+      issue_scores(key_stage, take_stage());
       issue_gradients(before, add);
       meet<false>(step, mine);
     }
@@ -65,7 +65,7 @@ class KeyOwner {
     wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
     mbarrier_arrive_warp(memory_.free(last));
-    mbarrier_arrive_warp(memory_.keys_free(slot));
+    mbarrier_arrive_warp(memory_.keys_free(key_stage));
     const BandRun run = step.run();
     if (step.owns_key(run, mine)) {
       const TilePlace at = TilePlace::of(run, step.key(mine));
@@ -83,13 +83,13 @@ class KeyOwner {
     mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     return warp_uniform(stage_.at);
   }
-  // Two groups of products: scores, and dP.
-  __device__ __forceinline__ void issue_scores(int slot, int stage) {
+  // Two wgmma groups: scores, and dP.
+  __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();
-    mma_abt<T, 64>(s_, memory_.k(slot), memory_.q(stage));
+    mma_abt<T, 64>(s_, memory_.k(key_stage), memory_.q(stage));
     wgmma_commit_group();
-    mma_abt<T, 64>(ds_, memory_.v(slot), memory_.dy(stage));
+    mma_abt<T, 64>(ds_, memory_.v(key_stage), memory_.dy(stage));
     wgmma_commit_group();
   }
   // A group: what the queries of a stage add to dV and dK, or what these begin with.
@@ -101,7 +101,7 @@ class KeyOwner {
     mma_ab<T>(dk_, ds_operand_, q, add);
     wgmma_commit_group();
   }
-  // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
+  // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
   template <bool kFirst>
   __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
@@ -115,7 +115,7 @@ class KeyOwner {
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.back(1).at)));
+      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.index_back(1))));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
@@ -138,9 +138,8 @@ class KeyOwner {
   std::uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
-// The warpgroup that sums dQ. Where a column is whole, its last two query tiles, which both pairs of key
-// tiles meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8,
-// threads).
+// The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
+// key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles, 8, threads).
 template <class T, class M>
 class PairDqAccumulator {
  public:
@@ -160,7 +159,7 @@ class PairDqAccumulator {
   }
 
  protected:
-  // following: where columns are long, takes what is kept of the sums of the next step.
+  // following: takes what is kept of dQ of the next iteration, where registers do not hold it.
   __device__ __forceinline__ void meet(const Steps& step, float (&dq)[32], float (&following)[32]) {
     Steps next_step = step;
     next_step.next();
@@ -197,10 +196,10 @@ class PairDqAccumulator {
   __device__ __forceinline__ int buffer(int owner) const {
     return M::kBuffers == 2 ? counts_ >> (8 * owner) & 1 : 0;
   }
-  __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add_to) const {
+  __device__ __forceinline__ void add(float (&dq)[32], int owner, int key_stage, int add_to) const {
     mbarrier_wait(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
     const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner, buffer(owner)))),
-                     k = descriptor(warp_uniform(memory_.k(slot)));
+                     k = descriptor(warp_uniform(memory_.k(key_stage)));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
@@ -263,8 +262,8 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const 
              " elements, needed are ", needed);
   const auto launch = [&]<bool kWhole>() {
     using M = ColumnMemory<kWhole>;
-    start(queue, column_backward_kernel<T, kWhole>, columns.tiles.units(), M::kThreads, M::kBytes, columns,
-          static_cast<float4*>(g.scratch.data));
+    start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads, M::kBytes,
+          columns, static_cast<float4*>(g.scratch.data));
   };
   columns.tiles.tiles <= kTilesInRegisters ? launch.template operator()<true>()
                                            : launch.template operator()<false>();

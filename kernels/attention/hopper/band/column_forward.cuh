@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Forward attention over bands that reach farther than the sweep (forward.cuh): whole columns,
-// and windows.
-// A unit is a few query tiles of a column that follow each other, one for each consumer warpgroup; the key
-// tiles that they see come once for all of them, from the first one on, and meet an online softmax.
+// Forward attention on Hopper over bands that reach farther than forward.cuh takes: whole residue columns,
+// and windows. A run is a few query tiles of a column that follow each other, one for each consumer
+// warpgroup. The key tiles that they see are loaded once for all of them, and meet an online softmax.
 #pragma once
 
 #include "kernels/attention/hopper/band/scores.cuh"
@@ -11,7 +10,7 @@
 
 namespace weft::attention::hopper {
 
-// The thread's number, read anew: the compiler would keep what it makes of it, and registers are scarce.
+// The thread's number, read anew: the compiler would keep what it derives from it, and registers are scarce.
 __device__ __forceinline__ int this_thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
@@ -55,9 +54,11 @@ struct ColumnForwardMemory {
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t queries(int at) const {
-    return base + offsetof(SharedStorage, queries) + at * std::max(Shape::kX, Shape::kY);
+    return base + int{offsetof(SharedStorage, queries)} + at * std::max(Shape::kX, Shape::kY);
   }
-  __device__ std::uint32_t full(int stage) const { return base + offsetof(SharedStorage, full) + stage * 8; }
+  __device__ std::uint32_t full(int stage) const {
+    return base + int{offsetof(SharedStorage, full)} + stage * 8;
+  }
   __device__ std::uint32_t free(int stage) const { return full(Shape::kStages + stage); }
   __device__ std::uint32_t queries_full(int at) const { return full(2 * Shape::kStages + at); }
   __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
@@ -77,7 +78,7 @@ struct ColumnForwardMemory {
   }
 };
 
-// What forward_mainloop() is told of a step that hides something: the distance of its key tile.
+// What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
 template <bool kWindow>
 struct BandMasks {
   const BandTiles& tiles;
@@ -106,8 +107,8 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& m
   }
 }
 
-// The key tiles that queries of a unit see, in the order in which they come: whole columns from the first one
-// on, windows from the last one on, as a query may see none of the farthest tile.
+// The key tiles that the queries of a run see, in the order in which they come: whole columns from the first
+// one on, windows from the last one on, as a query may see none of the farthest tile.
 template <bool kWindow>
 struct KeyTiles {
   int next, stop;
@@ -119,15 +120,15 @@ struct KeyTiles {
   __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
 };
 
-// One thread: its whole life.
+// The producer thread.
 template <class Shape>
 __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   Ring<Shape::kStages> stage;
   Ring<Shape::kQueryStages> query;
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
     for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
       const std::uint32_t full = memory.queries_full(query.at);
       mbarrier_wait(memory.queries_free(query.at), query.parity ^ 1);
@@ -154,8 +155,8 @@ __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& 
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
   Ring<Shape::kQueryStages> query;
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
     for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
@@ -169,7 +170,7 @@ __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& 
   }
 }
 
-// The key tiles of a unit as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
+// The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
 // mask is the distance of a key tile that hides something, or -1.
 template <class Shape>
 class KeyStream {
@@ -198,9 +199,11 @@ class KeyStream {
     while (mask == kSkip) mask = step();
     return mask;
   }
-  __device__ __forceinline__ int stage() const { return stage_.back(1).at; }
-  __device__ __forceinline__ int stage_before() const { return stage_.back(2).at; }
-  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1).at; }
+  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+  __device__ __forceinline__ int last_tile(int mask) const {
+    return stage_.index_back(mask == kSkip ? 2 : 1);
+  }
   __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
@@ -220,11 +223,11 @@ class ColumnForwardConsumer {
                                    const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
 
-  // Its whole life. Query tiles of a unit see different numbers of keys: warpgroups take them in turn.
+  // Query tiles of a run see different numbers of keys: warpgroups take them in turn.
   __device__ __forceinline__ void run() {
     const BandTiles& tiles = maps_.tiles;
-    for (int round = 0; unit_of(round) < tiles.units(); ++round) {
-      const BandRun run = tiles.unit(unit_of(round));
+    for (int round = 0; item_of(round) < tiles.work_items(); ++round) {
+      const BandRun run = tiles.work_item(item_of(round));
       const int turn = turn_of(round), tile = run.first + turn;
       const bool mine = tile < run.end;
       stream_.open(KeyTiles<Shape::kWindow>::of(tiles, run), mine ? tile : -1);
@@ -240,10 +243,10 @@ class ColumnForwardConsumer {
   }
 
  private:
-  __device__ __forceinline__ static int unit_of(int round) {
+  __device__ __forceinline__ static int item_of(int round) {
     return static_cast<int>(blockIdx.x + static_cast<unsigned>(round) * gridDim.x);
   }
-  // This warpgroup's place in a unit, and its query stage.
+  // This warpgroup's place in a run, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
     return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
   }
@@ -259,7 +262,7 @@ class ColumnForwardConsumer {
     forward_mainloop<T, false>(sums, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = warp_uniform(round), tile = stream_.query(), at = query_stage_of(again).at;
-    const BandRun run = maps_.tiles.unit(unit_of(again));
+    const BandRun run = maps_.tiles.work_item(item_of(again));
     Softmax::Row row[2];
     int position[2];
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
@@ -331,7 +334,7 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kOwners);
-      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
+      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
             Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole columns that are longer than the sweep takes (backward.cuh):
-// the order of its steps, and what its warpgroups share. All but that order serves windows, too
-// (window_backward.cuh), whose blocks take runs of a column.
-//   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK
-// and dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from
-// dS in shared memory. Queries come again with the next two key tiles.
+// Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
+// its warpgroups share. All but that order serves windows, too (window_backward.cuh), whose thread blocks
+// take runs of a column. A thread block takes a column, its key tiles two at a time. Two warpgroups own one
+// of them each and accumulate its dK and dV while the queries of the column stream by, from the first that
+// see it on. A third accumulates dQ over both, from dS in shared memory. Queries come again with the next two
+// key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_producer.cuh"
@@ -18,8 +18,8 @@ namespace weft::attention::hopper {
 template <bool kTurns>
 class ColumnSteps {
  public:
-  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) {}
-  __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
+  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) {}
+  __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
   __device__ __forceinline__ void next() {
     if (!ends_pair()) {
       query_ += ascends() ? 1 : -1;
@@ -30,13 +30,13 @@ class ColumnSteps {
       query_ = ascends() ? 2 * pair_ : tiles_.tiles - 1;
       return;
     }
-    unit_ += gridDim.x;
+    item_ += gridDim.x;
     parity_ ^= 1;
     pair_ = query_ = 0;
   }
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.unit(unit_); }
-  __device__ int unit() const { return unit_; }
+  __device__ BandRun run() const { return tiles_.work_item(item_); }
+  __device__ int unit() const { return item_; }
   __device__ int pair() const { return pair_; }
   __device__ int query() const { return query_; }
   __device__ int parity() const { return parity_; }  // of the column
@@ -57,7 +57,7 @@ class ColumnSteps {
 
  private:
   const BandTiles& tiles_;
-  int unit_, pair_ = 0, query_ = 0, parity_ = 0;
+  int item_, pair_ = 0, query_ = 0, parity_ = 0;
 };
 
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
@@ -91,16 +91,16 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int at) const { return base + offsetof(SharedStorage, y) + at * kY; }
+  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
   __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + offsetof(SharedStorage, ds) + (owner * kBuffers + buffer) * kPanel;
+    return base + int{offsetof(SharedStorage, ds)} + (owner * kBuffers + buffer) * kPanel;
   }
   __device__ std::uint32_t out(int panel) const {
-    return base + offsetof(SharedStorage, out) + panel * kPanel;
+    return base + int{offsetof(SharedStorage, out)} + panel * kPanel;
   }
   // Of the queries of tile `place` of those whose numbers are kept.
   __device__ std::uint32_t lse_at(int place) const {
-    return base + offsetof(SharedStorage, lse) + place * kTile * 4;
+    return base + int{offsetof(SharedStorage, lse)} + place * kTile * 4;
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
@@ -148,9 +148,9 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   }
 };
 
-// ---- the first warpgroup: what brings tiles into shared memory, and delta ----
+// ---- the producer warpgroup: tiles to shared memory, and delta ----
 
-// One thread: asks the copy engine for tiles.
+// One thread: loads tiles by TMA.
 template <class M>
 __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackw
   }
 }
 
-// Warp 1: the numbers of queries, when they come for the first time.
+// Warp 1: lse and delta of queries, when they come for the first time.
 template <class M>
 __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;

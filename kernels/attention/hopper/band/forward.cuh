@@ -50,8 +50,8 @@ __device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardM
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
   int stage = 0, query = 0, done = 0;  // numbers of the next tiles; how many query tiles are done
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
     const int first_query = query;
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
@@ -191,7 +191,7 @@ void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const Atte
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     with_bool(pass.accumulate, [&]<bool kAccumulate>() {
       using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
-      start(queue, band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.units(), Shape::kThreads,
+      start(queue, band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.work_items(), Shape::kThreads,
             BandMemory<Shape>::kBytes, f, maps);
     });
   });

@@ -57,23 +57,23 @@ struct BandMemory {
   __device__ std::uint32_t keys(Stage s) const { return x(s.at); }
   __device__ std::uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
   __device__ std::uint32_t queries(QueryStage s) const {
-    return base + offsetof(SharedStorage, queries) + s.at * Shape::kQueryBytes;
+    return base + int{offsetof(SharedStorage, queries)} + s.at * Shape::kQueryBytes;
   }
   __device__ std::uint32_t y(QueryStage s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
   __device__ std::uint32_t keys_full(Stage s) const {
-    return base + offsetof(SharedStorage, keys_full) + s.at * 8;
+    return base + int{offsetof(SharedStorage, keys_full)} + s.at * 8;
   }
   __device__ std::uint32_t queries_full(QueryStage s) const {
-    return base + offsetof(SharedStorage, queries_full) + s.at * 8;
+    return base + int{offsetof(SharedStorage, queries_full)} + s.at * 8;
   }
   __device__ std::uint32_t done(QueryStage s) const {
-    return base + offsetof(SharedStorage, done) + s.at * 8;
+    return base + int{offsetof(SharedStorage, done)} + s.at * 8;
   }
   __device__ std::uint32_t queries_free(QueryStage s) const {
-    return base + offsetof(SharedStorage, queries_free) + s.at * 8;
+    return base + int{offsetof(SharedStorage, queries_free)} + s.at * 8;
   }
   __device__ std::uint32_t y_full(QueryStage s) const {
-    return base + offsetof(SharedStorage, y_full) + s.at * 8;
+    return base + int{offsetof(SharedStorage, y_full)} + s.at * 8;
   }
   __device__ int* last_users(char* shared) const {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
@@ -104,8 +104,8 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
   const int back = tiles.tiles_back();
   int mine = warp_uniform(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup
   int stage = 0, query = 0;                          // of the first tiles of the run
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
     const int before = min(run.first, back), count = run.end - run.first;
     for (; mine < query + count; mine += Shape::kConsumers)
       attend(run, run.first + mine - query, Memory::QueryStage::of(mine),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Backward attention of a band whose queries see three key tiles, heads up to 128, in one sweep: there are
+// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: there are
 // registers for dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which
 // meets its own queries and those of the next two tiles; of every second tile of queries a consumer meets one
 // key tile, of the others two, so that a tile of queries stays for one and a half steps on the average, is
@@ -38,15 +38,19 @@ struct Head128Memory : BackwardRings<Head128Memory> {
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
   __device__ std::uint32_t y(int warp) const {
-    return base + offsetof(SharedStorage, y) + warp * 2 * kYPanel;
+    return base + int{offsetof(SharedStorage, y)} + warp * 2 * kYPanel;
   }
-  __device__ std::uint32_t ds(int owner) const { return base + offsetof(SharedStorage, ds) + owner * kPanel; }
-  __device__ std::uint32_t out() const { return base + offsetof(SharedStorage, out); }
+  __device__ std::uint32_t ds(int owner) const {
+    return base + int{offsetof(SharedStorage, ds)} + owner * kPanel;
+  }
+  __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
   __device__ std::uint32_t lse(int stage) const {
-    return base + offsetof(SharedStorage, scalars) + stage * 2 * kTile * 4;
+    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
   }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const { return base + offsetof(SharedStorage, step) + stage * 32; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(SharedStorage, step)} + stage * 32;
+  }
 
   // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
@@ -73,8 +77,8 @@ __device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap
                                              std::uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.slot - 1)),
-             at.group * tiles.columns() + (first >> tiles.shift), at.h, at.b, barrier);
+    tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.column_rows - 1)),
+             at.group * tiles.columns() + (first >> tiles.column_shift), at.h, at.b, barrier);
 }
 
 // Warps 2 and 3: delta = dy . y of 32 rows each, half a row a lane.
@@ -121,7 +125,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
       : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
-    bool begins = false;  // whether the keys beside the queries at hand are its own
+    bool begins = false;  // whether the key tile of the queries at hand is its own
     for (;; stage_.advance(), key_.advance()) {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const SweepStep step = SweepStep::read(memory_.step(stage_.at));
@@ -146,11 +150,11 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
 
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(int back) {
-    const int slot = key_.back(back).at;
-    if (back == 0) mbarrier_wait(memory_.keys_full(slot), key_.parity);
+    const int key_stage = key_.index_back(back);
+    if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
-      Base::meet_part(back, slot, part, memory_.ds(own_), memory_.ds_free(own_), parity_ ^ 1);
+      Base::meet_part(back, key_stage, part, memory_.ds(own_), memory_.ds_free(own_), parity_ ^ 1);
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.ds_full(own_));
     wgmma_wait_group<0>();
@@ -160,16 +164,16 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
 
   // The key tile of `back` steps ago meets no later queries.
   __device__ __forceinline__ void end(const SweepStep& step, int back) {
-    const int slot = key_.back(back).at;
+    const int key_stage = key_.index_back(back);
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
     warpgroup_sync(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
       const TilePlace keys{at.tile - back, at.group, at.h, at.b};
-      put(dv_, 1.0f, g_.dv, keys, memory_.v(slot));
+      put(dv_, 1.0f, g_.dv, keys, memory_.v(key_stage));
       warpgroup_sync(own_ + 1);
-      put(dk_, g_.scale, g_.dk, keys, memory_.v(slot));
+      put(dk_, g_.scale, g_.dk, keys, memory_.v(key_stage));
     }
-    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(slot));
+    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
   }
   // Rounds sums times `factor` and sends them to where they belong; the thread that leads returns when `out`
   // is free again.
@@ -189,7 +193,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   Ring<M::kKeyStages> key_;
 };
 
-// The warpgroup that sums dQ.
+// The warpgroup that accumulates dQ.
 template <class T>
 class Head128DqAccumulator {
  public:
@@ -197,7 +201,7 @@ class Head128DqAccumulator {
   __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
 
   __device__ __forceinline__ void run() {
-    int owner = 0;  // of the keys beside the queries at hand
+    int owner = 0;  // of the key tile of the queries at hand
     for (;; stage_.advance(), key_.advance()) {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const SweepStep step = SweepStep::read(memory_.step(stage_.at));
@@ -219,10 +223,10 @@ class Head128DqAccumulator {
       pin(dq);
       if (step.met_before == 2) {
         release(owner);
-        mbarrier_arrive_warp(memory_.keys_free(key_.back(2).at));
+        mbarrier_arrive_warp(memory_.keys_free(key_.index_back(2)));
       }
       release(owner ^ 1);
-      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.back(1).at));
+      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(1)));
     }
     add(dq, owner, 0, step.met_before);
     wgmma_wait_group<0>();
@@ -233,11 +237,11 @@ class Head128DqAccumulator {
     mbarrier_arrive_warp(memory_.free(stage_.at));
     if (step.owns_queries) put(dq, at);
   }
-  // The product with the keys of `back` steps ago, from dS of their owner.
+  // dS K of the key tile of `back` iterations ago, from dS of its owner.
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
     mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
     const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner))),
-                     k = descriptor(warp_uniform(memory_.k(key_.back(back).at)));
+                     k = descriptor(warp_uniform(memory_.k(key_.index_back(back))));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
@@ -295,8 +299,8 @@ void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward sweep = BandBackward::of(g, pass, tiles);
   const bool described = describe(sweep.y, g.y, tiles, Head128Memory::kYRows);
-  WEFT_CHECK(described || tiles.units() == 0, kTmaRefuses);
-  start(queue, head128_backward_kernel<T>, tiles.units(), Head128Memory::kThreads, Head128Memory::kBytes,
+  WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
+  start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads, Head128Memory::kBytes,
         sweep);
 }
 

@@ -22,11 +22,10 @@ struct SeenKeys {
     }
     return seen;
   }
-  // Of sum i of a fragment.
+  // Of score i of a fragment.
   __device__ __forceinline__ bool before_end(int i) const { return i / 4 * 8 + i % 2 <= last[i / 2 % 2]; }
   __device__ __forceinline__ bool after_begin(int i) const { return i / 4 * 8 + i % 2 >= first[i / 2 % 2]; }
-  // What the two sums from i on are to be joined with, once they are rounded, so that those after `last`
-  // remain.
+  // The mask for the two scores from i on, once they are rounded, that keeps those after `last`.
   __device__ __forceinline__ std::uint32_t mask_after(int i) const {
     const int bits = (last[i / 2 % 2] + 1 - i / 4 * 8) * 16;
     return __funnelshift_lc(0, ~0u, static_cast<std::uint32_t>(max(bits, 0)));
@@ -39,7 +38,7 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int
 #pragma unroll
   for (int i = 0; i < 32; ++i)
     if (!seen.before_end(i)) s[i] = -INFINITY;
-  if (tiles.slot < kTile || tiles.reach < (back + 1) * kTile)
+  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile)
 #pragma unroll
     for (int i = 0; i < 32; ++i)
       if (!seen.after_begin(i)) s[i] = -INFINITY;

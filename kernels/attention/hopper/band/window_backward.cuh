@@ -15,8 +15,8 @@ class WindowSteps {
  public:
   static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
 
-  __device__ explicit WindowSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) { open(0); }
-  __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
+  __device__ explicit WindowSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(0); }
+  __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
   __device__ __forceinline__ void next() {
     if (!ends_pair()) {
       ++query_;
@@ -25,11 +25,11 @@ class WindowSteps {
     key_ += 2;
     query_ = key_;
     if (key_ < end_) return;
-    unit_ += gridDim.x;
+    item_ += gridDim.x;
     open(key_ + offset_);
   }
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.unit(unit_); }
+  __device__ BandRun run() const { return tiles_.work_item(item_); }
   // Tiles of this block's runs are numbered on and on; pairs begin with even numbers.
   __device__ int number() const { return query_ + offset_; }
   __device__ int pair() const { return (key_ + offset_) / 2; }
@@ -51,19 +51,19 @@ class WindowSteps {
  private:
   __device__ int back() const { return tiles_.tiles_back(); }
   __device__ __forceinline__ void open(int number) {
-    if (unit_ >= tiles_.units()) return;
-    const BandRun run = tiles_.unit(unit_);
+    if (item_ >= tiles_.work_items()) return;
+    const BandRun run = tiles_.work_item(item_);
     first_ = key_ = query_ = run.first;
     end_ = min(run.end + back(), tiles_.tiles);
     offset_ = number - first_;
   }
   const BandTiles& tiles_;
-  int unit_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
+  int item_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
 };
 
 struct WindowPairs {
   static constexpr int kKeyStages = 3, kYStages = 1, kBuffers = 1;
-  static constexpr int kWaiting = WindowSteps::kMostBack;  // query tiles whose sums of dQ wait, in two panels
+  static constexpr int kWaiting = WindowSteps::kMostBack;  // query tiles whose dQ waits, in two panels
   static constexpr int kOutPanels = 2 + 2 * kWaiting;
   static constexpr int kKeptTiles = 16;
 };
@@ -71,11 +71,11 @@ struct WindowMemory : PairMemory<WindowPairs> {
   static constexpr bool kWhole = false;
   using Steps = WindowSteps;
   static constexpr int kWaiting = WindowPairs::kWaiting, kKeptTiles = WindowPairs::kKeptTiles;
-  // Those of a pair, and of the steps that the producer is ahead; place() wants a power of two.
+  // Those of a pair, and of the iterations that the producer is ahead; place() wants a power of two.
   static_assert(kKeptTiles >= kWaiting + 2 + kStages && (kKeptTiles & (kKeptTiles - 1)) == 0);
 
   __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
-  // Sums of dQ of a query tile until its last visit, then its rows on their way.
+  // dQ of a query tile until its last visit, then its rows on their way.
   __device__ std::uint32_t sums(int query) const { return out(kOwners + query % kWaiting * 2); }
   // Of the queries of a step. They stay until the last visit.
   __device__ std::uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
@@ -85,7 +85,7 @@ struct WindowMemory : PairMemory<WindowPairs> {
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-// The warpgroup that sums dQ.
+// The warpgroup that accumulates dQ.
 template <class T>
 class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
@@ -185,7 +185,7 @@ void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const 
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
-  start(queue, window_backward_kernel<T>, tiles.units(), WindowMemory::kThreads, WindowMemory::kBytes,
+  start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads, WindowMemory::kBytes,
         windows);
 }
 

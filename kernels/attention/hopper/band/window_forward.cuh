@@ -119,7 +119,7 @@ class WindowConsumer {
       round_to_operand<T>(p, sums.s);
     }
     while (mask != kEnd)
-      mask = step_forward<T>(sums, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
+      mask = forward_iteration<T>(sums, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
     pin(sums.y);
     wgmma_fence();
     sums.issue_values(p, at.values(stream_.stage()));
@@ -181,8 +181,8 @@ __device__ __forceinline__ void store_window(const BandMemory<WindowShape>& memo
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
   int query = 0;                                      // number of the next one
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
     for (int tile = run.first; tile < run.end; ++tile, ++query) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
@@ -224,7 +224,7 @@ void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const At
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
-  start(queue, window_forward_kernel<T>, maps.tiles.units(), WindowShape::kThreads,
+  start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
         BandMemory<WindowShape>::kBytes, f, maps);
 }
 
