@@ -64,10 +64,10 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   WEFT_NAMES_64                                                                                            \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%" \
   "89,%90,%91,%92,%93,%94,%95"
-#define WEFT_WGMMA(n, type, names, sums, add, operands, ...)                                       \
+#define WEFT_WGMMA(n, type, names, acc, add, operands, ...)                                        \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
                "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
-               : sums                                                                              \
+               : acc                                                                               \
                : "r"(add_to), __VA_ARGS__)
 
 // One k-step of 16: c = A B^T, or c += A B^T where add_to is not 0.

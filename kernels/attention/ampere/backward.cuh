@@ -26,7 +26,7 @@ struct BackwardShape {
 // ---- dQ ----
 
 template <int Dqk, int Dv>
-struct RowsMemory {
+struct QueryStationaryMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
   static constexpr int kQueries = 0, kGradients = kTiles * kTile * Dqk * 2,
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     query_stationary_kernel(const __grid_constant__ AttentionBackward g,
                             const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = RowsMemory<Dqk, Dv>;
+  using Memory = QueryStationaryMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 // ---- dK, dV ----
 
 template <int Dqk, int Dv>
-struct ColumnsMemory {
+struct KeyStationaryMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, true>;
   static constexpr int kKeys = 0, kValues = kTiles * kTile * Dqk * 2,
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     key_stationary_kernel(const __grid_constant__ AttentionBackward g,
                           const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = ColumnsMemory<Dqk, Dv>;
+  using Memory = KeyStationaryMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
@@ -227,9 +227,9 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
     start(queue, query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
-          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g, pass);
+          Shape::kThreads, QueryStationaryMemory<Dqk, Dv>::kBytes, g, pass);
     start(queue, key_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
-          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g, pass);
+          Shape::kThreads, KeyStationaryMemory<Dqk, Dv>::kBytes, g, pass);
   });
 }
 

@@ -10,8 +10,8 @@
 namespace weft::attention::ampere {
 
 // What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
-// shared memory and leaves the registers to the sums. They own kTiles tiles that follow each other in the
-// schedule: their lists are equally long and, as the schedule keeps neighbours together, mostly the same.
+// shared memory and leaves the registers to the accumulators. They own kTiles tiles that follow each other in
+// the schedule: their lists are equally long and, as the schedule keeps neighbours together, mostly the same.
 template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
@@ -123,7 +123,7 @@ class Walk {
 template <int P, int kThreads, int kCount, class Position>
 __device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
   constexpr int kChunks = P / 8;
-#pragma unroll 4  // more addresses at a time would push sums out of the registers
+#pragma unroll 4  // more addresses at a time would push accumulators out of the registers
   for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
     const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
     const int at = position(row);

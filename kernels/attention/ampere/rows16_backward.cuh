@@ -11,9 +11,9 @@ namespace weft::attention::ampere {
 // ---- dQ ----
 
 template <int Dqk, int Dv>
-struct SmallRowsShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, false>;
+struct Rows16QueryShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 6
@@ -27,14 +27,14 @@ struct SmallRowsShape : SmallShape<Dqk, Dv> {
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsShape<Dqk, Dv>::kBlocks)
+__global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16QueryShape<Dqk, Dv>::kBlocks)
     rows16_query_stationary_kernel(const __grid_constant__ AttentionBackward g,
                                    const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallRowsShape<Dqk, Dv>;
+  using Shape = Rows16QueryShape<Dqk, Dv>;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
+  Rows16Task& task = tasks[warp];
   const BlockIndex place(g.q);
   if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
 
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
   OwnedRows<T, Dv, Shape::kInRegisters> gradients(shared_address(memory) + Shape::kGradients);
   queries.gather(g.q, place, task);
   gradients.gather(g.dy, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[1][2], delta[1][2];
   load_scalars(lse, delta, task, 0);
@@ -76,12 +76,12 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
 // ---- dK, dV ----
 
 // What a launch computes: both, or, where both would not fit the registers, one at a time.
-enum class Columns { keys_and_values, keys, values };
+enum class Computes { keys_and_values, keys, values };
 
 template <int Dqk, int Dv>
-struct SmallColumnsShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, true>;
+struct Rows16KeyShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, true>;
   static constexpr bool kInRegisters = Base::kLarger <= 64;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 4
@@ -92,16 +92,16 @@ struct SmallColumnsShape : SmallShape<Dqk, Dv> {
                        kWarpBytes = kInRegisters ? Layout::kBytes : kValues + kSmallTile * Dv * 2;
 };
 
-template <class T, int Dqk, int Dv, Columns kWhat>
-__global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallColumnsShape<Dqk, Dv>::kBlocks)
+template <class T, int Dqk, int Dv, Computes kWhat>
+__global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeyShape<Dqk, Dv>::kBlocks)
     rows16_key_stationary_kernel(const __grid_constant__ AttentionBackward g,
                                  const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallColumnsShape<Dqk, Dv>;
-  constexpr bool kOfKeys = kWhat != Columns::values, kOfValues = kWhat != Columns::keys;
+  using Shape = Rows16KeyShape<Dqk, Dv>;
+  constexpr bool kOfKeys = kWhat != Computes::values, kOfValues = kWhat != Computes::keys;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
+  Rows16Task& task = tasks[warp];
   const BlockIndex place(g.q);
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
   OwnedRows<T, Dv, Shape::kInRegisters> values(shared_address(memory) + Shape::kValues);
   keys.gather(g.k, place, task);
   if constexpr (kOfKeys) values.gather(g.v, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   Accumulators<1, kOfKeys ? Dqk : 8> dk;
   Accumulators<1, kOfValues ? Dv : 8> dv;
@@ -154,20 +154,20 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
 
 template <class T>
 void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  with_small_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
-    using Rows = SmallRowsShape<Dqk, Dv>;
-    using Shape = SmallColumnsShape<Dqk, Dv>;
-    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kSmallWarps),
-          Rows::kThreads, kSmallWarps * Rows::kWarpBytes, g, pass);
-    const unsigned blocks = blocks_for(g.q, pass.key_tiles, kSmallWarps);
+  with_rows16_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    using Rows = Rows16QueryShape<Dqk, Dv>;
+    using Shape = Rows16KeyShape<Dqk, Dv>;
+    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kRows16Warps),
+          Rows::kThreads, kRows16Warps * Rows::kWarpBytes, g, pass);
+    const unsigned blocks = blocks_for(g.q, pass.key_tiles, kRows16Warps);
     const auto columns = [&](auto* kernel) {
-      start(queue, kernel, blocks, Shape::kThreads, kSmallWarps * Shape::kWarpBytes, g, pass);
+      start(queue, kernel, blocks, Shape::kThreads, kRows16Warps * Shape::kWarpBytes, g, pass);
     };
     if constexpr (Shape::kLarger <= 128) {
-      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::keys_and_values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::keys_and_values>);
     } else {
-      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::keys>);
-      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Columns::values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::keys>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::values>);
     }
   });
 }

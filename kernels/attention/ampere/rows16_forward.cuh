@@ -9,9 +9,9 @@
 namespace weft::attention::ampere {
 
 template <int Dqk, int Dv>
-struct SmallForwardShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, false>;
+struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 6
@@ -24,21 +24,21 @@ struct SmallForwardShape : SmallShape<Dqk, Dv> {
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(SmallForwardShape<Dqk, Dv>::kThreads, SmallForwardShape<Dqk, Dv>::kBlocks)
+__global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16ForwardShape<Dqk, Dv>::kBlocks)
     rows16_forward_kernel(const __grid_constant__ AttentionForward f,
                           const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallForwardShape<Dqk, Dv>;
+  using Shape = Rows16ForwardShape<Dqk, Dv>;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
+  Rows16Task& task = tasks[warp];
   const BlockIndex place(f.q);
   if (!take_task<Direction::query_stationary>(task, place, f, pass, f.k, f.v, f.lse)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kQueries);
   queries.gather(f.q, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
   OnlineSoftmax<1> softmax(static_cast<float>(f.scale) * kLog2E);
   Accumulators<1, Dv> y;
   y.clear();
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(SmallForwardShape<Dqk, Dv>::kThreads, SmallFor
 
 template <class T>
 void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  with_small_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    using Shape = SmallForwardShape<Dqk, Dv>;
-    start(queue, rows16_forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, kSmallWarps),
-          Shape::kThreads, kSmallWarps * Shape::kWarpBytes, f, pass);
+  with_rows16_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
+    using Shape = Rows16ForwardShape<Dqk, Dv>;
+    start(queue, rows16_forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, kRows16Warps),
+          Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
 

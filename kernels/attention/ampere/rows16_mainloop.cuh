@@ -10,17 +10,17 @@
 
 namespace weft::attention::ampere {
 
-inline constexpr int kSmallWarps = 2;  // of a block: they share nothing but its place in the grid
+inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid
 
-using SmallTask = Task<1, kSmallTile>;
+using Rows16Task = Task<1, kSmallTile>;
 
 // The task of a warp, which all its lanes call; false: there is nothing to do.
 template <auto kSide, class Parameters>
-__device__ __forceinline__ bool take_task(SmallTask& task, const BlockIndex& at, const Parameters& p,
+__device__ __forceinline__ bool take_task(Rows16Task& task, const BlockIndex& at, const Parameters& p,
                                           const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x % 32 == 0)
-    fill_task<kSide>(task, at.rank * kSmallWarps + static_cast<int>(threadIdx.x / 32), at, p, pass, x, y,
+    fill_task<kSide>(task, at.rank * kRows16Warps + static_cast<int>(threadIdx.x / 32), at, p, pass, x, y,
                      delta);
   __syncwarp();
   return task.tile[0] >= 0;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
 
 // Shared memory of a warp's stream, in bytes.
 template <int kEntries, int Px, int Py, bool kScalars>
-struct SmallLayout {
+struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
                        kSegments = kY + kRows * Py * 2, kLse = kSegments + kRows * 4,
                        kDelta = kLse + (kScalars ? kRows * 4 : 0),
@@ -50,12 +50,12 @@ struct SmallLayout {
 // The tiles of a list, kEntries of them an iteration: matrices x and y of kRows gathered rows (and two
 // numbers for each row), in two stages.
 template <int kEntries, int Px, int Py, bool kScalars>
-class SmallStream {
+class Rows16Stream {
  public:
-  using Layout = SmallLayout<kEntries, Px, Py, kScalars>;
+  using Layout = Rows16Layout<kEntries, Px, Py, kScalars>;
   static constexpr int kRows = Layout::kRows;
 
-  __device__ SmallStream(std::uint32_t shared, const SmallTask& task)
+  __device__ Rows16Stream(std::uint32_t shared, const Rows16Task& task)
       : shared_(shared), task_(task), entry_(task.begin[0]), end_(task.end[0]) {}
 
   // Starts the first step. Stage 1 is not touched before the first arrive().
@@ -165,7 +165,7 @@ class SmallStream {
   }
 
   const std::uint32_t shared_;
-  const SmallTask& task_;
+  const Rows16Task& task_;
   int entry_, end_, stage_ = 0;      // the current step
   std::uint32_t word_, word_after_;  // of it and of the next
   int position_;                     // of the next, then of the one after that
@@ -196,7 +196,7 @@ class OwnedRows {
   // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
   __device__ explicit OwnedRows(std::uint32_t tile) : tile_(tile) {}
   __device__ __forceinline__ void gather(const HeadsView& x, const BlockIndex& at,
-                                         const SmallTask& task) const {
+                                         const Rows16Task& task) const {
     gather_rows_of_lanes<P, kSmallTile>(tile_, Rows::of(x, at.b, at.h),
                                         task.position(threadIdx.x % kSmallTile));
   }
@@ -218,12 +218,12 @@ class OwnedRows {
 };
 
 // How a warp is cut up: two entries (32 rows) a step while a row is short; owned rows in registers while the
-// sums leave room.
+// accumulators leave room.
 template <int Dqk, int Dv>
-struct SmallShape {
+struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
-  static constexpr int kThreads = kSmallWarps * 32;
+  static constexpr int kThreads = kRows16Warps * 32;
 };
 
 }  // namespace weft::attention::ampere

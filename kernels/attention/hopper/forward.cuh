@@ -57,18 +57,18 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
     const auto& work = stream.take_work();
     Owned<Dqk, Shape::kQueriesInRegisters> q;
     q.load(stream.own_x());
-    ForwardAccumulators<T, Dv> sums(static_cast<float>(f.scale) * kLog2E);
+    ForwardAccumulators<T, Dv> acc(static_cast<float>(f.scale) * kLog2E);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (position_of(work, stream.own(), half) < 0) sums.softmax.leave_out(half);
-    forward_mainloop<T, Shape::kInterleaved>(sums, stream, memory, work.masks, q);
+      if (position_of(work, stream.own(), half) < 0) acc.softmax.leave_out(half);
+    forward_mainloop<T, Shape::kInterleaved>(acc, stream, memory, work.masks, q);
     // Positions are looked up once more: that takes no registers from the mainloop.
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)},
               b = work.b, h = work.h;
     const bool accumulate = work.accumulate;
     stream.release_work();
-    store_forward<T, 0>(f, sums.softmax, sums.y, b, h, accumulate, position[0]);
-    store_forward<T, 1>(f, sums.softmax, sums.y, b, h, accumulate, position[1]);
+    store_forward<T, 0>(f, acc.softmax, acc.y, b, h, accumulate, position[0]);
+    store_forward<T, 1>(f, acc.softmax, acc.y, b, h, accumulate, position[1]);
   }
 }
 

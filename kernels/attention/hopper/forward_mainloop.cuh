@@ -49,32 +49,32 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
 // An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
 // probabilities are `p`. Returns the mask of the next iteration.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& sums, std::uint32_t (&p)[4][4],
+__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, std::uint32_t (&p)[4][4],
                                                  Stream& stream, const M& memory,
                                                  const StageDescriptors<M>& at, const Masks& masks,
                                                  const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
-  pin(sums.y);
-  sums.issue_scores(q, at.keys(stage));
-  sums.issue_values(p, at.values(before));
+  pin(acc.y);
+  acc.issue_scores(q, at.keys(stage));
+  acc.issue_values(p, at.values(before));
   const int following = stream.step();  // waits early: that is hidden behind the MMAs
   wgmma_wait_group<1>();
-  pin(sums.s);
-  if (mask >= 0) hide(sums.s, masks, mask);
-  sums.softmax.apply_again(sums.s);
+  pin(acc.s);
+  if (mask >= 0) hide(acc.s, masks, mask);
+  acc.softmax.apply_again(acc.s);
   // The branch keeps the compiler from waiting for P V ahead of the exp2.
-  const bool failed = sums.softmax.failed();
+  const bool failed = acc.softmax.failed();
   if (failed) {  // in this warp, not in its group
-    q.template mma_abt_in_warp<T>(sums.s, memory.x(stage));
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
+    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
   }
   wgmma_wait_group<0>();
-  pin(sums.y);
+  pin(acc.y);
   stream.release(before);
-  if (failed) sums.softmax.rescale(sums.y);
-  sums.softmax.add();
-  round_to_operand<T>(p, sums.s);
+  if (failed) acc.softmax.rescale(acc.y);
+  acc.softmax.add();
+  round_to_operand<T>(p, acc.s);
   return following;
 }
 
@@ -82,47 +82,47 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& sum
 // the rest of the iteration stands between exp2. The branch in await_step() keeps the compiler from waiting
 // for P V ahead of all exp2. A next stage that is skipped is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& sums,
+__device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& acc,
                                                              std::uint32_t (&p)[4][4], Stream& stream,
                                                              const M& memory, const StageDescriptors<M>& at,
                                                              const Masks& masks, const Q& q, int mask) {
   constexpr int kAhead = 8;  // exp2 ahead of the branch
   const int stage = stream.stage(), before = stream.stage_before();
   const bool has_next = stream.has_step();
-  pin(sums.y);
-  sums.issue_scores(q, at.keys(stage));
-  sums.issue_values(p, at.values(before));
+  pin(acc.y);
+  acc.issue_scores(q, at.keys(stage));
+  acc.issue_values(p, at.values(before));
   wgmma_wait_group<1>();
-  pin(sums.s);
-  if (mask >= 0) hide(sums.s, masks, mask);
-  sums.softmax.template apply_again<0, kAhead>(sums.s);
+  pin(acc.s);
+  if (mask >= 0) hide(acc.s, masks, mask);
+  acc.softmax.template apply_again<0, kAhead>(acc.s);
   stream.await_step(has_next);
   const int following = stream.take_step(stream.look_at_step());
   wgmma_wait_group<0>();
-  pin(sums.y);
-  sums.softmax.template apply_again<kAhead, 32>(sums.s);
-  round_to_operand<T>(p, sums.s);
+  pin(acc.y);
+  acc.softmax.template apply_again<kAhead, 32>(acc.s);
+  round_to_operand<T>(p, acc.s);
   stream.release(before);
-  if (sums.softmax.failed()) {  // in this warp, not in its group
-    q.template mma_abt_in_warp<T>(sums.s, memory.x(stage));
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
-    sums.softmax.rescale(sums.y);
-    round_to_operand<T>(p, sums.s);
+  if (acc.softmax.failed()) {  // in this warp, not in its group
+    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
+    acc.softmax.rescale(acc.y);
+    round_to_operand<T>(p, acc.s);
   }
-  sums.softmax.add();
+  acc.softmax.add();
   return following;
 }
 
 // The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
 // of step() only kInterleaved has a need); hide() takes `masks` and what its steps return.
 template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sums, Stream& stream,
+__device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc, Stream& stream,
                                                  const M& memory, const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
-    sums.issue_scores(q, at.keys(stream.stage()));
+    acc.issue_scores(q, at.keys(stream.stage()));
     int following;
     if constexpr (kInterleaved) {
       stream.await_step(false);
@@ -131,26 +131,26 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& sum
       following = stream.step();
     }
     wgmma_wait_group<0>();
-    pin(sums.s);
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
-    sums.softmax.rescale(sums.y);
-    sums.softmax.add();
-    round_to_operand<T>(p, sums.s);
+    pin(acc.s);
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
+    acc.softmax.rescale(acc.y);
+    acc.softmax.add();
+    round_to_operand<T>(p, acc.s);
     for (mask = following; is_tile(mask);) {
       if constexpr (kInterleaved)
-        mask = forward_iteration_interleaved<T>(sums, p, stream, memory, at, masks, q, mask);
+        mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
       else
-        mask = forward_iteration<T>(sums, p, stream, memory, at, masks, q, mask);
+        mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
     if constexpr (kInterleaved)
       if (mask == kSkip) stream.release(stream.stage());
-    pin(sums.y);
+    pin(acc.y);
     wgmma_fence();
-    sums.issue_values(p, at.values(last));
+    acc.issue_values(p, at.values(last));
     wgmma_wait_group<0>();
-    pin(sums.y);
+    pin(acc.y);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }

@@ -58,10 +58,10 @@ class DsOut {
   __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
   // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
   template <class T>
-  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& sums) {
-    round_to_operand<T>(sums.ds_operand, sums.ds);
-    store(sums.ds_operand);
-    round_probabilities<T>(sums.p_operand, sums.s);
+  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
+    round_to_operand<T>(acc.ds_operand, acc.ds);
+    store(acc.ds_operand);
+    round_probabilities<T>(acc.p_operand, acc.s);
   }
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
@@ -85,10 +85,10 @@ class DsOut {
 // The MMAs that end an iteration are issued after those that begin the next one, and overlap its exp2.
 // at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
-__device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& sums,
-                                               Consumer<FusedMemory>& stream, DsOut& out,
-                                               const FusedMemory& memory, const std::uint64_t* masks,
-                                               const K& k, const V& v, const AtEnd& at_end) {
+__device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, Consumer<FusedMemory>& stream,
+                                               DsOut& out, const FusedMemory& memory,
+                                               const std::uint64_t* masks, const K& k, const V& v,
+                                               const AtEnd& at_end) {
   int mask = stream.next();
   FusedScalars early[kEarlyNumbers];
   MaskWords words;
@@ -101,44 +101,44 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& sums,
     return following;
   };
   const auto differentiate = [&](int stage) {
-    pin(sums.s), pin(sums.ds);
+    pin(acc.s), pin(acc.ds);
     if (mask >= 0) {
       const MaskWords copy = words;  // without it a register is spilled
-      differentiate_fused<T, true>(sums.s, sums.ds, memory.scalars(stage), early, sums.scale, copy);
+      differentiate_fused<T, true>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, copy);
     } else {
-      differentiate_fused<T, false>(sums.s, sums.ds, memory.scalars(stage), early, sums.scale, words);
+      differentiate_fused<T, false>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, words);
     }
-    pin(sums.s), pin(sums.ds);
+    pin(acc.s), pin(acc.ds);
   };
   if (mask == kEnd) at_end();
   while (mask != kEnd) {
     const int first = warp_uniform(stream.stage());
-    sums.issue_scores(memory, first, k, v);
+    acc.issue_scores(memory, first, k, v);
     int following = look_ahead(first);
     wgmma_wait_group<0>();
     differentiate(first);
-    out.round(sums);
+    out.round(acc);
     while (is_tile(mask = following)) {
       const int stage = warp_uniform(stream.stage()), before = warp_uniform(stream.stage_before());
-      sums.issue_scores(memory, stage, k, v);
+      acc.issue_scores(memory, stage, k, v);
       out.announce();
-      sums.issue_values(memory.y(before));
-      sums.issue_keys(memory.x(before));
+      acc.issue_values(memory.y(before));
+      acc.issue_keys(memory.x(before));
       following = look_ahead(stage);
       wgmma_wait_group<2>();
       differentiate(stage);
       wgmma_wait_group<0>();
-      pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
+      pin(acc.dk), pin(acc.dv), pin(acc.p_operand), pin(acc.ds_operand);
       stream.release(before);
-      out.round(sums);
+      out.round(acc);
     }
     const int last = stream.last_tile(mask);
     out.announce();
-    sums.issue_values(memory.y(last));
-    sums.issue_keys(memory.x(last));
+    acc.issue_values(memory.y(last));
+    acc.issue_keys(memory.x(last));
     at_end();
     wgmma_wait_group<0>();
-    pin(sums.dk), pin(sums.dv);
+    pin(acc.dk), pin(acc.dv);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
@@ -158,9 +158,9 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     Owned<64, false> k, v;
     k.load(warp_uniform(stream.own_x()));
     v.load(warp_uniform(stream.own_y()));
-    KeyAccumulators<T, 64, 64> sums(scale);
+    KeyAccumulators<T, 64, 64> acc(scale);
     int position[2] = {-1, -1}, place = 0;  // looked up at the end: registers are scarce
-    fused_mainloop(sums, stream, out, memory, masks, k, v, [&] {
+    fused_mainloop(acc, stream, out, memory, masks, k, v, [&] {
       position[0] = position_of(work, stream.own(), 0), position[1] = position_of(work, stream.own(), 1);
       place = work.b * static_cast<int>(g.q.heads) + work.h;
     });
@@ -168,10 +168,10 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     const int heads = static_cast<int>(g.q.heads), b = place / heads, h = place % heads;
     const Rows dk = Rows::of(g.dk, b, h), dv = Rows::of(g.dv, b, h);
     const auto dk_scale = static_cast<float>(g.scale);
-    store_row<T, 0>(sums.dk, dk_scale, false, 1.0f, position[0], dk);
-    store_row<T, 1>(sums.dk, dk_scale, false, 1.0f, position[1], dk);
-    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
-    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
+    store_row<T, 0>(acc.dk, dk_scale, false, 1.0f, position[0], dk);
+    store_row<T, 1>(acc.dk, dk_scale, false, 1.0f, position[1], dk);
+    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
+    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
   }
 }
 

@@ -75,11 +75,11 @@ class FusedDqAccumulator {
     clear(dq);
     if (place.turn > 0) {
       scratch_.wait_for_turn(place);
-      const auto* sums =
+      const auto* parts =
           reinterpret_cast<const float4*>(scratch_.dq_of(place.tile)) + threadIdx.x % kWarpgroup;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const float4 x = __ldcg(sums + i * kWarpgroup);
+        const float4 x = __ldcg(parts + i * kWarpgroup);
         dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
       }
     }

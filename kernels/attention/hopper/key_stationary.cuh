@@ -92,41 +92,41 @@ struct KeyAccumulators {
 
 // The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& sums, Consumer<M>& stream,
+__device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
                                                     const M& memory, const std::uint64_t* masks, const K& k,
                                                     const V& v) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
-    if (mask >= 0) sums.words.load(masks, mask);
+    if (mask >= 0) acc.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
     const int first = stream.stage();
-    sums.issue_scores(memory, first, k, v);
+    acc.issue_scores(memory, first, k, v);
     int following = look_ahead();
     wgmma_wait_group<0>();
-    sums.differentiate(memory.scalars(first), mask);
-    round_probabilities<T>(sums.p_operand, sums.s);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
+    acc.differentiate(memory.scalars(first), mask);
+    round_probabilities<T>(acc.p_operand, acc.s);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
-      sums.issue_scores(memory, stage, k, v);
-      sums.issue_values(memory.y(before));
-      sums.issue_keys(memory.x(before));
+      acc.issue_scores(memory, stage, k, v);
+      acc.issue_values(memory.y(before));
+      acc.issue_keys(memory.x(before));
       following = look_ahead();
       wgmma_wait_group<0>();
-      pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
+      pin(acc.dk), pin(acc.dv), pin(acc.p_operand), pin(acc.ds_operand);
       stream.release(before);
-      sums.differentiate(memory.scalars(stage), mask);
-      round_probabilities<T>(sums.p_operand, sums.s);
-      round_to_operand<T>(sums.ds_operand, sums.ds);
+      acc.differentiate(memory.scalars(stage), mask);
+      round_probabilities<T>(acc.p_operand, acc.s);
+      round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    sums.issue_values(memory.y(last));
-    sums.issue_keys(memory.x(last));
+    acc.issue_values(memory.y(last));
+    acc.issue_keys(memory.x(last));
     wgmma_wait_group<0>();
-    pin(sums.dk), pin(sums.dv);
+    pin(acc.dk), pin(acc.dv);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
@@ -134,22 +134,22 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
 
 // Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& sums, Consumer<M>& stream,
+__device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
                                                const M& memory, const std::uint64_t* masks, const K& k,
                                                const V& v) {
   for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
-    sums.issue_scores(memory, stage, k, v);
-    if (mask >= 0) sums.words.load(masks, mask);
+    acc.issue_scores(memory, stage, k, v);
+    if (mask >= 0) acc.words.load(masks, mask);
     const int following = stream.step();
     wgmma_wait_group<0>();
-    sums.differentiate(memory.scalars(stage), mask);
-    round_probabilities<T>(sums.p_operand, sums.s);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
-    sums.issue_values(memory.y(stage));
-    sums.issue_keys(memory.x(stage));
+    acc.differentiate(memory.scalars(stage), mask);
+    round_probabilities<T>(acc.p_operand, acc.s);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
+    acc.issue_values(memory.y(stage));
+    acc.issue_keys(memory.x(stage));
     wgmma_wait_group<0>();
-    pin(sums.dk), pin(sums.dv);
+    pin(acc.dk), pin(acc.dv);
     stream.release(stage);
     mask = following == kSkip ? stream.next() : following;
   }
@@ -161,16 +161,16 @@ __device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;
 }
 template <class T, class Sums>
-__device__ __forceinline__ void store_dk_dv(const Sums& sums, const AttentionBackward& g, int place,
+__device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBackward& g, int place,
                                             const int (&position)[2]) {
   const int heads = static_cast<int>(g.q.heads), b = place / 2 / heads, h = place / 2 % heads;
   const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
   const auto scale = static_cast<float>(g.scale);
   const auto store = [&](bool add) {
-    store_row<T, 0>(sums.dk, scale, add, 1.0f, position[0], dk_rows);
-    store_row<T, 1>(sums.dk, scale, add, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
+    store_row<T, 0>(acc.dk, scale, add, 1.0f, position[0], dk_rows);
+    store_row<T, 1>(acc.dk, scale, add, 1.0f, position[1], dk_rows);
+    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
   };
   place % 2 ? store(true) : store(false);
 }
@@ -199,14 +199,14 @@ __device__ __forceinline__ void consume_key_stationary(
     v.load(stream.own_y());
     if constexpr (Shape::kInRegisters) stream.release_work();
 
-    KeyAccumulators<T, Dqk, Dv> sums(scale);
+    KeyAccumulators<T, Dqk, Dv> acc(scale);
     if constexpr (Shape::kDelayed)
-      overlapped_mainloop(sums, stream, memory, masks, k, v);
+      overlapped_mainloop(acc, stream, memory, masks, k, v);
     else
-      plain_mainloop(sums, stream, memory, masks, k, v);
+      plain_mainloop(acc, stream, memory, masks, k, v);
     if constexpr (Dqk == 128) locate();  // registers are scarce
     if constexpr (!Shape::kInRegisters) stream.release_work();
-    store_dk_dv<T>(sums, g, place, position);
+    store_dk_dv<T>(acc, g, place, position);
   }
 }
 

@@ -120,38 +120,38 @@ struct QueryAccumulators {
 };
 
 template <class T, int Dqk, class M, class Q, class Dy>
-__device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& sums,
-                                                          Consumer<M>& stream, const M& memory,
-                                                          const std::uint64_t* masks, const Q& q,
-                                                          const Dy& dy, const QueryScalars& scalars) {
+__device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc, Consumer<M>& stream,
+                                                          const M& memory, const std::uint64_t* masks,
+                                                          const Q& q, const Dy& dy,
+                                                          const QueryScalars& scalars) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
-    if (mask >= 0) sums.words.load(masks, mask);
+    if (mask >= 0) acc.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
-    sums.issue_scores(memory, stream.stage(), q, dy);
+    acc.issue_scores(memory, stream.stage(), q, dy);
     int following = look_ahead();
     wgmma_wait_group<0>();
-    sums.differentiate(scalars, mask);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
+    acc.differentiate(scalars, mask);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
-      sums.issue_scores(memory, stage, q, dy);
-      sums.issue_queries(memory.x(before));
+      acc.issue_scores(memory, stage, q, dy);
+      acc.issue_queries(memory.x(before));
       following = look_ahead();
       wgmma_wait_group<1>();
-      sums.differentiate(scalars, mask);
+      acc.differentiate(scalars, mask);
       wgmma_wait_group<0>();
-      pin(sums.dq);
+      pin(acc.dq);
       stream.release(before);
-      round_to_operand<T>(sums.ds_operand, sums.ds);
+      round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    sums.issue_queries(memory.x(last));
+    acc.issue_queries(memory.x(last));
     wgmma_wait_group<0>();
-    pin(sums.dq);
+    pin(acc.dq);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
@@ -174,14 +174,14 @@ __device__ __forceinline__ void consume_query_stationary(
     Owned<Dv, false> dy;
     q.load(stream.own_x());
     dy.load(stream.own_y());
-    QueryAccumulators<T, Dqk> sums(scale * kLog2E);
-    query_stationary_mainloop(sums, stream, memory, masks, q, dy, scalars);
+    QueryAccumulators<T, Dqk> acc(scale * kLog2E);
+    query_stationary_mainloop(acc, stream, memory, masks, q, dy, scalars);
     const Rows out = Rows::of(g.dq, work.b, work.h);
     const bool accumulate = work.accumulate;
     stream.release_work();
     const auto store = [&](bool add) {
-      store_row<T, 0>(sums.dq, scale, add, 1.0f, position[0], out);
-      store_row<T, 1>(sums.dq, scale, add, 1.0f, position[1], out);
+      store_row<T, 0>(acc.dq, scale, add, 1.0f, position[0], out);
+      store_row<T, 1>(acc.dq, scale, add, 1.0f, position[1], out);
     };
     accumulate ? store(true) : store(false);
   }

@@ -64,7 +64,8 @@ struct Softmax {
     for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;
   }
   // What a row comes to, where earlier passes left it with a log-sum-exp of `before` (-inf: there are none):
-  // its own, and what its sums and what is there are to be multiplied by. Lanes of a quad call it together.
+  // its own, and what its accumulators and what is there are to be multiplied by. Lanes of a quad call it
+  // together.
   struct Row {
     float lse, now, kept;
   };

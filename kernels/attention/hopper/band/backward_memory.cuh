@@ -238,7 +238,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: the consumer that holds the gradients of a tile, and the one that sums dQ over it.
+      // Keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ over it.
       Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       mbarrier_init(ds_full(), kConsumers * kWarps);
       mbarrier_init(ds_free(), kWarps);

@@ -70,7 +70,7 @@ __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward
 }
 
 template <class T>
-__device__ __forceinline__ float add_products(float sum, std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ float add_dot(float sum, std::uint32_t a, std::uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
@@ -84,10 +84,10 @@ __device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, i
     const std::uint32_t offset =
         chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
     const uint4 a = ld_shared_16(x + offset), b = ld_shared_16(y + offset);
-    sum = add_products<T>(sum, a.x, b.x);
-    sum = add_products<T>(sum, a.y, b.y);
-    sum = add_products<T>(sum, a.z, b.z);
-    sum = add_products<T>(sum, a.w, b.w);
+    sum = add_dot<T>(sum, a.x, b.x);
+    sum = add_dot<T>(sum, a.y, b.y);
+    sum = add_dot<T>(sum, a.z, b.z);
+    sum = add_dot<T>(sum, a.w, b.w);
   }
   return sum;
 }

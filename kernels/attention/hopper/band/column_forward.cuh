@@ -257,9 +257,9 @@ class ColumnForwardConsumer {
     const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
     q.load(warp_uniform(static_cast<int>(memory_.queries(query.at))));
-    ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
+    ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
     mbarrier_wait(memory_.queries_full(query.at), query.parity);
-    forward_mainloop<T, false>(sums, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
+    forward_mainloop<T, false>(acc, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = warp_uniform(round), tile = stream_.query(), at = query_stage_of(again).at;
     const BandRun run = maps_.tiles.work_item(item_of(again));
@@ -269,7 +269,7 @@ class ColumnForwardConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       position[half] = maps_.tiles.position(run.group, tile, row_of(half));
-      row[half] = sums.softmax.finish(
+      row[half] = acc.softmax.finish(
           half, Shape::kAccumulate && position[half] >= 0 ? lse[position[half]] : -INFINITY);
     }
     __syncwarp();  // every lane of a quad has read lse
@@ -277,9 +277,9 @@ class ColumnForwardConsumer {
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
     if constexpr (Shape::kAccumulate)
-      add(sums.y, row, position, run, at);
+      add(acc.y, row, position, run, at);
     else
-      put(sums.y, row, at);
+      put(acc.y, row, at);
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],

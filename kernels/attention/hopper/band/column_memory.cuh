@@ -64,7 +64,7 @@ class ColumnSteps {
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
 // Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
-// and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows and sums on their
+// and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows on their
 // way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
 template <class Shape>
 struct PairMemory : BackwardRings<PairMemory<Shape>> {
@@ -113,7 +113,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: the owner, and the warpgroup that sums dQ.
+      // Keys: the owner, and the warpgroup that accumulates dQ.
       Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       for (int i = 0; i < kOwners * kBuffers; ++i)
         mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);

@@ -3,8 +3,8 @@
 // registers for dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which
 // meets its own queries and those of the next two tiles; of every second tile of queries a consumer meets one
 // key tile, of the others two, so that a tile of queries stays for one and a half steps on the average, is
-// fetched once, and both consumers are busy all the time. A third warpgroup sums dQ over the consumers' dS in
-// the order of the key tiles.
+// fetched once, and both consumers are busy all the time. A third warpgroup accumulates dQ over the
+// consumers' dS in the order of the key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward.cuh"
@@ -59,7 +59,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: a thread of the owner, and the warpgroup that sums dQ.
+      // Keys: a thread of the owner, and the warpgroup that accumulates dQ.
       init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
       for (int i = 0; i < kDeltaWarps; ++i) mbarrier_init(y_full(i), 1);
       for (int i = 0; i < kOwners; ++i) mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
@@ -175,8 +175,8 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
     }
     if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
   }
-  // Rounds sums times `factor` and sends them to where they belong; the thread that leads returns when `out`
-  // is free again.
+  // Epilogue: accumulators times `factor`, rounded, to global memory; the thread that leads returns when
+  // `out` is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll

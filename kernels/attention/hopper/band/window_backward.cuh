@@ -76,7 +76,7 @@ struct WindowMemory : PairMemory<WindowPairs> {
 
   __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // dQ of a query tile until its last visit, then its rows on their way.
-  __device__ std::uint32_t sums(int query) const { return out(kOwners + query % kWaiting * 2); }
+  __device__ std::uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
   // Of the queries of a step. They stay until the last visit.
   __device__ std::uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
   __device__ std::uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
@@ -125,13 +125,13 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
     if (!step.last_visit())
       keep(dq, step.query(), begins);
     else if (step.owns_query())
-      send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.sums(step.query()), this->g_.dq,
+      send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()), this->g_.dq,
                     this->g_, TilePlace::of(step.run(), step.query()));
   }
 
   // Each thread has its own places.
   __device__ __forceinline__ std::uint32_t place(int query) const {
-    return this->memory_.sums(query) + threadIdx.x % kWarpgroup * 16;
+    return this->memory_.dq(query) + threadIdx.x % kWarpgroup * 16;
   }
   __device__ __forceinline__ void fetch(float (&dq)[32], int query) const {
     const std::uint32_t from = place(query);

@@ -69,28 +69,28 @@ class WindowConsumer {
  private:
   __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::QueryStage query,
                                          Memory::Stage stage) {
-    ForwardAccumulators<T, Shape::Dv> sums(maps_.scale);
+    ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
     Owned<Shape::Dqk, false> q;
     q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
     mbarrier_wait(memory_.queries_full(query), query.parity);
-    walk(sums, q, tile, stage);
+    walk(acc, q, tile, stage);
     mbarrier_arrive_warp(memory_.done(query));
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      row[half] = sums.softmax.finish(half, -INFINITY);
+      row[half] = acc.softmax.finish(half, -INFINITY);
       const int position = maps_.tiles.position(run.group, tile, row_of(half));
       if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
     }
     // y takes the place of the queries, which the group reads.
     warpgroup_sync();
-    put_rows<T, false>(sums.y, row, memory_.y(query));
+    put_rows<T, false>(acc.y, row, memory_.y(query));
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.y_full(query));
   }
 
-  __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& sums,
+  __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& acc,
                                        const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const StageDescriptors<Memory> at(memory_);
@@ -101,35 +101,35 @@ class WindowConsumer {
     std::uint32_t p[4][4], p_far[4][4];
     int mask;
     if (shares) {
-      begin_shared(sums, p, p_far, q, at, own);
+      begin_shared(acc, p, p_far, q, at, own);
       mask = stream_.step();
-      pin(sums.y), pin(p_far);
+      pin(acc.y), pin(p_far);
       wgmma_fence();
-      sums.issue_values(p_far, at.values(own.back(farthest).at));
+      acc.issue_values(p_far, at.values(own.back(farthest).at));
       wgmma_wait_group<0>();  // there are no registers to let them run on
-      pin(sums.y);
+      pin(acc.y);
     } else {
-      sums.issue_scores(q, at.keys(own.at));
+      acc.issue_scores(q, at.keys(own.at));
       mask = stream_.step();
       wgmma_wait_group<0>();
-      pin(sums.s);
-      hide(sums.s, BandMasks<true>{tiles}, 0);
-      sums.softmax.begin(sums.s);
-      sums.softmax.add();
-      round_to_operand<T>(p, sums.s);
+      pin(acc.s);
+      hide(acc.s, BandMasks<true>{tiles}, 0);
+      acc.softmax.begin(acc.s);
+      acc.softmax.add();
+      round_to_operand<T>(p, acc.s);
     }
     while (mask != kEnd)
-      mask = forward_iteration<T>(sums, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
-    pin(sums.y);
+      mask = forward_iteration<T>(acc, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
+    pin(acc.y);
     wgmma_fence();
-    sums.issue_values(p, at.values(stream_.stage()));
+    acc.issue_values(p, at.values(stream_.stage()));
     wgmma_wait_group<0>();
-    pin(sums.y);
+    pin(acc.y);
   }
 
   // The query tile's own keys and the farthest ones: the scores of both share their registers, and their
   // probabilities are told apart when they are rounded.
-  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& sums,
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
                                                std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
                                                const Owned<Shape::Dqk, false>& q,
                                                const StageDescriptors<Memory>& at, Memory::Stage own) {
@@ -138,13 +138,13 @@ class WindowConsumer {
     const auto far = own.back(farthest);
     mbarrier_wait(memory_.keys_full(far), far.parity);
     float distant[32];
-    pin(sums.s);
+    pin(acc.s);
     wgmma_fence();
-    q.template mma_abt<T>(sums.s, at.keys(own.at));
+    q.template mma_abt<T>(acc.s, at.keys(own.at));
     q.template mma_abt<T>(distant, at.keys(far.at));
     wgmma_commit_group();
     wgmma_wait_group<0>();
-    pin(sums.s), pin(distant);
+    pin(acc.s), pin(distant);
     if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
     const SeenKeys seen = SeenKeys::of(tiles, 0);
     // Only 16 x 16 scores around the diagonal are looked at one by one.
@@ -154,16 +154,16 @@ class WindowConsumer {
       if (columns + 15 <= diagonal) continue;  // all rows of this warp see them
       if (columns > diagonal + 15) {
 #pragma unroll
-        for (int i = columns / 2; i < columns / 2 + 8; ++i) sums.s[i] = distant[i];
+        for (int i = columns / 2; i < columns / 2 + 8; ++i) acc.s[i] = distant[i];
       } else {
 #pragma unroll
         for (int i = columns / 2; i < columns / 2 + 8; ++i)
-          sums.s[i] = seen.before_end(i) ? sums.s[i] : distant[i];
+          acc.s[i] = seen.before_end(i) ? acc.s[i] : distant[i];
       }
     }
-    sums.softmax.begin(sums.s);
-    sums.softmax.add();
-    round_to_operand<T>(p, sums.s);
+    acc.softmax.begin(acc.s);
+    acc.softmax.add();
+    round_to_operand<T>(p, acc.s);
     split(p, p_far, seen);
   }
 
