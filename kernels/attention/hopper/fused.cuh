@@ -4,7 +4,7 @@
 // goes to shared memory for dQ. No atomics: the work items that share a query tile add to its dQ by turns.
 #pragma once
 
-#include "kernels/attention/hopper/fused_queries.cuh"
+#include "kernels/attention/hopper/fused_dq.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/select.h"

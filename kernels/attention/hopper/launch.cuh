@@ -11,6 +11,10 @@
 
 namespace weft::attention::hopper {
 
+// select() asks first whether TMA takes the strides of the tensors.
+inline constexpr const char* kTmaRefuses =
+    "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
+
 // Calls f.operator()<Dqk, Dv>() with the smallest padded sizes that there is a kernel for. Columns beyond the
 // true size are zeros in shared memory and are never stored.
 template <class F>

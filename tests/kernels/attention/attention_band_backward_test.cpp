@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backward sweep over bands: what it covers, and that it gives the same bits every time.
+// The backward kernels over bands: what they cover, and that they give the same bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -41,7 +41,7 @@ TEST(AttentionBandBackward, HeadsOf128WithThreeKeyTilesHaveAKernelOfTheirOwn) {
     EXPECT_TRUE(covers({1, 67, 0}, 1000, 72, v));
     EXPECT_TRUE(covers({3, 100, 7}, 3 * 129, 128, v));
     EXPECT_FALSE(covers({1, 129, 0}, 1000, 128, v));
-    EXPECT_FALSE(covers({1, 65, 0}, 1000, 128, v));  // the other sweep does that
+    EXPECT_FALSE(covers({1, 65, 0}, 1000, 128, v));  // hopper/band does that
     EXPECT_FALSE(covers({1, 128, 0}, 128, 128, v));  // two tiles of keys
     EXPECT_FALSE(covers({1, 128, 0}, 1000, 64, v));
     EXPECT_FALSE(covers({1, 128, 0}, 1000, 136, v));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Columns of more rows than a sweep takes, and windows: what their kernels cover, lengths at the edges of
-// tiles, in every form that covers them, and the same bits every time.
+// hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and the same
+// bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -26,7 +26,7 @@ TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   for (const int64_t rows : {129, 256, 300, 1024}) {
     EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
     EXPECT_TRUE(covers(11, static_cast<std::int32_t>(rows), rows, 24, 64));
-    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // a sweep does that
+    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // hopper/band does that
     EXPECT_FALSE(covers(13, 2000, rows, 64, 72));  // no registers
     EXPECT_FALSE(covers(10, 2000, rows, 64, 64));  // 60 columns
     EXPECT_FALSE(covers(1, 2000, rows, 64, 64));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The backward walk that sums all three gradients: shapes that fill neither tiles nor blocks, tasks that wait
-// for each other, and the same bits every time.
+// hopper/fused, one kernel for all three gradients: shapes that fill neither tiles nor blocks, work items
+// that wait for each other, and the same bits every time.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST(CudaAttentionFused, TakesOnePassOfSmallHeads) {
   EXPECT_FALSE(takes_fused(of_head_size(fixed.maps, 72)));
   const GpuMaps narrow(*make_pattern({"fixed", 128, 4}, 1), 1, 256, 64, kTile);  // runs of 4 keys
   EXPECT_FALSE(takes_fused(of_head_size(narrow.maps, 64)));
-  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);  // a sweep does that
+  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);  // hopper/band does that
   EXPECT_FALSE(takes_fused(of_head_size(local.maps, 64)));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Windows of more rows than the sweep over bands takes: what the sweeps over windows cover, lengths and
-// windows at the edges of tiles, in every form that covers them, and the same bits every time.
+// hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that covers them,
+// and the same bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -29,7 +29,7 @@ bool covers(const AttentionBackward& g, const AttentionPass& pass) {
 TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
   for (const std::int32_t stride : {1, 13}) {
     const AttentionBackward g = problem_of(int64_t{600} * stride, 64, 64);
-    EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // the sweep over bands does that
+    EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // hopper/band does that
     EXPECT_TRUE(covers(g, pass_of({stride, 129, 0})));
     EXPECT_TRUE(covers(g, pass_of({stride, 257, 0})));
     EXPECT_FALSE(covers(g, pass_of({stride, 258, 0})));

@@ -222,12 +222,12 @@ void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const At
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   if (tiles.work_items() == 0) return;
-  const BandBackward sweep = BandBackward::of(g, pass, tiles);
+  const BandBackward work = BandBackward::of(g, pass, tiles);
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {
-      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, sweep);
+      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, work);
     }
-    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, sweep);
+    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, work);
   });
 }
 

@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention/hopper/tensor_map.cuh"
+#include "kernels/attention/direction.cuh"
+#include "kernels/attention/hopper/launch.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {

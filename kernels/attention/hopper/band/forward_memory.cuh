@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shared memory of the forward kernels over bands (forward.cuh, window_forward.cuh): its size, its map, and
+// Shared memory of the forward kernels over bands (forward.cuh, window_forward.cu): its size, its map, and
 // the barriers that pass its buffers from the producer to the consumers and back.
 #pragma once
 
