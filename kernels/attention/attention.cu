@@ -1,24 +1,58 @@
 // SPDX-License-Identifier: MIT
-// Attention on CUDA: what it takes, which form runs, and delta.
+// Attention on CUDA: what it takes, the launch of what select() answers, and delta.
 #include "kernels/attention/attention.h"
 
-#include <algorithm>
 #include <array>
 
 #include "kernels/attention/check.h"
+#include "kernels/attention/launchers.h"
 #include "kernels/attention/select.h"
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
 namespace {
 
-// The form of each pass: all are chosen before the first is launched.
+using namespace attention;
+
+// The kernel of each pass: all are selected before the first is launched.
 template <class Parameters>
-std::array<AttentionForm, AttentionMaps::kMaxPasses> choose_forms(const Parameters& x) {
+std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   const int capability = compute_capability();
-  std::array<AttentionForm, AttentionMaps::kMaxPasses> forms{};
-  for (int p = 0; p < x.maps.passes; ++p) forms[p] = attention::form_of_pass(x, p, capability);
-  return forms;
+  const Problem problem = Problem::of(x);
+  std::array<Kernel, AttentionMaps::kMaxPasses> kernels{};
+  for (int p = 0; p < x.maps.passes; ++p) kernels[p] = select(problem, x.maps.pass[p], capability);
+  return kernels;
+}
+
+template <class T>
+void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const AttentionPass& pass) {
+  switch (kernel) {
+    case Kernel::simple: return simple::launch_forward(queue, f, pass);
+    case Kernel::general: return ampere::launch_forward<T>(queue, f, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_forward<T>(queue, f, pass);
+    case Kernel::hopper_band: return hopper::launch_band_forward<T>(queue, f, pass);
+    case Kernel::hopper_window: return hopper::launch_window_forward<T>(queue, f, pass);
+    case Kernel::hopper_column: return hopper::launch_column_forward<T>(queue, f, pass);
+    default: return hopper::launch_forward<T>(queue, f, pass);
+  }
+}
+template <class T>
+void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const AttentionPass& pass) {
+  switch (kernel) {
+    case Kernel::simple: return simple::launch_backward(queue, g, pass);
+    case Kernel::general: return ampere::launch_backward<T>(queue, g, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_backward<T>(queue, g, pass);
+    case Kernel::hopper: return hopper::launch_backward<T>(queue, g, pass);
+    case Kernel::hopper_fused: return hopper::launch_fused_backward<T>(queue, g, pass);
+    case Kernel::hopper_band: return hopper::launch_band_backward<T>(queue, g, pass);
+    case Kernel::hopper_head128: return hopper::launch_head128_backward<T>(queue, g, pass);
+    case Kernel::hopper_window: return hopper::launch_window_backward<T>(queue, g, pass);
+    case Kernel::hopper_column: return hopper::launch_column_backward<T>(queue, g, pass);
+  }
+}
+template <class Parameters>
+void launch(CudaQueue& queue, Kernel kernel, const Parameters& x, const AttentionPass& pass) {
+  x.q.dtype == DType::bf16 ? launch<bf16>(queue, kernel, x, pass) : launch<f16>(queue, kernel, x, pass);
 }
 
 // delta_i = dy_i . y_i: 16 lanes for a row, 8 elements at a time.
@@ -56,22 +90,6 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 
 }  // namespace
 
-namespace attention {
-
-void general_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  const bool is_f16 = f.q.dtype == DType::f16;
-  if (pass.edge == kTile) return is_f16 ? forward_f16(queue, f, pass) : forward_bf16(queue, f, pass);
-  is_f16 ? small_forward_f16(queue, f, pass) : small_forward_bf16(queue, f, pass);
-}
-
-void general_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  const bool is_f16 = g.q.dtype == DType::f16;
-  if (pass.edge == kTile) return is_f16 ? backward_f16(queue, g, pass) : backward_bf16(queue, g, pass);
-  is_f16 ? small_backward_f16(queue, g, pass) : small_backward_bf16(queue, g, pass);
-}
-
-}  // namespace attention
-
 void run(CudaQueue& queue, const AttentionForward& f) {
   check(f);
   check_cuda_dtype(f.q.dtype);
@@ -80,26 +98,12 @@ void run(CudaQueue& queue, const AttentionForward& f) {
   check_cuda_rows("v", f.v);
   check_cuda_rows("y", f.y);
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
-  const auto forms = choose_forms(f);
-  for (int p = 0; p < f.maps.passes; ++p) {
-    const AttentionPass& pass = f.maps.pass[p];
-    if (forms[p] == AttentionForm::simple) attention::simple_forward(queue, f, pass);
-    if (forms[p] == AttentionForm::general) attention::general_forward(queue, f, pass);
-    if (forms[p] == AttentionForm::hopper) attention::hopper_forward(queue, f, pass);
-  }
+  const auto kernels = select_all(f);
+  for (int p = 0; p < f.maps.passes; ++p) launch(queue, kernels[p], f, f.maps.pass[p]);
 }
 
 std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
-  const auto is_hopper = [&](int p) {
-    return attention::form_of_pass(g, p, compute_capability()) == AttentionForm::hopper;
-  };
-  std::int64_t elements = 0;
-  if (attention::covers_fused(g) && attention::gains_by_fused(g) && is_hopper(0))
-    elements = attention::fused_scratch(g);
-  for (int p = 0; p < g.maps.passes; ++p)
-    if (attention::covers_columns(g, g.maps.pass[p]) && is_hopper(p))
-      elements = std::max(elements, attention::columns_scratch(g, g.maps.pass[p]));
-  return elements;
+  return wanted_scratch(g, compute_capability(), Scratch::kWhereFaster);
 }
 
 void run(CudaQueue& queue, const AttentionBackward& g) {
@@ -113,19 +117,9 @@ void run(CudaQueue& queue, const AttentionBackward& g) {
   check_cuda_rows("dk", g.dk);
   check_cuda_rows("dv", g.dv);
   check_cuda_rows("dy", g.dy);
-  const auto forms = choose_forms(g);
-  // The Hopper form computes delta on the way: a sweep of the first pass does, and its columns, and walks
-  // that are the only pass.
-  const bool written_on_the_way = g.maps.passes > 0 && forms[0] == AttentionForm::hopper &&
-                                  (g.maps.passes == 1 || attention::sweeps(g, g.maps.pass[0]) ||
-                                   attention::takes_columns(g, g.maps.pass[0]));
-  if (!written_on_the_way) write_delta(queue, g);
-  for (int p = 0; p < g.maps.passes; ++p) {
-    const AttentionPass& pass = g.maps.pass[p];
-    if (forms[p] == AttentionForm::simple) attention::simple_backward(queue, g, pass);
-    if (forms[p] == AttentionForm::general) attention::general_backward(queue, g, pass);
-    if (forms[p] == AttentionForm::hopper) attention::hopper_backward(queue, g, pass);
-  }
+  const auto kernels = select_all(g);
+  if (!writes_delta(kernels[0], g.maps.passes)) write_delta(queue, g);
+  for (int p = 0; p < g.maps.passes; ++p) launch(queue, kernels[p], g, g.maps.pass[p]);
 }
 
 }  // namespace weft

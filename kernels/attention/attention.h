@@ -3,8 +3,8 @@
 // (Dao et al. 2022, arXiv 2205.14135): the matrix of scores is never stored, forward or backward.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i is empty
 // There are T queries and Tk keys: as many in self-attention, any number otherwise.
-// The kernels know nothing of "strided" or "fixed": they walk a TileMap, which src/patterns/pattern.cpp makes
-// from any AttentionPattern.
+// The kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
+// (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
 #include <cmath>
@@ -121,7 +121,8 @@ struct Segments {
   explicit operator bool() const { return queries.data != nullptr; }
 };
 
-// Which of the CUDA kernels runs. `automatic` takes the fastest that covers the shape (choose_form()).
+// A family of CUDA kernels. `automatic` takes the fastest kernel that covers the case: attention::select()
+// decides.
 enum class AttentionForm { automatic, simple, general, hopper };
 
 struct AttentionForward {
@@ -146,9 +147,9 @@ void run(CudaQueue&, const AttentionForward&);
 
 // With p_ij = exp(scale * s_ij - lse_i), delta_i = dy_i . y_i, ds_ij = p_ij (dy_i . v_j - delta_i):
 //   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i,  dv_j = sum_i p_ij dy_i
-// Two walks (rows for dQ, columns for dK and dV), or one that sums dQ in a fixed order: no atomics, same
-// inputs, same bits. Gradients are stored,
-// not added; every position is written, those of keys that nobody attends with 0.
+// Two kernels (query-stationary for dQ, key-stationary for dK and dV), or one that accumulates dQ in a fixed
+// order: no atomics, same inputs, same bits. Gradients are stored, not added; every position is written,
+// those of keys that nobody attends with 0.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   HeadsView dq, dk, dv;  // like q, k, v

@@ -22,7 +22,7 @@ void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
 
 // The same for tiles of edge 16, whose kernels take any size that there is.
 template <class F>
-void with_small_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
+void with_rows16_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
   if (qk <= 128 && v <= 128) return with_head_sizes(qk, v, f);
   if (qk <= 192 && v <= 192) return f.template operator()<192, 192>();
   return f.template operator()<256, 256>();

@@ -4,109 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <initializer_list>
 
-#include "kernels/attention/form_reasons.h"
+#include "kernels/form_reasons.h"
 #include "kernels/view.h"
 
 namespace weft {
-namespace {
-
-// From the fastest to the one that covers everything.
-constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
-
-constexpr std::int64_t kLongestReach = 128;  // of a sweep
-
-struct Case {
-  DType dtype;
-  int edge;
-  std::int64_t head_size;  // the larger of the two
-  bool segments;
-  int compute_capability;
-  bool sweep;
-};
-
-// Measured on an H200 in nine cases of all, fixed, local and strided with its three padded head sizes:
-// forward and backward together take 0.37 to 0.61 of the time of `general`, forward alone 0.37 to 0.72.
-std::string reason_against_hopper(const Case& c) {
-  if (const std::string why = reason_against_sm90a(c.dtype, c.compute_capability); !why.empty()) return why;
-  if (c.edge != kTile && !c.sweep) return str("it takes tiles of edge ", kTile, ", got ", c.edge);
-  if (c.head_size > 128) return str("it takes heads up to 128, got ", c.head_size);
-  if (c.segments) return "it takes no segments";
-  return "";
-}
-
-// Why a form does not cover a case; empty where it does.
-std::string reason_against(AttentionForm form, const Case& c) {
-  switch (form) {
-    case AttentionForm::simple: return "";
-    case AttentionForm::general:
-      if (const std::string why = reason_against_16_bits(c.dtype); !why.empty()) return why;
-      // Rows of sums and tiles of rows must fit the registers and the shared memory of a block.
-      if (c.edge == kTile && c.head_size > 128)
-        return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", c.head_size, "; edge ",
-                   kSmallTile, " takes 256");
-      return "";
-    case AttentionForm::hopper: return reason_against_hopper(c);
-    case AttentionForm::automatic: break;
-  }
-  return "it is no form of its own";
-}
-
-// The copy engine takes positive strides.
-bool is_copied(const HeadsView& x) {
-  return (x.time_stride > 0 || x.time == 1) && (x.head_stride > 0 || x.heads == 1) &&
-         (x.batch_stride > 0 || x.batch == 1);
-}
-bool is_copied(const AttentionBackward& g) {
-  return is_copied(g.q) && is_copied(g.k) && is_copied(g.v) && is_copied(g.y) && is_copied(g.dy) &&
-         is_copied(g.dq) && is_copied(g.dk) && is_copied(g.dv);
-}
-
-// Key tiles before that of a query which it may see.
-std::int64_t tiles_before(const HeadsView& q, const AttentionPass& pass) {
-  const std::int64_t rows = q.time / pass.band.stride;
-  return std::min<std::int64_t>((pass.band.reach + kTile - 2) / kTile, (rows - 1) / kTile);
-}
-
-std::int64_t columns_of(const HeadsView& q, const AttentionPass& pass) {
-  return q.batch * q.heads * pass.band.stride;
-}
-std::int64_t tiles_of_column(const HeadsView& q, const AttentionPass& pass) {
-  return (q.time / pass.band.stride + kTile - 1) / kTile;
-}
-// Whole columns, of which a block takes one at a time: few columns leave multiprocessors idle, and numbers of
-// longer ones do not fit the shared memory of a block. On tiles that the small form runs it is not chosen.
-bool are_long_columns(const HeadsView& q, const AttentionPass& pass) {
-  constexpr std::int64_t kFewestColumns = 64;
-  if (!pass.band || pass.edge != kTile || pass.band.stride == 1) return false;
-  const std::int64_t rows = q.time / pass.band.stride;
-  return rows > kLongestReach && pass.band.reach >= rows &&
-         tiles_of_column(q, pass) <= attention::kTilesOfColumn && columns_of(q, pass) >= kFewestColumns;
-}
-
-// Windows of which a query tile meets three to five key tiles, as a first pass: four consumers of the forward
-// sweep hold at most eight stages, and backward the sums of dQ of four query tiles wait in shared memory. B
-// 1, H 8, n 65,536, a reach of 256: 0.103 and 0.295 ms; the kernel of columns takes 0.127, two walks 0.39.
-bool is_window(const HeadsView& q, const HeadsView& v, const AttentionPass& pass) {
-  constexpr std::int64_t kFarthest = 4 * kTile + 1, kWidest = 64;
-  if (!pass.band || pass.edge != kTile || pass.accumulate || std::max(q.size, v.size) > kWidest) return false;
-  return pass.band.reach > kLongestReach && pass.band.reach <= kFarthest &&
-         pass.band.reach < q.time / pass.band.stride;
-}
-
-// Windows, which the kernel of columns takes forward as a first pass where is_window() does not: a reach of
-// 256, which was measured, in 0.80 of the time of the walk over tiles. Of farther ones than these products
-// are nearly all the work, as there.
-bool is_long_window(const AttentionForward& f, const AttentionPass& pass) {
-  constexpr std::int64_t kFarthest = 512, kWidest = 64;
-  if (!pass.band || pass.edge != kTile || pass.accumulate || std::max(f.q.size, f.v.size) > kWidest)
-    return false;
-  return pass.band.reach > kLongestReach && pass.band.reach <= kFarthest &&
-         pass.band.reach < f.q.time / pass.band.stride;
-}
-
-}  // namespace
 
 const char* name_of(AttentionForm form) {
   switch (form) {
@@ -119,88 +22,256 @@ const char* name_of(AttentionForm form) {
 }
 
 namespace attention {
+namespace {
+
+using std::int64_t;
+
+// From the fastest to the one that covers everything. Measured on an H200 in nine cases of all, fixed, local
+// and strided with three padded head sizes: forward and backward together, `hopper` takes 0.37 to 0.61 of the
+// time of `general`, forward alone 0.37 to 0.72.
+constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
+
+constexpr int64_t kBandReach = 128;  // rows of a band whose keys all meet a query tile at once
+
+// TMA takes positive strides below 2^40 bytes.
+bool tma_takes(const HeadsView& x) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto takes = [&](int64_t stride, int64_t extent) {
+    return extent == 1 || (stride > 0 && stride * size_of(x.dtype) < kMost);
+  };
+  return takes(x.time_stride, x.time) && takes(x.head_stride, x.heads) && takes(x.batch_stride, x.batch);
+}
+bool tma_takes(std::initializer_list<const HeadsView*> views) {
+  return std::all_of(views.begin(), views.end(), [](const HeadsView* x) { return tma_takes(*x); });
+}
+
+int64_t rows_of_column(const Problem& x, const AttentionPass& pass) { return x.time / pass.band.stride; }
+int64_t tiles_of_column(const Problem& x, const AttentionPass& pass) {
+  return (rows_of_column(x, pass) + kTile - 1) / kTile;
+}
+int64_t columns_of(const Problem& x, const AttentionPass& pass) {
+  return x.batch * x.heads * pass.band.stride;
+}
+int64_t head_size(const Problem& x) { return std::max(x.qk_size, x.v_size); }
+
+// Forward, the registers hold three tiles of scores. Backward, they hold dK and dV of three key tiles, or of
+// two where keys have more than 64 columns.
+bool covers_band(const Problem& x, const AttentionPass& pass) {
+  if (!pass.band || !x.tma || std::min<int64_t>(pass.band.reach, rows_of_column(x, pass)) > kBandReach)
+    return false;
+  const int64_t before =  // key tiles before that of a query which it may see
+      std::min<int64_t>((pass.band.reach + kTile - 2) / kTile, (rows_of_column(x, pass) - 1) / kTile);
+  return !x.backward || before <= (x.qk_size > 64 ? 1 : 2);
+}
+// B 32, H 2, n 3,072, D 128, a reach of 128: 0.15 ms where the list kernels take 0.26.
+bool covers_head128(const Problem& x, const AttentionPass& pass) {
+  Problem forward = x;
+  forward.backward = false;
+  return x.backward && covers_band(forward, pass) && pass.edge == kTile && x.qk_size > 64 &&
+         head_size(x) <= 128;
+}
+
+// Windows of which a query tile meets three to five key tiles, as a first pass: the forward ring holds eight
+// stages, and backward dQ of four query tiles waits in shared memory. B 1, H 8, n 65,536, a reach of 256:
+// 0.103 and 0.295 ms; hopper/column takes 0.127 forward, the list kernels 0.39 backward.
+bool covers_window(const Problem& x, const AttentionPass& pass) {
+  return pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
+         pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
+         pass.band.reach < rows_of_column(x, pass);
+}
+
+// Whole residue columns, of which a thread block takes one at a time: few columns leave multiprocessors idle,
+// and lse and delta of longer ones do not fit shared memory. Backward, the registers hold dK and dV of heads
+// up to 64.
+bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
+  constexpr int64_t kFewestColumns = 64;
+  if (!pass.band || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
+  if (x.backward && head_size(x) > 64) return false;
+  const int64_t rows = rows_of_column(x, pass);
+  return rows > kBandReach && pass.band.reach >= rows && tiles_of_column(x, pass) <= kTilesOfColumn &&
+         columns_of(x, pass) >= kFewestColumns;
+}
+// Windows beyond covers_window(), forward as a first pass: at a reach of 256 0.80 of the time of the list
+// kernel.
+bool covers_far_window(const Problem& x, const AttentionPass& pass) {
+  constexpr int64_t kFarthest = 512;
+  return !x.backward && pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
+         pass.band.reach > kBandReach && pass.band.reach <= kFarthest &&
+         pass.band.reach < rows_of_column(x, pass);
+}
+
+// Larger heads have no registers to spare, and TMA wants rows that follow each other.
+bool covers_fused(const Problem& x, const AttentionPass& pass) {
+  return x.backward && x.only_pass && x.tma_inputs && pass.edge == kTile && head_size(x) <= 64 &&
+         pass.query_run >= 8 && pass.key_run >= 8;
+}
+// Measured on an H200, in parts of the time of the two list kernels. 32 or 64 pairs of batch and head: 0.95
+// or 0.96 with 14 key tiles for each query tile (`fixed`, 6,144 positions), 0.90 to 0.97 with 18, 0.87 to
+// 0.91 with 26 (12,288), 0.85 with 96 (`all`), but 0.98 with 8 (`fixed`, 3,072). With 96 pairs 1.07, with 128
+// pairs 1.24: as we read it, dQ tiles leave the second-level cache between two additions.
+bool gains_by_fused(const Problem& x, const AttentionPass& pass) {
+  constexpr int64_t kLeastTiles = 13, kMostPairs = 64;
+  return pass.visited >= kLeastTiles * pass.query_tiles && x.batch * x.heads <= kMostPairs;
+}
+
+std::string reason_against_hopper(const Problem& x, const AttentionPass& pass, int compute_capability) {
+  if (const std::string why = reason_against_sm90a(x.dtype, compute_capability); !why.empty()) return why;
+  if (pass.edge != kTile && !covers_band(x, pass))
+    return str("it takes tiles of edge ", kTile, ", got ", pass.edge);
+  if (head_size(x) > 128) return str("it takes heads up to 128, got ", head_size(x));
+  return x.segments ? "it takes no segments" : "";
+}
+
+// Why a form does not cover a case; empty where it does.
+std::string reason_against(AttentionForm form, const Problem& x, const AttentionPass& pass,
+                           int compute_capability) {
+  switch (form) {
+    case AttentionForm::simple: return "";
+    case AttentionForm::general:
+      if (const std::string why = reason_against_16_bits(x.dtype); !why.empty()) return why;
+      // Accumulators and tiles of rows must fit the registers and the shared memory of a thread block.
+      if (pass.edge == kTile && head_size(x) > 128)
+        return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", head_size(x), "; edge ",
+                   kSmallTile, " takes 256");
+      return "";
+    case AttentionForm::hopper: return reason_against_hopper(x, pass, compute_capability);
+    case AttentionForm::automatic: break;
+  }
+  return "it is no form of its own";
+}
+
+Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass) {
+  if (form == AttentionForm::hopper) return hopper_kernel(x, pass);
+  if (form == AttentionForm::simple) return Kernel::simple;
+  return pass.edge == kTile ? Kernel::general : Kernel::general_rows16;
+}
+
+template <class Parameters>
+std::string text_of(const Parameters& x, int compute_capability) {
+  std::string text;
+  for (int p = 0; p < x.maps.passes; ++p)
+    text += str(p ? " + " : "", name_of(select(Problem::of(x), x.maps.pass[p], compute_capability)));
+  return text;
+}
+
+}  // namespace
 
 AttentionForm parse_form(std::string_view name) {
   for (const AttentionForm form :
        {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
-    if (name == name_of(form)) return form;
+    if (name == weft::name_of(form)) return form;
   fail(str("attention form: expected automatic, simple, general or hopper, got '", name, "'"));
 }
 
-// All keys of a tile of 64 queries are met at once: three tiles of scores is what the registers hold.
-bool covers_band(const AttentionPass& pass, std::int64_t n) {
-  return pass.band && std::min<std::int64_t>(pass.band.reach, n / pass.band.stride) <= kLongestReach;
+const char* name_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::simple: return "simple";
+    case Kernel::general: return "general";
+    case Kernel::general_rows16: return "general/rows16";
+    case Kernel::hopper: return "hopper";
+    case Kernel::hopper_fused: return "hopper/fused";
+    case Kernel::hopper_band: return "hopper/band";
+    case Kernel::hopper_head128: return "hopper/head128";
+    case Kernel::hopper_window: return "hopper/window";
+    case Kernel::hopper_column: return "hopper/column";
+  }
+  return "?";
 }
 
-// The registers hold dK and dV of each key tile that meets a query tile: of three, or of two where keys have
-// more than 64 columns. The copy engine takes positive strides.
-bool covers_band(const AttentionBackward& g, const AttentionPass& pass) {
-  return covers_band(pass, g.q.time) && tiles_before(g.q, pass) <= (g.q.size > 64 ? 1 : 2) && is_copied(g);
+Problem Problem::of(const AttentionForward& f) {
+  return {.form = f.form,
+          .dtype = f.q.dtype,
+          .batch = f.q.batch,
+          .heads = f.q.heads,
+          .time = f.q.time,
+          .qk_size = f.q.size,
+          .v_size = f.v.size,
+          .segments = static_cast<bool>(f.segments),
+          .only_pass = f.maps.passes == 1,
+          .tma = tma_takes({&f.q, &f.k, &f.v, &f.y}),
+          .tma_inputs = tma_takes({&f.q, &f.k, &f.v})};
 }
-// B 32, H 2, n 3,072, D 128, a reach of 128: 0.15 ms where two walks took 0.26.
-bool covers_wide_band(const AttentionBackward& g, const AttentionPass& pass) {
-  return covers_band(pass, g.q.time) && pass.edge == kTile && g.q.size > 64 && g.q.size <= 128 &&
-         g.v.size <= 128 && tiles_before(g.q, pass) == 2 && is_copied(g);
-}
-
-bool covers_window(const AttentionForward& f, const AttentionPass& pass) {
-  return is_window(f.q, f.v, pass) && is_copied(f.q) && is_copied(f.k) && is_copied(f.v) && is_copied(f.y);
-}
-bool covers_window(const AttentionBackward& g, const AttentionPass& pass) {
-  return is_window(g.q, g.v, pass) && is_copied(g);
-}
-
-bool covers_columns(const AttentionForward& f, const AttentionPass& pass) {
-  return (are_long_columns(f.q, pass) || is_long_window(f, pass)) && is_copied(f.q) && is_copied(f.k) &&
-         is_copied(f.v) && is_copied(f.y);
-}
-// The registers of a warpgroup hold dK and dV of a key tile of heads up to 64.
-bool covers_columns(const AttentionBackward& g, const AttentionPass& pass) {
-  return are_long_columns(g.q, pass) && g.q.size <= 64 && g.v.size <= 64 && is_copied(g);
-}
-// Sums of dQ for each block, of which there is one for each multiprocessor.
-std::int64_t columns_scratch(const AttentionBackward& g, const AttentionPass& pass) {
-  constexpr std::int64_t kMostBlocks = 144;  // no GPU of that architecture has more multiprocessors
-  const std::int64_t tiles = tiles_of_column(g.q, pass);
-  return tiles > kTilesInRegisters ? std::min(kMostBlocks, columns_of(g.q, pass)) * tiles * kTile * 64 : 0;
-}
-bool takes_columns(const AttentionBackward& g, const AttentionPass& pass) {
-  return covers_columns(g, pass) && (g.scratch.data || columns_scratch(g, pass) == 0);
+Problem Problem::of(const AttentionBackward& g) {
+  return {.form = g.form,
+          .dtype = g.q.dtype,
+          .batch = g.q.batch,
+          .heads = g.q.heads,
+          .time = g.q.time,
+          .qk_size = g.q.size,
+          .v_size = g.v.size,
+          .segments = static_cast<bool>(g.segments),
+          .backward = true,
+          .only_pass = g.maps.passes == 1,
+          .scratch = static_cast<bool>(g.scratch.data),
+          .tma = tma_takes({&g.q, &g.k, &g.v, &g.y, &g.dy, &g.dq, &g.dk, &g.dv}),
+          .tma_inputs = tma_takes({&g.q, &g.k, &g.v, &g.dy})};
 }
 
-// Larger heads have no registers to spare. The copy engine brings rows that follow each other.
-bool covers_fused(const AttentionBackward& g) {
-  const AttentionPass& pass = g.maps.pass[0];
-  return g.maps.passes == 1 && pass.edge == kTile && !sweeps(g, pass) && g.q.size <= 64 && g.v.size <= 64 &&
-         pass.query_run >= 8 && pass.key_run >= 8;
-}
-// Measured on an H200, in parts of the time of two walks. 32 or 64 pairs of batch and head: 0.95 or 0.96 with
-// 14 key tiles for each query tile (`fixed`, 6,144 positions), 0.90 to 0.97 with 18, 0.87 to 0.91 with 26
-// (12,288), 0.85 with 96 (`all`), but 0.98 with 8 (`fixed`, 3,072), where rows are much of the work. With 96
-// pairs 1.07, with 128 pairs 1.24: as we read it, too much for the second-level cache comes between two turns
-// of a tile.
-bool gains_by_fused(const AttentionBackward& g) {
-  constexpr std::int64_t kLeastTiles = 13, kMostPairs = 64;
-  const AttentionPass& pass = g.maps.pass[0];
-  return pass.visited >= kLeastTiles * pass.query_tiles && g.q.batch * g.q.heads <= kMostPairs;
-}
-// Sums of dQ and a turn for each tile of queries, two numbers for each row.
-std::int64_t fused_scratch(const AttentionBackward& g) {
-  const std::int64_t pairs = g.q.batch * g.q.heads;
-  return pairs * (g.maps.pass[0].query_tiles * (std::int64_t{kTile} * 64 + 1) + 2 * g.q.time);
-}
-
-AttentionForm choose_form(AttentionForm wanted, DType dtype, int edge, std::int64_t qk_size,
-                          std::int64_t v_size, bool segments, int compute_capability, bool sweep) {
-  const Case c{dtype, edge, std::max(qk_size, v_size), segments, compute_capability, sweep};
+Kernel select(const Problem& x, const AttentionPass& pass, int compute_capability) {
   std::string covering;
   for (const AttentionForm form : kForms) {
-    if (!reason_against(form, c).empty()) continue;
-    if (wanted == AttentionForm::automatic || wanted == form) return form;
-    covering += str(covering.empty() ? "" : ", ", name_of(form));
+    if (!reason_against(form, x, pass, compute_capability).empty()) continue;
+    if (x.form == AttentionForm::automatic || x.form == form) return kernel_of(form, x, pass);
+    covering += str(covering.empty() ? "" : ", ", weft::name_of(form));
   }
-  fail(str("attention form '", name_of(wanted), "' does not run this: ", reason_against(wanted, c), "; ",
-           covering, " and automatic work"));
+  fail(str("attention form '", weft::name_of(x.form), "' does not run this: ",
+           reason_against(x.form, x, pass, compute_capability), "; ", covering, " and automatic work"));
+}
+
+Kernel hopper_kernel(const Problem& x, const AttentionPass& pass) {
+  const auto has_scratch = [&](Kernel kernel) { return x.scratch || scratch_of(kernel, x, pass) == 0; };
+  if (covers_band(x, pass)) return Kernel::hopper_band;
+  if (covers_head128(x, pass)) return Kernel::hopper_head128;
+  if (covers_window(x, pass)) return Kernel::hopper_window;
+  if (covers_far_window(x, pass)) return Kernel::hopper_column;
+  if (covers_whole_columns(x, pass) && has_scratch(Kernel::hopper_column)) return Kernel::hopper_column;
+  if (covers_fused(x, pass) && has_scratch(Kernel::hopper_fused)) return Kernel::hopper_fused;
+  return Kernel::hopper;
+}
+
+int64_t scratch_of(Kernel kernel, const Problem& x, const AttentionPass& pass) {
+  if (!x.backward) return 0;
+  const int64_t pairs = x.batch * x.heads;
+  // dQ of each query tile, how many tasks have added to it, and two numbers for each row.
+  if (kernel == Kernel::hopper_fused)
+    return pairs * (pass.query_tiles * (int64_t{kTile} * 64 + 1) + 2 * x.time);
+  if (kernel != Kernel::hopper_column || tiles_of_column(x, pass) <= kTilesInRegisters) return 0;
+  // dQ of a column for each thread block, of which there is one for each multiprocessor.
+  constexpr int64_t kMostBlocks = 144;  // no GPU of that architecture has more multiprocessors
+  return std::min(kMostBlocks, columns_of(x, pass)) * tiles_of_column(x, pass) * kTile * 64;
+}
+
+int64_t wanted_scratch(const AttentionBackward& g, int compute_capability, Scratch wish) {
+  Problem x = Problem::of(g);
+  x.scratch = true;
+  int64_t elements = 0;
+  for (int p = 0; p < g.maps.passes; ++p) {
+    const Kernel kernel = select(x, g.maps.pass[p], compute_capability);
+    if (kernel == Kernel::hopper_fused && wish == Scratch::kWhereFaster && !gains_by_fused(x, g.maps.pass[p]))
+      continue;
+    elements = std::max(elements, scratch_of(kernel, x, g.maps.pass[p]));
+  }
+  return elements;
+}
+
+bool writes_delta(Kernel first, int passes) {
+  switch (first) {
+    case Kernel::hopper_band:
+    case Kernel::hopper_head128:
+    case Kernel::hopper_window:
+    case Kernel::hopper_column: return true;
+    case Kernel::hopper:
+    case Kernel::hopper_fused: return passes == 1;
+    default: return false;
+  }
+}
+
+std::string kernels_text(const AttentionForward& f, int compute_capability) {
+  return text_of(f, compute_capability);
+}
+std::string kernels_text(const AttentionForward& f, const AttentionBackward& g, int compute_capability) {
+  const std::string there = text_of(f, compute_capability), back = text_of(g, compute_capability);
+  return there == back ? there : there + "; backward " + back;
 }
 
 }  // namespace attention

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The CUDA forms of attention, between which attention.cu chooses for each pass.
+// Which CUDA kernel runs a pass of attention. select() is the only place that decides: attention.cu launches
+// its answer, and `inspect`, `bench`, the C library and the tests print it.
 #pragma once
 
 #include <string>
@@ -16,91 +17,60 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
-// Whether the sweeps over bands (kernels/attention/hopper/band/band.cuh), a part of `hopper`, run a pass over
-// n positions.
-bool covers_band(const AttentionPass&, std::int64_t n);
-inline bool covers_band(const AttentionForward& f, const AttentionPass& pass) {
-  return covers_band(pass, f.q.time);
-}
-// The backward sweep runs less of them. As the first pass it writes delta, too.
-bool covers_band(const AttentionBackward&, const AttentionPass&);
+// The kernels. Those of `general` and `hopper` take f16 and bf16. Those of `hopper` take heads up to 128 and
+// no segments on sm_90a.
+enum class Kernel {
+  simple,          // simple/: every case, in f32
+  general,         // ampere/: tiles of 64, heads up to 128
+  general_rows16,  // ampere/rows16_*: tiles of 16, heads up to 256
+  hopper,          // hopper/: any tiles of 64; backward as two kernels, query-stationary and key-stationary
+  hopper_fused,    // hopper/fused: backward as one kernel, for heads up to 64, with scratch
+  hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows
+  hopper_head128,  // hopper/band/head128_backward: the same for three key tiles of heads above 64
+  hopper_window,   // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass; heads up to 64
+  hopper_column    // hopper/band/column_*: whole columns of 129 to 1,024 rows; forward also farther windows
+};
+const char* name_of(Kernel);
 
-// Whether the backward sweep of kernels/attention/hopper/band/head128_backward.cuh does: three key tiles,
-// wide heads. As the first pass it writes delta, too.
-bool covers_wide_band(const AttentionBackward&, const AttentionPass&);
+// What the choice depends on besides the pass and the GPU.
+struct Problem {
+  AttentionForm form = AttentionForm::automatic;  // the form that is asked for
+  DType dtype = DType::f32;
+  std::int64_t batch = 1, heads = 1, time = 0, qk_size = 0, v_size = 0;
+  bool segments = false, backward = false;
+  bool only_pass = true;               // there is no other pass
+  bool scratch = false;                // AttentionBackward::scratch is there
+  bool tma = true, tma_inputs = true;  // TMA takes the strides of all tensors; of q, k, v and dy
 
-// Whether the sweeps over windows of 129 to 257 rows (attention_band_window_*.cuh), a part of `hopper`, run a
-// pass. Backward they write delta, too.
-bool covers_window(const AttentionForward&, const AttentionPass&);
-bool covers_window(const AttentionBackward&, const AttentionPass&);
+  static Problem of(const AttentionForward&);
+  static Problem of(const AttentionBackward&);
+};
 
-// Whether a sweep runs a backward pass.
-inline bool sweeps(const AttentionBackward& g, const AttentionPass& pass) {
-  return covers_band(g, pass) || covers_wide_band(g, pass) || covers_window(g, pass);
-}
+// The kernel that runs a pass on a GPU of compute capability 80, 90, ...: the fastest of the form that is
+// asked for, and of all forms for `automatic`. Throws Error where that form does not cover the case: it names
+// what the form lacks (the GPU, the element type, the edge of the tiles, the head size, segments) and the
+// forms that work.
+Kernel select(const Problem&, const AttentionPass&, int compute_capability);
+// The same on a Hopper GPU and in a build for it, for tiles of 64 or a band.
+Kernel hopper_kernel(const Problem&, const AttentionPass&);
 
-// Tiles of a column, at most; those of which dQ needs no scratch.
+// Backward: elements of scratch that the kernel needs for a pass; 0: none.
+std::int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
+// Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than select()
+// says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
+enum class Scratch { kWhereFaster, kWhereUsed };
+std::int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
+// Whether the kernel of the first of `passes` backward passes writes AttentionBackward::delta; else a kernel
+// of its own does so before.
+bool writes_delta(Kernel first, int passes);
+
+// The kernels of all passes: "hopper/band + general"; of both directions where those differ: "hopper;
+// backward hopper/fused".
+std::string kernels_text(const AttentionForward&, int compute_capability);
+std::string kernels_text(const AttentionForward&, const AttentionBackward&, int compute_capability);
+
+// Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
-// Whether the kernels for columns of more rows than a sweep takes (attention_band_long_*.cuh), a part of
-// `hopper`, run a pass: whole columns, and forward windows, too. Backward, as the first pass they write
-// delta.
-bool covers_columns(const AttentionForward&, const AttentionPass&);
-bool covers_columns(const AttentionBackward&, const AttentionPass&);
-// Elements of scratch that the backward pass needs for that, 0 for short columns; whether it has them.
-std::int64_t columns_scratch(const AttentionBackward&, const AttentionPass&);
-bool takes_columns(const AttentionBackward&, const AttentionPass&);
-
-// Whether the walk that sums all three gradients (kernels/attention/hopper/fused.cuh), a part of `hopper`,
-// runs the one pass of `g`, given fused_scratch() elements.
-bool covers_fused(const AttentionBackward& g);
-// Whether it is faster there than two walks.
-bool gains_by_fused(const AttentionBackward& g);
-std::int64_t fused_scratch(const AttentionBackward& g);
-
-// The form that runs a pass with tiles of edge `edge` on a GPU of compute capability 80, 90, ...: `wanted`
-// where it covers the case, else Error with the forms that do; automatic: the fastest that does. `sweep`:
-// covers_band(), so that no tiles are needed.
-AttentionForm choose_form(AttentionForm wanted, DType, int edge, std::int64_t qk_size, std::int64_t v_size,
-                          bool segments, int compute_capability, bool sweep = false);
-
-// The form that runs pass `p` of x, an AttentionForward or AttentionBackward.
-template <class Parameters>
-AttentionForm form_of_pass(const Parameters& x, int p, int compute_capability) {
-  const AttentionPass& pass = x.maps.pass[p];
-  return choose_form(x.form, x.q.dtype, pass.edge, x.q.size, x.v.size, static_cast<bool>(x.segments),
-                     compute_capability, covers_band(x, pass));
-}
-// Those of all passes: "hopper + general".
-template <class Parameters>
-std::string forms_text(const Parameters& x, int compute_capability) {
-  std::string text;
-  for (int p = 0; p < x.maps.passes; ++p)
-    text += str(p ? " + " : "", name_of(form_of_pass(x, p, compute_capability)));
-  return text;
-}
-// Those of both directions: "hopper", or "hopper; backward general".
-inline std::string forms_text(const AttentionForward& f, const AttentionBackward& g, int compute_capability) {
-  const std::string there = forms_text(f, compute_capability), back = forms_text(g, compute_capability);
-  return there == back ? there : there + "; backward " + back;
-}
-
-// One pass each; the backward ones need `delta`, but for a first pass that is a band.
-void simple_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void simple_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void general_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void general_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void hopper_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void hopper_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-
-// What general_forward() and general_backward() are made of: tiles of edge 64, and of edge 16.
-void forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void forward_bf16(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void backward_f16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void backward_bf16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void small_forward_f16(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void small_forward_bf16(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void small_backward_f16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void small_backward_bf16(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace attention
 }  // namespace weft

@@ -76,6 +76,13 @@ struct Partners {
   int32_t position[E];
   uint64_t word[E];  // bit l: the pair with owned row l is attended
 
+  // Of entry e of a query tile's list, and of a key tile's.
+  static Partners keys(const TileMap& map, int64_t e, const SlotSegments<E>& segments) {
+    return {map.masks_transposed, map.row_mask[e], map.key_order + int64_t{map.row_tile[e]} * E, segments};
+  }
+  static Partners queries(const TileMap& map, int64_t e, const SlotSegments<E>& segments) {
+    return {map.masks, map.col_mask[e], map.query_order + int64_t{map.col_tile[e]} * E, segments};
+  }
   // `masks`: words of partners; `mask` < 0: every pair of the tile is attended.
   Partners(const uint64_t* masks, int32_t mask, const int32_t* slots, const SlotSegments<E>& segments) {
     for (int r = 0; r < E; ++r) {
@@ -117,7 +124,14 @@ void scatter_owned(const HeadsView& x, int64_t b, int64_t h, const int32_t* slot
   }
 }
 
-// The left factor of a product: element (r, i) is data[r * row_stride + i * sum_stride].
+// lse or delta of the queries that E slots name; what stands for empty slots is never used.
+template <class W, int E>
+void gather_scalars(const TensorView& x, int64_t row, const int32_t* slots, W* out) {
+  const W* in = x.as<W>() + row * x.shape[2];
+  for (int l = 0; l < E; ++l) out[l] = slots[l] < 0 ? W(0) : in[slots[l]];
+}
+
+// The left factor of a matmul: element (r, i) is data[r * row_stride + i * sum_stride].
 template <class W>
 struct Strided {
   const W* data;
@@ -175,6 +189,25 @@ void multiply_scores(W* scores, const W* rows, const W* owned, int64_t count, in
 template <class W, int E>
 void add_weighted(W* sums, const W* rows, const W* weights, int64_t count, int64_t size) {
   multiply<W, E>(sums, {rows, 1, size}, weights, size, count, true);
+}
+
+// Calls task(map, b, h, tile) for every query tile, or key tile, of every (batch, head), longest lists first.
+// A later pass leaves out the tiles that attend nothing. x: AttentionForward or AttentionBackward.
+template <class X, class F>
+void for_each_tile(const X& x, const AttentionPass& pass, bool of_queries, F&& task) {
+  const HeadsView& own = of_queries ? x.q : x.k;
+  const bool parallel = own.batch * own.time * own.heads * own.size > kParallelElements;
+  const int32_t tiles = of_queries ? pass.query_tiles : pass.key_tiles;  // of the group with the most
+#pragma omp parallel for collapse(3) schedule(dynamic) if (parallel)
+  for (int64_t b = 0; b < own.batch; ++b)
+    for (int32_t rank = 0; rank < tiles; ++rank)
+      for (int64_t h = 0; h < own.heads; ++h) {
+        const TileMap& map = pass.maps[x.maps.group_of_head[h]];
+        if (rank >= (of_queries ? map.query_tiles : map.key_tiles)) continue;
+        const int32_t tile = (of_queries ? map.row_schedule : map.col_schedule)[rank],
+                      *start = (of_queries ? map.row_start : map.col_start) + tile;
+        if (!map.accumulate || start[0] < start[1]) task(map, b, h, tile);
+      }
 }
 
 }  // namespace weft::attention

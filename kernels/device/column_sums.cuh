@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sums over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of their rows in
-// the workspace, then partial sums are added column by column. Nothing depends on the GPU or on timing.
+// Accumulators over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of their
+// rows in the workspace, then partial sums are added column by column. Nothing depends on the GPU or on
+// timing.
 #pragma once
 
 #include <algorithm>

@@ -175,6 +175,14 @@ inline int compute_capability() {
   return 10 * major + minor;
 }
 
+// Of the GPU at hand.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 // Number of blocks for `work` items at `per_block` each, as a grid dimension.
 inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;

@@ -9,15 +9,15 @@
 namespace weft {
 
 // Everything that a kernel ahead may have written is read, and everything is written, after this. To be
-// called by every thread of a kernel started with launch_ahead().
-__device__ __forceinline__ void wait_for_kernel_ahead() {
+// called by every thread of a kernel started with launch_dependent().
+__device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// From here on the next kernel on the queue may begin, if it was started with launch_ahead().
-__device__ __forceinline__ void let_next_kernel_begin() {
+// From here on the next kernel on the queue may begin, if it was started with launch_dependent().
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -28,8 +28,8 @@ struct LaunchSize {
 };
 
 template <class... Parameters>
-void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize size,
-                  const std::type_identity_t<Parameters>&... values) {
+void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize size,
+                      const std::type_identity_t<Parameters>&... values) {
   int device = 0, major = 0;
   WEFT_CUDA_CHECK(cudaGetDevice(&device));
   WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -53,9 +53,9 @@ void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSize si
   WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, values...));
 }
 template <class... Parameters>
-void launch_ahead(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
-                  const std::type_identity_t<Parameters>&... values) {
-  launch_ahead(queue, kernel, LaunchSize{blocks, threads}, values...);
+void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+                      const std::type_identity_t<Parameters>&... values) {
+  launch_dependent(queue, kernel, LaunchSize{blocks, threads}, values...);
 }
 
 }  // namespace weft

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: MIT
-// How the warpgroups of a block on sm_90a wait for each other and for the copy engine: mbarriers (PTX ISA,
-// "Parallel Synchronization and Communication Instructions: mbarrier"), barriers of a warpgroup, groups of
-// stores, and the split of registers.
+// How the warpgroups of a thread block on sm_90a wait for each other and for TMA: mbarriers (PTX ISA,
+// "Parallel Synchronization and Communication Instructions: mbarrier"), barriers of a warpgroup, and the
+// register split.
 #pragma once
 
 #include <cstdint>
 
-namespace weft::attention::hopper {
+namespace weft::device {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
 //
-// A phase of a barrier ends with the last of its arrivals and of the bytes it expects; then the next one
-// begins, which wants as many arrivals again. Phases have parities 0, 1, 0, ... A ring of places has two
-// barriers for each: who empties a place waits on one for the parity of the round, who fills it on the other
-// for the parity of the round before, which in the first round is that of a phase that never was and counts
-// as ended. Nobody may be two phases behind: a parity tells one phase from the next only.
+// A phase ends when all expected arrivals and bytes have come; the next phase expects as many arrivals.
+// Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full and free. The
+// consumer waits on `full` for the parity of the round. The producer waits on `free` for the opposite parity:
+// in the first round that phase never was, and counts as ended. Nobody may fall two phases behind, as
+// parities only tell neighbours apart.
 
-__device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void arrive(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
 // One arrival for each warp, after all its lanes are done.
-__device__ __forceinline__ void arrive_warp(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive_warp(std::uint32_t barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(barrier);
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
-// Arrives, and adds the bytes that the copy engine will count down.
-__device__ __forceinline__ void arrive_and_expect(std::uint32_t barrier, int bytes) {
+// Arrives, and adds the bytes that TMA will count down.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 #endif
 }
-// Arrives once the copies that this thread has started so far have landed.
-__device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
+// Arrives once all cp.async of this thread so far have landed.
+__device__ __forceinline__ void cp_async_mbarrier_arrive(std::uint32_t barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
 // Returns once the phase of that parity has ended; what was written before its arrivals is visible then.
-__device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
@@ -56,7 +56,7 @@ __device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, int parity
 #endif
 }
 // Whether a phase has ended, without waiting for it.
-__device__ __forceinline__ bool phase_has_ended(std::uint32_t barrier, int parity) {
+__device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int parity) {
   int ended = 0;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile(
@@ -68,8 +68,24 @@ __device__ __forceinline__ bool phase_has_ended(std::uint32_t barrier, int parit
 #endif
   return ended;
 }
-// What ordinary instructions and cp.async wrote becomes visible to products.
-__device__ __forceinline__ void show_to_products() {
+// A position in a ring of kSize buffers, and the parity of the round.
+template <int kSize>
+struct Ring {
+  int at = 0, parity = 0;
+  // Of buffer number n, where buffers are numbered on and on.
+  __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
+  __device__ __forceinline__ void advance() {
+    if (++at == kSize) at = 0, parity ^= 1;
+  }
+  // The index of the buffer n before this one; its position.
+  __device__ __forceinline__ int index_back(int n) const { return at < n ? at - n + kSize : at - n; }
+  __device__ __forceinline__ Ring back(int n) const {
+    return at < n ? Ring{at - n + kSize, parity ^ 1} : Ring{at - n, parity};
+  }
+};
+
+// What ordinary instructions and cp.async wrote to shared memory becomes visible to wgmma and TMA.
+__device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
@@ -77,53 +93,30 @@ __device__ __forceinline__ void show_to_products() {
 
 // ---- warpgroups ----
 
-// The one that the calling thread is of.
-__device__ __forceinline__ int this_group() { return static_cast<int>(threadIdx.x / kWarpgroup); }
-// True of one thread of each.
-__device__ __forceinline__ bool leads_group() { return threadIdx.x % kWarpgroup == 0; }
+// Of the calling thread.
+__device__ __forceinline__ int warpgroup_index() { return static_cast<int>(threadIdx.x / kWarpgroup); }
+// One thread of each warpgroup.
+__device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
 
-// All threads of a warpgroup meet; barrier 0 belongs to the block.
-__device__ __forceinline__ void synchronize_group(int group) {
+// All threads of a warpgroup meet. Barrier 0 belongs to the thread block.
+__device__ __forceinline__ void warpgroup_sync(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
 }
-__device__ __forceinline__ void synchronize_group() { synchronize_group(this_group()); }
+__device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_index()); }
 
-// ---- stores of the copy engine, from shared memory ----
-
-// Ends a group of this thread's.
-__device__ __forceinline__ void commit_stores() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-#endif
-}
-// Waits until all but the last kPending groups of this thread have read their shared memory, which may be
-// written again, or end with the block, then. What they store may still be on its way.
-template <int kPending>
-__device__ __forceinline__ void wait_until_read() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-#endif
-}
-// Waits until what all groups of this thread store is in global memory.
-__device__ __forceinline__ void wait_until_stored() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-#endif
-}
-
-// ---- registers: what a lane of this warpgroup has from here on ----
+// ---- registers per thread of this warpgroup from here on ----
 
 template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 
-}  // namespace weft::attention::hopper
+}  // namespace weft::device

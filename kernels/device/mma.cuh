@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tensor-core products of 16-bit tiles that lie in shared memory, by mma.sync.m16n8k16 with f32 sums.
-// Fragments (PTX ISA, "Matrix fragments for mma.m16n8k16"), lane = 4 g + t:
+// mma.sync.m16n8k16, the tensor-core instruction of a warp, over 16-bit tiles in shared memory, f32
+// accumulators. Fragments (PTX ISA, "Matrix fragments for mma.m16n8k16"), lane = 4 g + t:
 //   A (16 x 16)  a0: row g, columns 2t, 2t+1   a1: row g+8   a2, a3: the same rows, columns + 8
 //   B (16 x 8)   b0: rows 2t, 2t+1, column g   b1: rows + 8
 //   C (16 x 8)   c0, c1: row g, columns 2t, 2t+1   c2, c3: row g+8
@@ -11,7 +11,7 @@
 
 #include "kernels/dtype.h"
 
-namespace weft::attention {
+namespace weft::device {
 
 // ---- instructions ----
 
@@ -20,32 +20,34 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
 }
 
 // Copies 16 (or 4) bytes to shared memory without a register in between; writes zeros where !valid.
-__device__ __forceinline__ void copy_16_async(std::uint32_t to, const void* from, bool valid) {
+__device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
 }
-__device__ __forceinline__ void copy_4_async(std::uint32_t to, const void* from, bool valid) {
+__device__ __forceinline__ void cp_async_4(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
 }
-__device__ __forceinline__ void copy_8_async(std::uint32_t to, const void* from, bool valid) {
+__device__ __forceinline__ void cp_async_8(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid ? 8 : 0));
 }
-// Copies since the last commit become one group; the last group may stay under way.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_copies_but_last() {
+// Copies since the last commit become one group; the last group may stay in flight.
+__device__ __forceinline__ void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+__device__ __forceinline__ void cp_async_wait_all_but_last() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Shared memory, at addresses that are multiples of the size.
-__device__ __forceinline__ void store_float(std::uint32_t address, float x) {
+__device__ __forceinline__ void st_shared_float(std::uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-__device__ __forceinline__ float2 two_floats(std::uint32_t address) {
+__device__ __forceinline__ float2 ld_shared_float2(std::uint32_t address) {
   float2 r;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
   return r;
 }
-__device__ __forceinline__ uint4 load_16(std::uint32_t address) {
+__device__ __forceinline__ uint4 ld_shared_16(std::uint32_t address) {
   uint4 r;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
@@ -55,18 +57,18 @@ __device__ __forceinline__ uint4 load_16(std::uint32_t address) {
 
 // Four 8 x 8 matrices; lanes 8 i .. 8 i + 7 give the addresses of the rows of matrix i. `r[i]` holds row g,
 // columns 2t, 2t+1 of matrix i, or of its transpose.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t row) {
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], std::uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row));
 }
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t row) {
+__device__ __forceinline__ void ldmatrix_trans(std::uint32_t (&r)[4], std::uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row));
 }
-// Four 8 x 8 matrices to shared memory: the reverse of load_matrices().
-__device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uint32_t (&r)[4]) {
+// Four 8 x 8 matrices to shared memory: the reverse of ldmatrix().
+__device__ __forceinline__ void stmatrix(std::uint32_t row, const std::uint32_t (&r)[4]) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
                "r"(r[1]), "r"(r[2]), "r"(r[3])
@@ -137,9 +139,9 @@ __device__ constexpr std::uint32_t chunk_offset(std::uint32_t row, std::uint32_t
   return row * (P * 2) + ((chunk ^ swizzle<P>(row)) << 4);
 }
 
-// What a lane passes to load_matrices() for the 16 x 16 block at (16 block_row, 16 block_column) of a tile:
+// What a lane passes to ldmatrix() for the 16 x 16 block at (16 block_row, 16 block_column) of a tile:
 // matrices go down first, then right. That is the order of an A fragment, and, transposed, of two B fragments
-// side by side; read as B of a product with a transpose, matrices 0 and 2 are one fragment, 1 and 3 the next.
+// side by side; read as B of A B^T, matrices 0 and 2 are one fragment, 1 and 3 the next.
 template <int P>
 __device__ __forceinline__ std::uint32_t lane_address(std::uint32_t tile, int block_row, int block_column) {
   const std::uint32_t lane = threadIdx.x & 31, row = lane & 15, chunk = lane >> 4;
@@ -147,11 +149,11 @@ __device__ __forceinline__ std::uint32_t lane_address(std::uint32_t tile, int bl
   return tile + block_row * (16 * P * 2) + in_block;
 }
 
-// ---- products of a warp ----
+// ---- tiles of a warp ----
 
 // M blocks of 16 rows by N columns, as C fragments.
 template <int M, int N>
-struct Sums {
+struct Accumulators {
   float c[M][N / 8][4];
   __device__ void clear() {
 #pragma unroll
@@ -174,11 +176,11 @@ __device__ __forceinline__ void load_fragments(Fragments<M, K>& f, std::uint32_t
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
-    for (int k = 0; k < K / 16; ++k) load_matrices(f.a[m][k], lane_address<P>(tile, block_row + m, k));
+    for (int k = 0; k < K / 16; ++k) ldmatrix(f.a[m][k], lane_address<P>(tile, block_row + m, k));
 }
 
 template <class T, int M, int N>
-__device__ __forceinline__ void round_to_fragments(Fragments<M, N>& f, const Sums<M, N>& s) {
+__device__ __forceinline__ void round_to_fragments(Fragments<M, N>& f, const Accumulators<M, N>& s) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -190,14 +192,14 @@ __device__ __forceinline__ void round_to_fragments(Fragments<M, N>& f, const Sum
       }
 }
 
-// One 16-wide step k of c += A B^T, with B rows (N of them) from block row `b_row` of its tile.
+// One k-step of c += A B^T, with B rows (N of them) from block row `b_row` of its tile.
 template <class T, int P, int M, int N>
-__device__ __forceinline__ void multiply_transposed_step(Sums<M, N>& c, const std::uint32_t (&a)[M][4],
-                                                         std::uint32_t b_tile, int b_row, int k) {
+__device__ __forceinline__ void mma_abt_step(Accumulators<M, N>& c, const std::uint32_t (&a)[M][4],
+                                             std::uint32_t b_tile, int b_row, int k) {
 #pragma unroll
   for (int n = 0; n < N / 16; ++n) {
     std::uint32_t r[4];
-    load_matrices(r, lane_address<P>(b_tile, b_row + n, k));
+    ldmatrix(r, lane_address<P>(b_tile, b_row + n, k));
 #pragma unroll
     for (int m = 0; m < M; ++m) {
       mma<T>(c.c[m][2 * n], a[m], r[0], r[2]);
@@ -208,22 +210,22 @@ __device__ __forceinline__ void multiply_transposed_step(Sums<M, N>& c, const st
 
 // c = A B^T, A from block row `a_row` of its tile.
 template <class T, int M, int N, int P>
-__device__ __forceinline__ void multiply_transposed(Sums<M, N>& c, std::uint32_t a_tile, int a_row,
-                                                    std::uint32_t b_tile, int b_row) {
+__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, std::uint32_t a_tile, int a_row,
+                                        std::uint32_t b_tile, int b_row) {
   c.clear();
-#pragma unroll 2  // unrolled further, loads run so far ahead that sums are spilled
+#pragma unroll 2  // unrolled further, loads run so far ahead that accumulators are spilled
   for (int k = 0; k < P / 16; ++k) {
     std::uint32_t a[M][4];
 #pragma unroll
-    for (int m = 0; m < M; ++m) load_matrices(a[m], lane_address<P>(a_tile, a_row + m, k));
-    multiply_transposed_step<T, P>(c, a, b_tile, b_row, k);
+    for (int m = 0; m < M; ++m) ldmatrix(a[m], lane_address<P>(a_tile, a_row + m, k));
+    mma_abt_step<T, P>(c, a, b_tile, b_row, k);
   }
 }
 
 // c = A B^T with A in registers.
 template <class T, int M, int N, int P>
-__device__ __forceinline__ void multiply_transposed(Sums<M, N>& c, const Fragments<M, P>& f,
-                                                    std::uint32_t b_tile, int b_row) {
+__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, const Fragments<M, P>& f, std::uint32_t b_tile,
+                                        int b_row) {
   c.clear();
 #pragma unroll
   for (int k = 0; k < P / 16; ++k) {
@@ -232,20 +234,20 @@ __device__ __forceinline__ void multiply_transposed(Sums<M, N>& c, const Fragmen
     for (int m = 0; m < M; ++m)
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[m][i] = f.a[m][k][i];
-    multiply_transposed_step<T, P>(c, a, b_tile, b_row, k);
+    mma_abt_step<T, P>(c, a, b_tile, b_row, k);
   }
 }
 
 // c += A B, B = K rows from block row `b_row` of its tile.
 template <class T, int M, int K, int P>
-__device__ __forceinline__ void multiply_add(Sums<M, P>& c, const Fragments<M, K>& a, std::uint32_t b_tile,
-                                             int b_row) {
+__device__ __forceinline__ void mma_ab(Accumulators<M, P>& c, const Fragments<M, K>& a, std::uint32_t b_tile,
+                                       int b_row) {
 #pragma unroll
   for (int k = 0; k < K / 16; ++k)
 #pragma unroll
     for (int n = 0; n < P / 16; ++n) {
       std::uint32_t r[4];
-      load_matrices_transposed(r, lane_address<P>(b_tile, b_row + k, n));
+      ldmatrix_trans(r, lane_address<P>(b_tile, b_row + k, n));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
         mma<T>(c.c[m][2 * n], a.a[m][k], r[0], r[1]);
@@ -254,4 +256,4 @@ __device__ __forceinline__ void multiply_add(Sums<M, P>& c, const Fragments<M, K
     }
 }
 
-}  // namespace weft::attention
+}  // namespace weft::device

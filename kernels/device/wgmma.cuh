@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: MIT
-// Products of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"), for
-// attention and the products of linear layers.
-//   Sums (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t, 8j + 2t +
-//   1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16 columns.
+// wgmma, the matrix instructions of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Instructions").
+//   Accumulators (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t,
+//   8j + 2t + 1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16
+//   columns.
 // Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at
 // multiples of 1024 bytes: chunk c (16 bytes) of row r lies at c ^ (r & 7), the 128-byte swizzle. The same
-// image serves as A, as B^T (its rows are columns of the product) and as B (its rows are summed over).
+// tile serves as A, as B^T (its rows are columns of the result) and as B (its rows are summed over).
 #pragma once
 
 #include "kernels/device/mbarrier.cuh"
 #include "kernels/device/mma.cuh"
 
-namespace weft::attention::hopper {
+namespace weft::device {
 
-inline constexpr int kPanel = 64 * 128;  // bytes
+inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 
-// Where the panels of a block begin: at the next multiple of 1024. A block has 1024 bytes more than it uses.
+// Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes for that.
 __device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
   return (shared_address(shared) + 1023) & ~1023u;
 }
 
-// Tells the compiler that a number is the same in all lanes: descriptors are read from uniform registers.
-__device__ __forceinline__ int same_in_warp(int x) { return __reduce_max_sync(0xffffffffu, x); }
+// Tells the compiler that x is the same in all lanes: descriptors are read from uniform registers.
+__device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
-// ---- products ----
+// ---- matrix instructions ----
 
-// Of the rows and columns that begin at an address: the half of it that differs from place to place. Fields
-// are in units of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
+// The lower half of the matrix descriptor of a tile; the upper half is the same for all. Fields are in units
+// of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
 using Descriptor = std::uint32_t;
 __device__ __forceinline__ Descriptor descriptor(std::uint32_t address) {
   constexpr std::uint32_t kPanels = kPanel / 16 << 16;
   return kPanels | address >> 4;  // shared memory ends below 2^18
 }
 __device__ __forceinline__ std::uint32_t address_of(Descriptor low) { return (low & 0x3fff) << 4; }
-__device__ __forceinline__ std::uint64_t whole(Descriptor low) {
+__device__ __forceinline__ std::uint64_t full_descriptor(Descriptor low) {
   constexpr std::uint32_t kSwizzle = 1u << 30, kGroups = 1024 / 16;
   std::uint64_t r;
   asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "r"(low), "r"(kSwizzle | kGroups));
@@ -41,14 +42,15 @@ __device__ __forceinline__ std::uint64_t whole(Descriptor low) {
 }
 inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
 
-#define WEFT_SUMS_8(c, i)                                                                     \
+#define WEFT_ACCUMULATORS_8(c, i)                                                             \
   "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
       "+f"(c[i + 6]), "+f"(c[i + 7])
-#define WEFT_SUMS_16(c, i) WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8)
-#define WEFT_SUMS_32(c, i) \
-  WEFT_SUMS_8(c, i), WEFT_SUMS_8(c, i + 8), WEFT_SUMS_8(c, i + 16), WEFT_SUMS_8(c, i + 24)
-#define WEFT_SUMS_64(c, i) WEFT_SUMS_32(c, i), WEFT_SUMS_32(c, i + 32)
-#define WEFT_SUMS_96(c, i) WEFT_SUMS_64(c, i), WEFT_SUMS_32(c, i + 64)
+#define WEFT_ACCUMULATORS_16(c, i) WEFT_ACCUMULATORS_8(c, i), WEFT_ACCUMULATORS_8(c, i + 8)
+#define WEFT_ACCUMULATORS_32(c, i)                                                          \
+  WEFT_ACCUMULATORS_8(c, i), WEFT_ACCUMULATORS_8(c, i + 8), WEFT_ACCUMULATORS_8(c, i + 16), \
+      WEFT_ACCUMULATORS_8(c, i + 24)
+#define WEFT_ACCUMULATORS_64(c, i) WEFT_ACCUMULATORS_32(c, i), WEFT_ACCUMULATORS_32(c, i + 32)
+#define WEFT_ACCUMULATORS_96(c, i) WEFT_ACCUMULATORS_64(c, i), WEFT_ACCUMULATORS_32(c, i + 64)
 #define WEFT_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define WEFT_NAMES_32                                                                                      \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27," \
@@ -62,22 +64,22 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   WEFT_NAMES_64                                                                                            \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%" \
   "89,%90,%91,%92,%93,%94,%95"
-#define WEFT_WGMMA(n, type, names, sums, add, operands, ...)                                       \
+#define WEFT_WGMMA(n, type, names, acc, add, operands, ...)                                        \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
                "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
-               : sums                                                                              \
+               : acc                                                                               \
                : "r"(add_to), __VA_ARGS__)
 
-// One step over 16 of the summed index: c = A B^T, or c += A B^T where add_to is not 0.
+// One k-step of 16: c = A B^T, or c += A B^T where add_to is not 0.
 template <class T>
 __device__ __forceinline__ void wgmma(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
   else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
 #endif
 }
 // A in registers; kTransposed: B^T lies in memory, else B.
@@ -85,26 +87,26 @@ template <class T, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&c)[32], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32",
                "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
+               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
   else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32",
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32",
                "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
+               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
 #endif
 }
 template <class T, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
+    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
                "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
+               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
   else
-    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64",
+    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
                "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(whole(b)), "n"(kTransposed ? 0 : 1));
+               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
 #endif
 }
 // 32 columns: c = A B^T, or c += A B^T where add_to is not 0.
@@ -112,45 +114,45 @@ template <class T>
 __device__ __forceinline__ void wgmma(float (&c)[16], Descriptor a, Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("32", "bf16.bf16", WEFT_NAMES_16, WEFT_SUMS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("32", "bf16.bf16", WEFT_NAMES_16, WEFT_ACCUMULATORS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
   else
-    WEFT_WGMMA("32", "f16.f16", WEFT_NAMES_16, WEFT_SUMS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("32", "f16.f16", WEFT_NAMES_16, WEFT_ACCUMULATORS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
 #endif
 }
-// A^T and B in shared memory, their rows are summed over: c = A B, or c += A B where add_to is not 0.
+// Both in shared memory, summed over their rows: c = A^T B, or c += A^T B where add_to is not 0.
 template <class T>
-__device__ __forceinline__ void wgmma_of_rows(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
+__device__ __forceinline__ void wgmma_atb(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
   else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_SUMS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
-#endif
-}
-template <class T>
-__device__ __forceinline__ void wgmma_of_rows(float (&c)[64], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
-  else
-    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_SUMS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
 #endif
 }
 template <class T>
-__device__ __forceinline__ void wgmma_of_rows(float (&c)[96], Descriptor a, Descriptor b, int add_to) {
+__device__ __forceinline__ void wgmma_atb(float (&c)[64], Descriptor a, Descriptor b, int add_to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("192", "bf16.bf16", WEFT_NAMES_96, WEFT_SUMS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
+               "%65, %66, p, 1, 1, 1, 1", "l"(full_descriptor(a)), "l"(full_descriptor(b)));
   else
-    WEFT_WGMMA("192", "f16.f16", WEFT_NAMES_96, WEFT_SUMS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
-               "l"(whole(a)), "l"(whole(b)));
+    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
+#endif
+}
+template <class T>
+__device__ __forceinline__ void wgmma_atb(float (&c)[96], Descriptor a, Descriptor b, int add_to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_WGMMA("192", "bf16.bf16", WEFT_NAMES_96, WEFT_ACCUMULATORS_96(c, 0), "%96",
+               "%97, %98, p, 1, 1, 1, 1", "l"(full_descriptor(a)), "l"(full_descriptor(b)));
+  else
+    WEFT_WGMMA("192", "f16.f16", WEFT_NAMES_96, WEFT_ACCUMULATORS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
+               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
 #endif
 }
 #undef WEFT_WGMMA
@@ -158,13 +160,13 @@ __device__ __forceinline__ void wgmma_of_rows(float (&c)[96], Descriptor a, Desc
 #undef WEFT_NAMES_96
 #undef WEFT_NAMES_64
 #undef WEFT_NAMES_32
-#undef WEFT_SUMS_96
-#undef WEFT_SUMS_64
-#undef WEFT_SUMS_32
-#undef WEFT_SUMS_16
-#undef WEFT_SUMS_8
+#undef WEFT_ACCUMULATORS_96
+#undef WEFT_ACCUMULATORS_64
+#undef WEFT_ACCUMULATORS_32
+#undef WEFT_ACCUMULATORS_16
+#undef WEFT_ACCUMULATORS_8
 
-// Keeps the compiler from moving uses of the sums across this point.
+// Keeps the compiler from moving uses of accumulators or operands across this point.
 template <int N>
 __device__ __forceinline__ void pin(float (&c)[N]) {
 #pragma unroll
@@ -174,28 +176,28 @@ __device__ __forceinline__ void pin(std::uint32_t (&a)[4][4]) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
-// Before the first product that reads sums or A operands which ordinary instructions wrote.
-__device__ __forceinline__ void begin_products() {
+// Before the first wgmma that reads accumulators or A operands which ordinary instructions wrote.
+__device__ __forceinline__ void wgmma_fence() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-// Ends a group of products.
-__device__ __forceinline__ void commit_products() {
+// Ends a group of wgmmas.
+__device__ __forceinline__ void wgmma_commit_group() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Waits until at most kPending groups are under way.
+// Waits until at most kPending groups are in flight.
 template <int kPending>
-__device__ __forceinline__ void wait_for_products() {
+__device__ __forceinline__ void wgmma_wait_group() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #endif
 }
 
-// The rows that a warpgroup owns, P columns, as A of the product with other rows: in registers where there is
-// room for them.
+// The 64 rows that a warpgroup owns, P columns, as A operand: in registers where there is room, else in
+// shared memory.
 template <int P, bool kInRegisters>
 struct Owned {
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];
@@ -206,16 +208,12 @@ struct Owned {
     if constexpr (kInRegisters) {
 #pragma unroll
       for (int k = 0; k < P / 16; ++k)
-        load_matrices(a[k], lane_address<64>(x + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4));
+        ldmatrix(a[k], lane_address<64>(x + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4));
     }
   }
-  // s = A B^T, B the 64 rows at `other`.
+  // s = A B^T, B the 64 rows of a descriptor.
   template <class T>
-  __device__ __forceinline__ void start_product(float (&s)[32], std::uint32_t other) const {
-    start_product_with<T>(s, descriptor(other));
-  }
-  template <class T>
-  __device__ __forceinline__ void start_product_with(float (&s)[32], Descriptor b) const {
+  __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
@@ -225,11 +223,11 @@ struct Owned {
         wgmma<T>(s, tile + step, b + step, k > 0);
     }
   }
-  // The same sums for the rows of this warp, at once and without the other warps of the group.
+  // The same, same bits, for the rows of this warp alone: synchronous, by mma.sync.
   template <class T>
-  __device__ __forceinline__ void multiply_in_warp(float (&s)[32], std::uint32_t other) const {
-    Sums<1, 64> sums;
-    sums.clear();
+  __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], std::uint32_t other) const {
+    Accumulators<1, 64> c;
+    c.clear();
 #pragma unroll(kInRegisters ? P / 16 : 1)
     for (int k = 0; k < P / 16; ++k) {
       const int panel = k / 4 * kPanel;
@@ -238,35 +236,44 @@ struct Owned {
 #pragma unroll
         for (int i = 0; i < 4; ++i) rows[0][i] = a[k][i];
       } else {
-        load_matrices(rows[0],
-                      lane_address<64>(address_of(tile) + panel, threadIdx.x % kWarpgroup / 32, k % 4));
+        ldmatrix(rows[0], lane_address<64>(address_of(tile) + panel, threadIdx.x % kWarpgroup / 32, k % 4));
       }
-      multiply_transposed_step<T, 64>(sums, rows, other + panel, 0, k % 4);
+      mma_abt_step<T, 64>(c, rows, other + panel, 0, k % 4);
     }
 #pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = sums.c[0][i / 4][i % 4];
+    for (int i = 0; i < 32; ++i) s[i] = c.c[0][i / 4][i % 4];
   }
 };
 
-// ---- several steps; between begin_products() and commit_products() ----
+// ---- several k-steps, between wgmma_fence() and wgmma_commit_group() ----
 
+// c = A B^T over P columns of the tiles at two addresses.
+template <class T, int P, int N>
+__device__ __forceinline__ void mma_abt(float (&c)[N], std::uint32_t a, std::uint32_t b) {
+  const Descriptor da = descriptor(a), db = descriptor(b);
+#pragma unroll
+  for (int k = 0; k < P / 16; ++k) {
+    const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
+    wgmma<T>(c, da + step, db + step, k > 0);
+  }
+}
 // c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.
 template <class T, int kSteps, int N>
-__device__ __forceinline__ void start_sums(float (&c)[N], const std::uint32_t (&a)[kSteps][4], Descriptor b,
-                                           int add_to) {
+__device__ __forceinline__ void mma_ab(float (&c)[N], const std::uint32_t (&a)[kSteps][4], Descriptor b,
+                                       int add_to) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, add_to || k > 0);
 }
 // c = A^T B, or c += A^T B where add_to is not 0: 64 rows of both.
 template <class T, int N>
-__device__ __forceinline__ void start_sums_of_rows(float (&c)[N], Descriptor a, Descriptor b, int add_to) {
+__device__ __forceinline__ void mma_atb(float (&c)[N], Descriptor a, Descriptor b, int add_to) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_of_rows<T>(c, a + k * kRowStep, b + k * kRowStep, add_to || k > 0);
+  for (int k = 0; k < 4; ++k) wgmma_atb<T>(c, a + k * kRowStep, b + k * kRowStep, add_to || k > 0);
 }
 
 // ---- operands ----
 
-// 64 columns of sums as an A operand.
+// Accumulators of 64 columns, rounded, as an A operand.
 template <class T>
 __device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const float (&s)[32]) {
 #pragma unroll
@@ -275,7 +282,7 @@ __device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-// The first and the second of two values that pack() made.
+// The first and the second value of a pack().
 template <class T>
 __device__ __forceinline__ float low_half(std::uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair << 16);
@@ -289,4 +296,4 @@ __device__ __forceinline__ float high_half(std::uint32_t pair) {
   return low_half<T>(pair >> 16);
 }
 
-}  // namespace weft::attention::hopper
+}  // namespace weft::device

@@ -3,7 +3,7 @@
 // forms.
 #include "kernels/linear/gelu.h"
 
-#include "kernels/attention/form_reasons.h"
+#include "kernels/form_reasons.h"
 #include "kernels/checks.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 
-#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/gelu_hopper_memory.cuh"
 
@@ -24,8 +23,8 @@ template <class T, bool kBackward, int kChunks>
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, Walk walk, int rank) {
   Place<kStages> place;
   const auto next = [&](auto&& fetch_stage) {
-    wait_for_phase(memory.empty(place.at), place.parity ^ 1);
-    arrive_and_expect(memory.full(place.at), kStage);
+    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
+    mbarrier_arrive_expect_tx(memory.full(place.at), kStage);
     fetch_stage(memory.stage(place.at), memory.full(place.at));
     place.advance();
   };
@@ -68,21 +67,21 @@ __device__ __forceinline__ void move_results(const Memory& memory, const Argumen
     if (!ahead.walk.more(a)) return;
     const std::uint32_t barrier = memory.open(consumer, slot);
     if constexpr (kBackward) {
-      arrive_and_expect(barrier, kHalf);
+      mbarrier_arrive_expect_tx(barrier, kHalf);
       fetch(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
     } else {
-      arrive(barrier);
+      mbarrier_arrive(barrier);
     }
     ahead.advance(a);
   };
   for (int slot = 0; slot < kSlots; ++slot) open(slot);
   for (; at.walk.more(a); at.advance(a), place.advance()) {
-    wait_for_phase(memory.done(consumer, place.at), place.parity);
+    mbarrier_wait(memory.done(consumer, place.at), place.parity);
     if (kBackward || a.with_h)
       put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
     if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
-    commit_stores();
-    wait_until_read<0>();
+    tma_store_commit_group();
+    tma_store_wait_group_read<0>();
     open(place.at);
   }
 }
@@ -95,7 +94,7 @@ class Consumer {
         a_(a),
         walk_(walk),
         rank_(rank),
-        self_(same_in_warp(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
+        self_(warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
     // Of the 8 x 8 matrices of 16 rows by 16 columns, down first in columns of the result.
     const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
     lane_offset_ = ((lane >> 4) * 8 + (lane & 7)) * 128 + ((chunk ^ (lane & 7)) << 4);
@@ -118,15 +117,15 @@ class Consumer {
         meet(turn(self_), 2 * kWarpgroup);
         multiply(c, w);
         if (turn_is_awaited) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
-        wait_for_products<0>();
+        wgmma_wait_group<0>();
         pin(c);
         release();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          wait_for_phase(memory_.open(self_, slot_.at), slot_.parity);
+          mbarrier_wait(memory_.open(self_, slot_.at), slot_.parity);
           kBackward ? finish_backward(c, half, bias, sum) : finish_forward(c, half, bias);
-          show_to_products();  // and to the copy engine
-          arrive_warp(memory_.done(self_, slot_.at));
+          fence_proxy_async();
+          mbarrier_arrive_warp(memory_.done(self_, slot_.at));
           slot_.advance();
         }
       }
@@ -147,20 +146,19 @@ class Consumer {
     const int at = place_.at == 0 ? kStages - 1 : place_.at - 1;
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
-    arrive(memory_.empty(at));
+    mbarrier_arrive(memory_.empty(at));
     arrive_at(memory_.empty(at), rank_ ^ 1);
   }
 
   __device__ __forceinline__ void take_weights(std::uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      wait_for_phase(memory_.full(place_.at), place_.parity);
+      mbarrier_wait(memory_.full(place_.at), place_.parity);
       const std::uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        if constexpr (kBackward) load_matrices_transposed(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
-        if constexpr (!kBackward)
-          load_matrices(w[chunk * 4 + k], attention::lane_address<64>(from, warp(), k));
+        if constexpr (kBackward) ldmatrix_trans(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
+        if constexpr (!kBackward) ldmatrix(w[chunk * 4 + k], device::lane_address<64>(from, warp(), k));
       }
       place_.advance();
       release();
@@ -171,14 +169,14 @@ class Consumer {
   __device__ __forceinline__ void multiply(float (&c)[64], const std::uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      wait_for_phase(memory_.full(place_.at), place_.parity);
-      begin_products();
+      mbarrier_wait(memory_.full(place_.at), place_.parity);
+      wgmma_fence();
       const Descriptor x = descriptor(memory_.stage(place_.at));
 #pragma unroll
       for (int k = 0; k < 4; ++k) wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
-      commit_products();
+      wgmma_commit_group();
       if (chunk > 0) {
-        wait_for_products<1>();
+        wgmma_wait_group<1>();
         release();
       }
       place_.advance();
@@ -198,8 +196,8 @@ class Consumer {
         const float low = v.x + bias[m % 2], high = v.y + bias[m % 2];
         y[m] = pack<T>(low * sigmoid_of_slope(low), high * sigmoid_of_slope(high));
       }
-      if (a_.with_h) store_matrices_transposed(memory_.h(self_, slot_.at) + at, h);
-      store_matrices_transposed(memory_.y(self_, slot_.at) + at, y);
+      if (a_.with_h) stmatrix_trans(memory_.h(self_, slot_.at) + at, h);
+      stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
     }
   }
   // dh and y of 64 rows to shared memory, dh in the place of h.
@@ -210,7 +208,7 @@ class Consumer {
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
       const std::uint32_t at = lane_offset_ + i % 4 * 2048;
       std::uint32_t h[4], dh[4], y[4];
-      load_matrices_transposed(h, memory_.h(self_, slot_.at) + at);
+      ldmatrix_trans(h, memory_.h(self_, slot_.at) + at);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
         const float2 two = unpack<T>(h[m]);
@@ -226,8 +224,8 @@ class Consumer {
         y[m] = pack<T>(v[0], v[1]);
         dh[m] = pack<T>(d[0], d[1]);
       }
-      store_matrices_transposed(memory_.h(self_, slot_.at) + at, dh);
-      if (a_.with_y) store_matrices_transposed(memory_.y(self_, slot_.at) + at, y);
+      stmatrix_trans(memory_.h(self_, slot_.at) + at, dh);
+      if (a_.with_y) stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
     }
   }
   __device__ __forceinline__ void write_partial(float (&sum)[2]) const {
@@ -255,35 +253,35 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
   const Memory memory = {first_panel(shared)};
-  const int rank = static_cast<int>(rank_in_cluster());
+  const int rank = static_cast<int>(cluster_rank());
   const Walk walk = Walk::of(a, static_cast<int>(blockIdx.x) / kCluster);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(memory.full(i), 1);
-      init_barrier(memory.empty(i), kCluster * kConsumers * kWarpgroup / 32);
+      mbarrier_init(memory.full(i), 1);
+      mbarrier_init(memory.empty(i), kCluster * kConsumers * kWarpgroup / 32);
     }
     for (int i = 0; i < kConsumers * kSlots; ++i) {
-      init_barrier(memory.open(0, i), 1);
-      init_barrier(memory.done(0, i), kWarpgroup / 32);
+      mbarrier_init(memory.open(0, i), 1);
+      mbarrier_init(memory.done(0, i), kWarpgroup / 32);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    show_to_products();  // and to the copy engine
+    fence_proxy_async();
   }
   __syncwarp();
-  meet_cluster();
+  cluster_sync();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    const int warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
+    setmaxnreg_dec<40>();
+    const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     if (threadIdx.x % 32 == 0) {
       if (warp == 0) produce<T, kBackward, kChunks>(memory, a, walk, rank);
       if (warp == 1 || warp == 2) move_results<T, kBackward>(memory, a, walk, rank, warp - 1);
     }
   } else {
-    take_registers<232>();
+    setmaxnreg_inc<232>();
     Consumer<T, kBackward, kChunks>(memory, a, walk, rank).run();
   }
   __syncwarp();
-  meet_cluster();  // nobody leaves while somebody may still send
+  cluster_sync();  // nobody leaves while somebody may still send
 #endif
 }
 
@@ -305,7 +303,7 @@ inline bool describe(CUtensorMap& map, const TensorView& x) {
 // Deals the work out to the multiprocessors.
 template <class T>
 void deal(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
-  const int clusters = std::max(1, processors() / kCluster);
+  const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
   a.groups = static_cast<int>((cols + kCluster * kSlab - 1) / (kCluster * kSlab));

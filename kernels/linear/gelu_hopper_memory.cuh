@@ -2,17 +2,17 @@
 // LinearGelu on Hopper (gelu_hopper.cuh): sizes, arguments, shared memory, instructions.
 #pragma once
 
-#include "kernels/attention/hopper/tensor_map.cuh"
 #include "kernels/device/cluster.cuh"
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/gelu.h"
 
 namespace weft::linear_gelu {
 
-using namespace attention::hopper;  // the instructions
-using attention::load_matrices, attention::load_matrices_transposed, attention::pack, attention::unpack;
+using namespace device;  // the instructions
+using device::ldmatrix, device::ldmatrix_trans, device::pack, device::unpack;
 
 inline constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kRows = 128;                          // of a tile
@@ -100,7 +100,7 @@ struct Memory {
 // At the same barrier of another thread block of the cluster.
 __device__ __forceinline__ void arrive_at(std::uint32_t barrier, int rank) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place_in(barrier, rank)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
 #endif
 }
 // A box to shared memory, counted at `barrier`.
@@ -126,7 +126,7 @@ __device__ __forceinline__ void fetch_for_both(std::uint32_t to, const CUtensorM
       : "memory");
 #endif
 }
-// A box from shared memory, of the group that commit_stores() ends.
+// A box from shared memory, of the group that tma_store_commit_group() ends.
 __device__ __forceinline__ void put(const CUtensorMap& to, std::uint32_t from, int column, int row) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
@@ -134,8 +134,8 @@ __device__ __forceinline__ void put(const CUtensorMap& to, std::uint32_t from, i
                : "memory");
 #endif
 }
-// The reverse of load_matrices_transposed().
-__device__ __forceinline__ void store_matrices_transposed(std::uint32_t row, const std::uint32_t (&r)[4]) {
+// The reverse of ldmatrix_trans().
+__device__ __forceinline__ void stmatrix_trans(std::uint32_t row, const std::uint32_t (&r)[4]) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
                "r"(r[1]), "r"(r[2]), "r"(r[3])
@@ -148,7 +148,7 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 __device__ __forceinline__ float sigmoid_of_slope(float v) {
-  return reciprocal(1.0f + attention::exp2_fast(v * (-static_cast<float>(kGeluSlope) * attention::kLog2E)));
+  return reciprocal(1.0f + device::exp2_fast(v * (-static_cast<float>(kGeluSlope) * device::kLog2E)));
 }
 __device__ __forceinline__ void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");

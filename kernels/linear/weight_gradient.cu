@@ -2,7 +2,7 @@
 // dw and db of LinearBackward on Hopper, by element type.
 #include "kernels/linear/weight_gradient.h"
 
-#include "kernels/attention/form_reasons.h"
+#include "kernels/form_reasons.h"
 #include "kernels/linear/weight_gradient.cuh"
 
 namespace weft::linear_rows {

@@ -10,16 +10,15 @@
 
 #include <algorithm>
 
-#include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/tensor_map.cuh"
 #include "kernels/device/cluster.cuh"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/linear/linear.h"
 
 namespace weft::linear_rows {
 
-using namespace attention::hopper;  // the instructions
+using namespace device;  // the instructions
 
 inline constexpr int kRows = 64;                  // of a stage
 inline constexpr int kXPanels = 2, kYPanels = 3;  // of 64 columns
@@ -100,7 +99,7 @@ __device__ __forceinline__ void release(std::uint32_t barrier) {
   __syncwarp();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place_in(barrier, lane)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, lane)) : "memory");
 #endif
 }
 
@@ -108,13 +107,13 @@ __device__ __forceinline__ void release(std::uint32_t barrier) {
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments& a, const Work& w) {
   constexpr int kPart = kRows / kCluster;
   const int rank = w.x_tile % kCluster;
-  wait_for_kernel_ahead();
-  let_next_kernel_begin();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   Place place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    wait_for_phase(memory.empty(place.at), place.parity ^ 1);
+    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
     const std::uint32_t full = memory.full(place.at);
-    arrive_and_expect(full, kStage);
+    mbarrier_arrive_expect_tx(full, kStage);
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
       fetch<false>(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64, stage * kRows,
@@ -134,7 +133,7 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
   float sum[8] = {};
   Place place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    wait_for_phase(memory.full(place.at), place.parity);
+    mbarrier_wait(memory.full(place.at), place.parity);
     if (stage % a.x_tiles == w.x_tile) {
       const std::uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
 #pragma unroll 4
@@ -158,7 +157,7 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
     sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 16);
   }
   const int column = w.y_tile * kYColumns + panel * 64 + chunk * 8;
-  wait_for_kernel_ahead();  // which may use the workspace
+  griddepcontrol_wait();  // which may use the workspace
   if (lane < 8) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -174,22 +173,22 @@ __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a
   Place place;
   int before = 0;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    wait_for_phase(memory.full(place.at), place.parity);
-    begin_products();
+    mbarrier_wait(memory.full(place.at), place.parity);
+    wgmma_fence();
     const Descriptor x = rows_at(memory.x(place.at) + self * kPanel), y = rows_at(memory.y(place.at));
-    start_sums_of_rows<T>(c, x, y, stage > w.first);
-    commit_products();
-    wait_for_products<1>();
+    mma_atb<T>(c, x, y, stage > w.first);
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
     if (stage > w.first) release(memory.empty(before));
     before = place.at;
   }
-  wait_for_products<0>();
+  wgmma_wait_group<0>();
   pin(c);
   release(memory.empty(before));
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
   const int k = w.x_tile * kXColumns + self * 64 + warp * 16 + lane / 4;
   const int m = w.y_tile * kYColumns + lane % 4 * 2;
-  wait_for_kernel_ahead();  // which may use the workspace
+  griddepcontrol_wait();  // which may use the workspace
   float* const out = a.partial + static_cast<std::int64_t>(w.share) * a.m * a.k;
 #pragma unroll
   for (int j = 0; j < 24; ++j)
@@ -207,25 +206,25 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   const Work work = Work::of(a);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(memory.full(i), 1);
-      init_barrier(memory.empty(i), kCluster * kReaders);
+      mbarrier_init(memory.full(i), 1);
+      mbarrier_init(memory.empty(i), kCluster * kReaders);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    show_to_products();  // and to the copy engine
+    fence_proxy_async();
   }
   __syncwarp();
-  meet_cluster();
+  cluster_sync();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    const int warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
+    setmaxnreg_dec<40>();
+    const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0 && threadIdx.x == 0) produce(memory, a, work);
     if (warp > 0) sum_columns<T>(memory, a, work, warp - 1);
   } else {
-    take_registers<232>();
-    consume<T>(memory, a, work, same_in_warp(static_cast<int>(threadIdx.x) / kWarpgroup - 1));
+    setmaxnreg_inc<232>();
+    consume<T>(memory, a, work, warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1));
   }
   __syncwarp();
-  meet_cluster();  // nobody leaves while somebody may still send
+  cluster_sync();  // nobody leaves while somebody may still send
 #endif
 }
 
@@ -239,8 +238,8 @@ struct Join {
 };
 
 static __global__ void __launch_bounds__(256) join_shares(const Join j) {
-  wait_for_kernel_ahead();
-  let_next_kernel_begin();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * 4;
   if (i < j.size) {
     float4 sum = *reinterpret_cast<const float4*>(j.partial + i);
@@ -300,13 +299,13 @@ void start(CudaQueue& q, const LinearBackward& k) {
   a.y_tiles = (a.m + kYColumns - 1) / kYColumns;
   a.stages = static_cast<int>((k.x.rows() + kRows - 1) / kRows);
   const auto room = static_cast<int>(q.workspace_bytes / bytes_of_share(k));
-  a.shares = std::clamp(std::min(processors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
+  a.shares = std::clamp(std::min(multiprocessors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
   a.sums = take_workspace<float>(q, offset, std::int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const auto blocks = static_cast<unsigned>(a.x_tiles * a.y_tiles * a.shares);
-  launch_ahead(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
+  launch_dependent(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
   const Join join = {.dw = k.dw.view.as<float>(),
                      .db = k.db.view.as<float>(),
                      .partial = a.partial,
@@ -317,7 +316,8 @@ void start(CudaQueue& q, const LinearBackward& k) {
                      .m = a.m,
                      .add_dw = k.dw.accumulate,
                      .add_db = k.db.accumulate};
-  launch_ahead(q, join_shares, {blocks_for(std::max<std::int64_t>(join.size / 4, join.m), 256), 256}, join);
+  launch_dependent(q, join_shares, {blocks_for(std::max<std::int64_t>(join.size / 4, join.m), 256), 256},
+                   join);
 }
 
 }  // namespace weft::linear_rows

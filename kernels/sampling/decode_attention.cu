@@ -192,13 +192,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   const int list = d.group_of_head[h], end = d.key_start[list + 1];
   const int group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
   const std::int64_t own = d.own_row ? d.own_row[h] : -1;
-  let_next_kernel_begin();
+  griddepcontrol_launch_dependents();
   int first = d.key_start[list] + warp * kGroupsOfWarp;  // the same for a warp, whose lanes exchange sums
   const int place = group % kGroupsOfWarp;
   Keys<T, kQk, kV, kAhead> keys;
   keys.read(d, b, h, first + place, kGroups, end, own);
   if (end - first <= kShortList) ask_for_later<T>(d, b, h, first + place + kAhead * kGroups, kGroups, end);
-  wait_for_kernel_ahead();
+  griddepcontrol_wait();
 
   float q[kQk][8];
   read_query<T>(q, d, b, h);
@@ -238,8 +238,8 @@ void start(CudaQueue& queue, const AttentionDecode& d) {
   const unsigned blocks = blocks_for(d.q.batch * d.q.heads, 1);
   if (blocks == 0) return;
   if (d.longest > 0 && d.longest <= kShortList)
-    return launch_ahead(queue, decode_kernel<T, kQk, kV, kAhead, 4>, blocks, 4 * kWarp, d);
-  launch_ahead(queue, decode_kernel<T, kQk, kV, kAhead, 16>, blocks, 16 * kWarp, d);
+    return launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 4>, blocks, 4 * kWarp, d);
+  launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 16>, blocks, 16 * kWarp, d);
 }
 
 }  // namespace

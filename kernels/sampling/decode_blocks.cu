@@ -14,20 +14,20 @@ namespace {
 template <class T, int kQk, int kV, int kAhead, int kTogether>
 __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using namespace attention::hopper;
+  using namespace device;
   extern __shared__ __align__(128) unsigned char shared[];
-  const Scene<T> scene = {a, attention::shared_address(shared), static_cast<int>(rank_in_cluster()),
+  const Scene<T> scene = {a, device::shared_address(shared), static_cast<int>(cluster_rank()),
                           static_cast<int>(blockIdx.x / kRanks) * a.sizes.sequences};
   if (threadIdx.x == 0) {
     for (int i = 0; i < Layout::kBarriers; ++i) {
       const bool products_arrive = (i >= Layout::kEmpty && i < Layout::kSmallFull) ||
                                    i == Layout::kSmallEmpty || i == Layout::kSmallEmpty + 1;
-      init_barrier(scene.barrier(i), products_arrive ? kProductWarps : 1);
+      mbarrier_init(scene.barrier(i), products_arrive ? kProductWarps : 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  meet_cluster();
+  cluster_sync();
   const int warp = threadIdx.x / kWarp;
   if (warp < kAttentionWarps) {
     Attention<T, kQk, kV, kAhead, kTogether>(scene).run();
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
     Products<T, kMostSequences>(scene).run();
   }
   __syncwarp();
-  meet_cluster();  // nobody leaves while somebody may still send
+  cluster_sync();  // nobody leaves while somebody may still send
 #endif
 }
 

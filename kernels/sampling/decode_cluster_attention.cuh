@@ -71,8 +71,8 @@ class Attention {
  private:
   __device__ __forceinline__ void expect() const {
     if (threadIdx.x == 0)
-      attention::hopper::arrive_and_expect(scene_.barrier(Layout::kPackedReady),
-                                           pairs_ * a_.sizes.of_pair() * 2);
+      device::mbarrier_arrive_expect_tx(scene_.barrier(Layout::kPackedReady),
+                                        pairs_ * a_.sizes.of_pair() * 2);
   }
   __device__ __forceinline__ int first_of(int part) const { return part * 64 + lane_ % kLanes * 8; }
 
@@ -242,7 +242,7 @@ class Attention {
     const float base = top == -INFINITY ? 0.0f : top;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const float p = attention::exp2_fast(score[i] - base);
+      const float p = device::exp2_fast(score[i] - base);
       sum_ += p;
 #pragma unroll
       for (int part = 0; part < kV; ++part) {
@@ -256,7 +256,7 @@ class Attention {
 
   // Sums are relative to 2^top from here on.
   __device__ __forceinline__ void rescale(float top) {
-    const float shrink = top_ == top ? 1.0f : attention::exp2_fast(top_ - top);
+    const float shrink = top_ == top ? 1.0f : device::exp2_fast(top_ - top);
     top_ = top;
     sum_ *= shrink;
 #pragma unroll
@@ -296,7 +296,7 @@ class Attention {
     asm volatile("bar.sync %0, %1;" ::"r"(2 + pair_), "n"(kWarpsOfPair * kWarp) : "memory");
     if (half_ == 1) return;
     const float other = handed[128], top = fmaxf(top_, other);
-    const float weight = other == top ? 1.0f : attention::exp2_fast(other - top);
+    const float weight = other == top ? 1.0f : device::exp2_fast(other - top);
     rescale(top);
     sum_ = fmaf(weight, handed[129], sum_);
     const float share = sum_ == 0 ? 0.0f : __fdividef(1.0f, sum_);
@@ -311,13 +311,13 @@ class Attention {
       for (int i = 0; i < 4; ++i) {
         const float first = fmaf(weight, handed[first_of(p) + 2 * i], y_[p][2 * i]),
                     second = fmaf(weight, handed[first_of(p) + 2 * i + 1], y_[p][2 * i + 1]);
-        words[i] = attention::pack<T>(first * share, second * share);
+        words[i] = device::pack<T>(first * share, second * share);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // each group of lanes to two of the eight
         const int to = lane_ / kLanes * 2 + i;
-        send(place_in(row + first_of(p) * 2, to), {words[0], words[1], words[2], words[3]},
-             place_in(scene_.barrier(Layout::kAttendedReady), to));
+        send(mapa(row + first_of(p) * 2, to), {words[0], words[1], words[2], words[3]},
+             mapa(scene_.barrier(Layout::kAttendedReady), to));
       }
     }
   }

@@ -13,7 +13,7 @@ namespace weft::decode_cluster {
 // By one warp.
 template <class T>
 __device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
-  using namespace attention::hopper;
+  using namespace device;
   const Layout& l = scene.a.layout;
   const Sizes& s = scene.a.sizes;
   const int lane = threadIdx.x % kWarp;
@@ -27,7 +27,7 @@ __device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
     if (lane == 0) {
       int bytes = 4 * norm_bytes;
       for (int m = 0; m < 4; ++m) bytes += s.rows(m) * 2;
-      arrive_and_expect(small_full, bytes);
+      mbarrier_arrive_expect_tx(small_full, bytes);
     }
     __syncwarp();
     if (lane < 4)
@@ -46,7 +46,7 @@ __device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
           const std::uint32_t full = scene.barrier(Layout::kFull + ring.at),
                               piece = scene.memory + l.pieces + ring.at * kPieceBytes;
           wait_for(scene.barrier(Layout::kEmpty + ring.at), ring.parity ^ 1);
-          if (lane == 0) arrive_and_expect(full, count * bytes);
+          if (lane == 0) mbarrier_arrive_expect_tx(full, count * bytes);
           __syncwarp();
           for (int row = lane; row < count; row += kWarp)
             copy_bulk(piece + row * row_pitch(wide), w + static_cast<std::int64_t>(first + row) * inner + k,
@@ -75,11 +75,11 @@ __device__ __forceinline__ void multiply_piece(TileSums<kRows> (&sums)[2], std::
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4 column = read_16(w + tile * 32 * w_pitch + s * 64);
-      attention::mma<T>(sums[tile][0][0], first, column.x, column.y);
-      attention::mma<T>(sums[tile][0][1], second, column.z, column.w);
+      device::mma<T>(sums[tile][0][0], first, column.x, column.y);
+      device::mma<T>(sums[tile][0][1], second, column.z, column.w);
       if constexpr (kRows > 16) {
-        attention::mma<T>(sums[tile][1][0], {last.x, 0, last.y, 0}, column.x, column.y);
-        attention::mma<T>(sums[tile][1][1], {last.z, 0, last.w, 0}, column.z, column.w);
+        device::mma<T>(sums[tile][1][0], {last.x, 0, last.y, 0}, column.x, column.y);
+        device::mma<T>(sums[tile][1][1], {last.z, 0, last.w, 0}, column.z, column.w);
       }
     }
   }
@@ -113,7 +113,7 @@ class Products {
           normalise(small + (matrix == kQkv ? 0 : 2 * a_.sizes.width * 4), a_.block[i].eps[matrix == kUp]);
         multiply(matrix, small + a_.layout.bias[matrix]);
       }
-      if (lane_ == 0) attention::hopper::arrive(scene_.barrier(Layout::kSmallEmpty + i % 2));
+      if (lane_ == 0) device::mbarrier_arrive(scene_.barrier(Layout::kSmallEmpty + i % 2));
       receive(Layout::kXReady, 1);
     }
   }
@@ -124,7 +124,7 @@ class Products {
     const int elements = barrier == Layout::kXReady          ? kRows * s.width
                          : barrier == Layout::kAttendedReady ? s.sequences * s.attended()
                                                              : kRows * s.hidden;
-    if (warp_ == 0 && lane_ == 0) attention::hopper::arrive_and_expect(scene_.barrier(barrier), elements * 2);
+    if (warp_ == 0 && lane_ == 0) device::mbarrier_arrive_expect_tx(scene_.barrier(barrier), elements * 2);
   }
   // Waits for rows of all sequences, and expects the next.
   __device__ __forceinline__ void receive(int barrier, int parity) const {
@@ -188,8 +188,8 @@ class Products {
       float w[8], b[8];
 #pragma unroll
       for (int i = 0; i < 8; i += 2) {
-        const float2 of_w = attention::two_floats(parameters + (c + i) * 4),
-                     of_b = attention::two_floats(parameters + (width + c + i) * 4);
+        const float2 of_w = device::ld_shared_float2(parameters + (c + i) * 4),
+                     of_b = device::ld_shared_float2(parameters + (width + c + i) * 4);
         w[i] = of_w.x, w[i + 1] = of_w.y, b[i] = of_b.x, b[i + 1] = of_b.y;
       }
 #pragma unroll
@@ -198,8 +198,8 @@ class Products {
         std::uint32_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          words[i] = attention::pack<T>((v[2 * i] - mean[r]) * rstd[r] * w[2 * i] + b[2 * i],
-                                        (v[2 * i + 1] - mean[r]) * rstd[r] * w[2 * i + 1] + b[2 * i + 1]);
+          words[i] = device::pack<T>((v[2 * i] - mean[r]) * rstd[r] * w[2 * i] + b[2 * i],
+                                     (v[2 * i + 1] - mean[r]) * rstd[r] * w[2 * i + 1] + b[2 * i + 1]);
         write_16(to + r * pitch + c * 2, {words[0], words[1], words[2], words[3]});
       }
     }
@@ -227,7 +227,7 @@ class Products {
         else if (mine < count)
           multiply_piece<T, kRows, 1>(sums, x + k * 2, pitch, w, row_pitch(wide), steps);
         __syncwarp();
-        if (lane_ == 0) attention::hopper::arrive(scene_.barrier(Layout::kEmpty + ring_.at));
+        if (lane_ == 0) device::mbarrier_arrive(scene_.barrier(Layout::kEmpty + ring_.at));
         ring_.advance(a_.layout.piece_count);
       }
       if (mine < count) finish(matrix, sums[0], first + mine, bias + (first + mine) * 2);
@@ -247,7 +247,7 @@ class Products {
   __device__ __forceinline__ void finish(int matrix, const TileSums<kRows>& sums, int column,
                                          std::uint32_t bias) const {
     const int t = lane_ % 4, of_row = scene_.rank * a_.sizes.rows(matrix) + column;
-    const float2 b = attention::unpack<T>(read_4(bias + t * 4));
+    const float2 b = device::unpack<T>(read_4(bias + t * 4));
 #pragma unroll
     for (int part = 0; part < kRows / 8; ++part) {
       const int row = part * 8 + lane_ / 4;
@@ -259,11 +259,11 @@ class Products {
         if (matrix == kUp) v[i] = __fdividef(v[i], 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v[i]));
       }
       if (matrix == kProj || matrix == kDown) {
-        const float2 x = attention::unpack<T>(
+        const float2 x = device::unpack<T>(
             read_4(scene_.memory + a_.layout.x + row * row_pitch(a_.sizes.width) + (of_row + 2 * t) * 2));
         v[0] += x.x, v[1] += x.y;
       }
-      const uint4 whole = whole_row(attention::pack<T>(v[0], v[1]));
+      const uint4 whole = whole_row(device::pack<T>(v[0], v[1]));
       if (matrix == kQkv) {
         if (t == 0 && row < a_.sizes.sequences) send_packed(whole, row, of_row);
       } else if (matrix == kUp) {
@@ -285,7 +285,7 @@ class Products {
     const std::uint32_t at =
         scene_.memory + a_.layout.packed +
         ((pair - s.first_pair(to)) * s.of_pair() + kind * s.qk + in_kind - head * size) * 2;
-    send(place_in(at, to), value, place_in(scene_.barrier(Layout::kPackedReady), to));
+    send(mapa(at, to), value, mapa(scene_.barrier(Layout::kPackedReady), to));
   }
   __device__ __forceinline__ void send_to_all(int barrier, int buffer, int columns, int row, int column,
                                               const uint4& value) const {
@@ -293,7 +293,7 @@ class Products {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int to = lane_ % 4 * 2 + i;
-      send(place_in(at, to), value, place_in(scene_.barrier(barrier), to));
+      send(mapa(at, to), value, mapa(scene_.barrier(barrier), to));
     }
   }
   __device__ __forceinline__ void write_y(const uint4& value, int sequence, int column) const {

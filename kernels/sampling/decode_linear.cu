@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kRows;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x % a.column_blocks) * kColumns + warp;
-  let_next_kernel_begin();
-  wait_for_kernel_ahead();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   if (a.norm_w) {
     row_statistics<1, false>(statistics + warp, a, first_row + warp);
     __syncthreads();
@@ -95,8 +95,8 @@ void run(CudaQueue& q, const DecodeLinear& k) {
     }
     a.column_blocks = blocks_for(a.cols, decode_linear::kColumns);
     const std::int64_t row_tiles = (a.rows + decode_linear::kRows - 1) / decode_linear::kRows;
-    launch_ahead(q, decode_linear::warp_per_column<T>, blocks_for(row_tiles * a.column_blocks, 1),
-                 decode_linear::kColumns * kWarp, a);
+    launch_dependent(q, decode_linear::warp_per_column<T>, blocks_for(row_tiles * a.column_blocks, 1),
+                     decode_linear::kColumns * kWarp, a);
   });
 }
 

@@ -31,7 +31,7 @@ __device__ __forceinline__ void fetch_tile(std::uint32_t to, const T* matrix, st
     const int row = i / kChunks, chunk = i % kChunks;
     const bool inside = first + row < count && column + chunk * 8 < inner;
     const T* from = inside ? matrix + (first + row) * inner + column + chunk * 8 : matrix;
-    attention::copy_16_async(to + attention::chunk_offset<kDepth>(row, chunk), from, inside);
+    device::cp_async_16(to + device::chunk_offset<kDepth>(row, chunk), from, inside);
   }
 }
 
@@ -47,8 +47,8 @@ __device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, st
   if (half > 1) return;
   const float* from = half == 0 ? a.norm_w : a.norm_b;
   const bool inside = column + at < a.inner;
-  attention::copy_16_async(attention::shared_address((half == 0 ? to.w : to.b) + at),
-                           inside ? from + column + at : from, inside);
+  device::cp_async_16(device::shared_address((half == 0 ? to.w : to.b) + at),
+                      inside ? from + column + at : from, inside);
 }
 
 // An A fragment with its rows g and g + 8 normalised; `k`: which of the stage.
@@ -63,8 +63,8 @@ __device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const 
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const Statistics& s = row == 0 ? upper : lower;
-      const float2 x = attention::unpack<T>(f[half * 2 + row]);
-      f[half * 2 + row] = attention::pack<T>(normalise(x.x, s, w.x, b.x), normalise(x.y, s, w.y, b.y));
+      const float2 x = device::unpack<T>(f[half * 2 + row]);
+      f[half * 2 + row] = device::pack<T>(normalise(x.x, s, w.x, b.x), normalise(x.y, s, w.y, b.y));
     }
   }
 }
@@ -92,11 +92,11 @@ struct Place {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!inside(a, i)) continue;
-      const float2 r = attention::unpack<T>(residual[i]);
+      const float2 r = device::unpack<T>(residual[i]);
       const float first = activation<T>(sums[2 * i] + bias.x, a.gelu) + r.x;
       const float second = activation<T>(sums[2 * i + 1] + bias.y, a.gelu) + r.y;
       *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
-          attention::pack<T>(first, second);
+          device::pack<T>(first, second);
     }
   }
 };
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   __shared__ __align__(128) unsigned char tiles[kStages][2][kTileBytes];
   __shared__ Statistics statistics[kTile];
   __shared__ __align__(16) Norms norms[kNorm ? kStages : 1];
-  const std::uint32_t memory = attention::shared_address(tiles);
+  const std::uint32_t memory = device::shared_address(tiles);
   const auto x_tile = [&](int stage) { return memory + static_cast<unsigned>(stage) * 2 * kTileBytes; };
   const auto w_tile = [&](int stage) { return x_tile(stage) + kTileBytes; };
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kTile;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   const auto fetch_x = [&](int i) {
     if (i < stages)
       fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, std::int64_t{i} * kDepth);
-    attention::commit_copies();
+    device::cp_async_commit_group();
   };
   Place<T> place[2];
 #pragma unroll
@@ -130,9 +130,9 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
     place[n].column = first_column + column_block * 16 + n * 8 + threadIdx.x % 4 * 2;
     place[n].read_bias(a);
   }
-  let_next_kernel_begin();
+  griddepcontrol_launch_dependents();
   for (int i = 0; i < kStages - 1; ++i) fetch_w(i);
-  wait_for_kernel_ahead();
+  griddepcontrol_wait();
   for (int i = 0; i < kStages - 1; ++i) fetch_x(i);
   for (Place<T>& p : place) p.read_residual(a);
   if constexpr (kNorm)
@@ -149,14 +149,14 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
       std::uint32_t x[4], w[4];
-      attention::load_matrices(x, attention::lane_address<kDepth>(x_tile(at), row_block, k));
-      attention::load_matrices(w, attention::lane_address<kDepth>(w_tile(at), column_block, k));
+      device::ldmatrix(x, device::lane_address<kDepth>(x_tile(at), row_block, k));
+      device::ldmatrix(w, device::lane_address<kDepth>(w_tile(at), column_block, k));
       if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
-      attention::mma<T>(sums[0], x, w[0], w[2]);
-      attention::mma<T>(sums[1], x, w[1], w[3]);
+      device::mma<T>(sums[0], x, w[0], w[2]);
+      device::mma<T>(sums[1], x, w[1], w[3]);
     }
   }
-  attention::wait_for_copies();
+  device::cp_async_wait_all();
 #pragma unroll
   for (int n = 0; n < 2; ++n) place[n].write(a, sums[n]);
 }
@@ -165,7 +165,7 @@ template <class T>
 void launch_mma(CudaQueue& queue, Arguments<T> a) {
   a.column_blocks = blocks_for(a.cols, kTile);
   const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
-  launch_ahead(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
+  launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
 }
 
 }  // namespace weft::decode_linear

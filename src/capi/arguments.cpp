@@ -62,10 +62,10 @@ class Checker {
             {const_cast<std::int32_t*>(keys), DType::i32, 2, {batch_, plan_.n.keys}}};
   }
   AttentionForm form(std::int32_t form, bool segments) const {
-    const FormQuery query{dtype_, checked_form(form), plan_.d_qk, plan_.d_v, segments};
+    const attention::Problem problem = problem_of(plan_, dtype_, checked_form(form), segments);
     for (int p = 0; p < plan_.maps.passes; ++p)
-      static_cast<void>(plan_.backend->form_name(query, plan_.maps.pass[p], plan_.n.queries));
-    return query.form;
+      static_cast<void>(plan_.backend->kernel_name(problem, plan_.maps.pass[p]));
+    return problem.form;
   }
   double scale(double scale) const {
     require(scale >= 0 && scale <= std::numeric_limits<float>::max(),

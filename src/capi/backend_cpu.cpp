@@ -41,8 +41,8 @@ class CpuBackend : public Backend {
   void check_memory(const char* name, const void* pointer) const override {
     require(!is_device_memory(pointer), name, " is GPU memory, and the plan is one for the CPU");
   }
-  const char* form_name(const FormQuery& query, const AttentionPass&, std::int64_t) const override {
-    if (query.form != AttentionForm::automatic)
+  const char* kernel_name(const attention::Problem& problem, const AttentionPass&) const override {
+    if (problem.form != AttentionForm::automatic)
       unsupported("form: on the CPU there is one form, WEFT_AUTOMATIC");
     return "cpu";
   }

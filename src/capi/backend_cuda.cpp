@@ -95,9 +95,8 @@ class CudaBackend : public Backend {
     require(host || attributes.type == cudaMemoryTypeManaged || attributes.device == device_, name,
             " is memory of CUDA device ", attributes.device, ", and the plan is one for device ", device_);
   }
-  const char* form_name(const FormQuery& q, const AttentionPass& pass, std::int64_t n) const override {
-    return name_of(attention::choose_form(q.form, q.dtype, pass.edge, q.d_qk, q.d_v, q.segments, capability_,
-                                          attention::covers_band(pass, n)));
+  const char* kernel_name(const attention::Problem& problem, const AttentionPass& pass) const override {
+    return name_of(attention::select(problem, pass, capability_));
   }
   void run(const AttentionForward& f, void* stream) const override { launch(f, stream); }
   void run(const AttentionBackward& g, void* stream) const override { launch(g, stream); }

@@ -36,8 +36,10 @@ void write_mask(const weft_pattern&, std::int32_t head, std::int64_t n_q, std::i
 std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern*, Lengths, std::int64_t d_qk,
                                                std::int64_t d_v, std::int32_t device);
 
-// The kernels of all passes, "general+simple" where they differ.
-const char* form_names(const weft_attention_plan&, const FormQuery&);
+// What the choice of kernels depends on besides the passes of the plan, for one sequence.
+attention::Problem problem_of(const weft_attention_plan&, DType, AttentionForm, bool segments);
+// The kernels of all passes, "hopper/band+general" where they differ. The text lives as long as the library.
+const char* kernel_names(const weft_attention_plan&, const attention::Problem&);
 
 // These check every argument.
 DType checked_dtype(const weft_attention_plan&, std::int32_t dtype);

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <mutex>
+#include <set>
 
 #include "src/capi/handles.h"
 
@@ -77,19 +78,29 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
   return plan;
 }
 
-const char* form_names(const weft_attention_plan& plan, const FormQuery& query) {
-  std::string names;
-  for (const char* form : {"cpu", "hopper", "general", "simple"}) {
-    const AttentionPass* passes = plan.maps.pass;
-    const bool used = std::any_of(passes, passes + plan.maps.passes, [&](const AttentionPass& pass) {
-      return std::strcmp(plan.backend->form_name(query, pass, plan.n.queries), form) == 0;
-    });
-    if (used) names += (names.empty() ? "" : "+") + std::string(form);
+attention::Problem problem_of(const weft_attention_plan& plan, DType dtype, AttentionForm form,
+                              bool segments) {
+  return {.form = form,
+          .dtype = dtype,
+          .heads = plan.heads,
+          .time = plan.n.queries,
+          .qk_size = plan.d_qk,
+          .v_size = plan.d_v,
+          .segments = segments};
+}
+
+const char* kernel_names(const weft_attention_plan& plan, const attention::Problem& problem) {
+  std::vector<std::string> names;
+  for (int p = 0; p < plan.maps.passes; ++p) {
+    const std::string name = plan.backend->kernel_name(problem, plan.maps.pass[p]);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  for (const char* known : {"cpu", "hopper", "general", "simple", "hopper+general", "hopper+simple",
-                            "general+simple", "hopper+general+simple"})
-    if (names == known) return known;
-  throw StatusError(WEFT_INTERNAL_ERROR, "a form without a name: " + names);
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
+  static std::mutex mutex;
+  static std::set<std::string> known;  // callers keep the pointer
+  const std::lock_guard lock(mutex);
+  return known.insert(text).first->c_str();
 }
 
 }  // namespace weft::capi

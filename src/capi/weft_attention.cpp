@@ -114,9 +114,9 @@ weft_status weft_attention_plan_form(const weft_attention_plan* plan, int32_t dt
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
     require(name != nullptr, "name is NULL");
-    *name = weft::capi::form_names(
-        *plan, {weft::capi::checked_dtype(*plan, dtype), weft::capi::checked_form(form), plan->d_qk,
-                plan->d_v, has_segments != 0});
+    *name = weft::capi::kernel_names(
+        *plan, weft::capi::problem_of(*plan, weft::capi::checked_dtype(*plan, dtype),
+                                      weft::capi::checked_form(form), has_segments != 0));
   });
 }
 

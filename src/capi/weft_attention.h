@@ -132,8 +132,8 @@ typedef struct weft_plan_info {
   int32_t heads;
 } weft_plan_info;
 WEFT_API weft_status weft_attention_plan_info(const weft_attention_plan* plan, weft_plan_info* info);
-// The name of the kernels that would run, "simple" or "general+simple" where passes differ; "cpu" on the CPU.
-// A static text.
+// The kernels that would run forward for one sequence: "hopper/band", or "hopper/band+general" where passes
+// differ; "cpu" on the CPU. What stands before a slash is the form. A static text.
 WEFT_API weft_status weft_attention_plan_form(const weft_attention_plan* plan, int32_t dtype, int32_t form,
                                               int32_t has_segments, const char** name);
 // Bytes of scratch memory that weft_attention_backward() needs, on the device of the plan, 16-byte aligned.

@@ -179,8 +179,8 @@ std::string form_text(const Device& device, const Arrays& a, const AttentionMaps
     return "cpu";
   }
   const AttentionForward f = forward(a, maps, 1, wanted);
-  return a.dout ? attention::forms_text(f, backward(a, maps, 1, wanted), device.compute_capability)
-                : attention::forms_text(f, device.compute_capability);
+  return a.dout ? attention::kernels_text(f, backward(a, maps, 1, wanted), device.compute_capability)
+                : attention::kernels_text(f, device.compute_capability);
 }
 
 void write_results(const std::string& path, const Arrays& a) {

@@ -162,10 +162,8 @@ struct OnDevice {
   AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
     AttentionBackward g = backward(maps);
     if (!device.is_cuda()) return g;
-    std::int64_t elements = attention::covers_fused(g) ? attention::fused_scratch(g) : 0;
-    for (int p = 0; p < maps.passes; ++p)
-      if (attention::covers_columns(g, maps.pass[p]))
-        elements = std::max(elements, attention::columns_scratch(g, maps.pass[p]));
+    const std::int64_t elements =
+        attention::wanted_scratch(g, device.compute_capability, attention::Scratch::kWhereUsed);
     if (elements == 0) return g;
     scratch.emplace(device, 1, elements);
     g.scratch = {scratch->data(), DType::f32, 1, {elements, 1, 1, 1, 1}};
@@ -201,10 +199,17 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
   if (!device.is_cuda()) return {AttentionForm::automatic};
   std::vector<AttentionForm> forms;
   for (const AttentionForm form : {AttentionForm::simple, AttentionForm::general, AttentionForm::hopper}) {
+    const attention::Problem problem{.form = form,
+                                     .dtype = dtype,
+                                     .batch = size.batch,
+                                     .heads = size.heads,
+                                     .time = size.time,
+                                     .qk_size = size.qk,
+                                     .v_size = size.v,
+                                     .segments = segments};
     try {
       for (int p = 0; p < maps.passes; ++p)
-        attention::choose_form(form, dtype, maps.pass[p].edge, size.qk, size.v, segments,
-                               device.compute_capability);
+        static_cast<void>(attention::select(problem, maps.pass[p], device.compute_capability));
       forms.push_back(form);
     } catch (const Error&) {}
   }

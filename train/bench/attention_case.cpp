@@ -119,7 +119,7 @@ AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape
       backward_(backward_of(load, maps_.maps(), forward_.form)),
       scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
   backward_.scratch = scratch_;
-  form = device.is_cuda() ? attention::forms_text(forward_, backward_, device.compute_capability) : "cpu";
+  form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
   forward_bytes = forward_.cost().bytes;
   both_bytes = forward_bytes + backward_.cost().bytes;
   PairCount count;

@@ -29,12 +29,12 @@ std::string parts_text(const AttentionPattern& pattern, int head) {
   return text;
 }
 
-// Of the forward pass over `n` positions.
-std::string form_on(const AttentionTarget& target, const AttentionPass& pass, std::int64_t n) {
+// The kernel that runs a pass forward over `n` positions of one sequence.
+std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, std::int64_t n) {
   if (target.compute_capability == 0) return "cpu";
-  return name_of(attention::choose_form(AttentionForm::automatic, target.dtype, pass.edge, target.qk_size,
-                                        target.v_size, false, target.compute_capability,
-                                        attention::covers_band(pass, n)));
+  const attention::Problem problem{
+      .dtype = target.dtype, .heads = heads, .time = n, .qk_size = target.qk_size, .v_size = target.v_size};
+  return name_of(attention::select(problem, pass, target.compute_capability));
 }
 
 // Distinct ones, in order.
@@ -87,7 +87,7 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
       AttentionPass as_run;
       as_run.edge = tables->edge;
       as_run.band = maps.band(pass);
-      counts.form.push_back(form_on(target, as_run, n.queries));
+      counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
       counts.table_bytes += bytes_of(*tables);
     }
   }

@@ -28,11 +28,11 @@ struct AttentionCounts {
   // when the pattern is not causal.
   std::int64_t cache_rows = 0;
   std::vector<int> edges;         // of the tiles, by part
-  std::vector<std::string> form;  // the kernels that run each part: "cpu", or name_of(AttentionForm)
+  std::vector<std::string> form;  // the kernel that runs each part: "cpu", or name_of(attention::Kernel)
   std::size_t table_bytes = 0;    // of the tile tables, in the device's memory
 
   std::string edges_text() const;  // "64", "64 + 16"
-  std::string form_text() const;   // "general", "general + simple"
+  std::string form_text() const;   // "general", "hopper/band + hopper"
 };
 // For each group of heads.
 std::vector<AttentionCounts> count_attention(const AttentionPattern&, int heads, Lengths,

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 // f16 and bf16 instantiations of the backward kernels.
 #include "kernels/attention/ampere/backward.cuh"
-#include "kernels/attention/select.h"
+#include "kernels/attention/launchers.h"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
-void backward_f16(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  launch_backward<f16>(queue, g, pass);
-}
+template void launch_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
-void backward_bf16(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  launch_backward<bf16>(queue, g, pass);
-}
-
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on tensor cores, in two walks without atomics: dQ by rows; dK and dV by columns, with
-// everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
+// Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ; key-stationary for
+// dK and dV, with everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving
+// the registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
 #include "kernels/attention/ampere/mainloop.cuh"
 #include "kernels/attention/launch.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
 // much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
-// small enough that several blocks share a multiprocessor and hide each other's beginnings where walks are
+// small enough that several blocks share a multiprocessor and hide each other's prologues where lists are
 // short.
 template <int Dqk, int Dv>
 struct BackwardShape {
@@ -25,7 +26,7 @@ struct BackwardShape {
 // ---- dQ ----
 
 template <int Dqk, int Dv>
-struct RowsMemory {
+struct QueryStationaryMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
   static constexpr int kQueries = 0, kGradients = kTiles * kTile * Dqk * 2,
@@ -33,7 +34,7 @@ struct RowsMemory {
   static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
 };
 
-// lse (in powers of two) and delta of a warp's rows g and g + 8.
+// lse (to base 2) and delta of a warp's rows g and g + 8.
 template <int M, class Task>
 __device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2], const Task& task,
                                              int first_row) {
@@ -49,8 +50,9 @@ __device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[
 
 // dP into dS.
 template <int M, int N>
-__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& s, float scale,
-                                                const float (&lse)[M][2], const float (&delta)[M][2]) {
+__device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& s,
+                                                float scale, const float (&lse)[M][2],
+                                                const float (&delta)[M][2]) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -63,15 +65,15 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass) {
+    query_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = RowsMemory<Dqk, Dv>;
+  using Memory = QueryStationaryMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
-  const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   float lse[M][2], delta[M][2];
   load_scalars(lse, delta, task, first_row);
 
-  Sums<M, Dqk> dq;
+  Accumulators<M, Dqk> dq;
   dq.clear();
   Fragments<M, Shape::kSmall ? Dqk : 16> q;
   Fragments<M, Shape::kSmall ? Dv : 16> dy;
@@ -101,23 +103,23 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
-      Sums<M, N> s, ds;
+      Accumulators<M, N> s, ds;
       if constexpr (Shape::kSmall) {
-        multiply_transposed<T, M, N, Dqk>(s, q, stream.x(), first / 16);
-        multiply_transposed<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+        mma_abt<T, M, N, Dv>(ds, dy, stream.y(), first / 16);
       } else {
-        multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
-        multiply_transposed<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+        mma_abt<T, M, N, Dv>(ds, gradients, first_row / 16, stream.y(), first / 16);
       }
       score_gradients(ds, s, scale, lse, delta);
       if (mask >= 0) apply_mask(ds, stream, first_row, first, 0.0f);
       Fragments<M, N> f;
       round_to_fragments<T>(f, ds);
-      multiply_add<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
+      mma_ab<T, M, N, Dqk>(dq, f, stream.x(), first / 16);
     }
   }
   __syncthreads();
-  const Place end(g.q);  // found once more: registers are scarce
+  const BlockIndex end(g.q);  // found once more: registers are scarce
   store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
                 task, first_row, Rows::of(g.dq, end.b, end.h));
 }
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 // ---- dK, dV ----
 
 template <int Dqk, int Dv>
-struct ColumnsMemory {
+struct KeyStationaryMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, true>;
   static constexpr int kKeys = 0, kValues = kTiles * kTile * Dqk * 2,
@@ -136,7 +138,8 @@ struct ColumnsMemory {
 
 // Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& stream, int first, float scale) {
+__device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Stream& stream, int first,
+                                              float scale) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
     const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
@@ -150,8 +153,8 @@ __device__ __forceinline__ void probabilities(Sums<M, N>& p, const Stream& strea
 
 // Transposed dP into dS.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>& p, const Stream& stream,
-                                                int first) {
+__device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& p,
+                                                const Stream& stream, int first) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
     const float2 delta = stream.delta(first + n * 8 + threadIdx.x % 4 * 2);
@@ -165,15 +168,15 @@ __device__ __forceinline__ void score_gradients(Sums<M, N>& ds, const Sums<M, N>
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShape<Dqk, Dv>::kBlocks)
-    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
-                            const __grid_constant__ AttentionPass pass) {
+    key_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                          const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = ColumnsMemory<Dqk, Dv>;
+  using Memory = KeyStationaryMemory<Dqk, Dv>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
-  const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
@@ -186,8 +189,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   stream.begin();
   const float scale = static_cast<float>(g.scale) * kLog2E;
 
-  Sums<M, Dqk> dk;
-  Sums<M, Dv> dv;
+  Accumulators<M, Dqk> dk;
+  Accumulators<M, Dv> dv;
   dk.clear();
   dv.clear();
   for (; !stream.done(); stream.advance()) {
@@ -196,17 +199,17 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
-      Sums<M, N> p, ds;
+      Accumulators<M, N> p, ds;
       Fragments<M, N> f;
-      multiply_transposed<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
+      mma_abt<T, M, N, Dqk>(p, keys, first_row / 16, stream.x(), first / 16);
       probabilities(p, stream, first, scale);
       if (mask >= 0) apply_mask(p, stream, first_row, first, 0.0f);
-      multiply_transposed<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
+      mma_abt<T, M, N, Dv>(ds, values, first_row / 16, stream.y(), first / 16);
       score_gradients(ds, p, stream, first);
       round_to_fragments<T>(f, p);
-      multiply_add<T, M, N, Dv>(dv, f, stream.y(), first / 16);
+      mma_ab<T, M, N, Dv>(dv, f, stream.y(), first / 16);
       round_to_fragments<T>(f, ds);
-      multiply_add<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
+      mma_ab<T, M, N, Dqk>(dk, f, stream.x(), first / 16);
     }
   }
 
@@ -223,11 +226,11 @@ template <class T>
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
-    start(queue, backward_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
-          Shape::kThreads, RowsMemory<Dqk, Dv>::kBytes, g, pass);
-    start(queue, backward_columns_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
-          Shape::kThreads, ColumnsMemory<Dqk, Dv>::kBytes, g, pass);
+    start(queue, query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
+          Shape::kThreads, QueryStationaryMemory<Dqk, Dv>::kBytes, g, pass);
+    start(queue, key_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
+          Shape::kThreads, KeyStationaryMemory<Dqk, Dv>::kBytes, g, pass);
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

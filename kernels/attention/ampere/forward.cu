@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 // f16 and bf16 instantiations of the forward kernel.
 #include "kernels/attention/ampere/forward.cuh"
-#include "kernels/attention/select.h"
+#include "kernels/attention/launchers.h"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
-void forward_f16(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  launch_forward<f16>(queue, f, pass);
-}
+template void launch_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
-void forward_bf16(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  launch_forward<bf16>(queue, f, pass);
-}
-
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

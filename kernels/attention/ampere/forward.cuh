@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on tensor cores: a block owns 128 query rows and walks their key tiles with an online
-// softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1) in powers of two. A warp owns 32 rows: scores,
-// probabilities and sums stay in its registers.
+// Forward attention by mma.sync. A thread block owns 128 query rows and goes through their key tiles with an
+// online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). A warp owns 32 rows: scores, probabilities
+// and accumulators stay in its registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
 #include "kernels/attention/ampere/mainloop.cuh"
 #include "kernels/attention/launch.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -19,12 +19,12 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Rows g and g + 8 of each block of 16. `top` is the reference of the powers: at most kSlack (in powers of
-// two) below the largest score so far, so that sums are rarely rescaled; the quotient at the end is the same.
+// Rows g and g + 8 of each block of 16. exp2 is relative to `top`, at most kSlack (to base 2) below the
+// largest score so far, so that accumulators are rarely rescaled; the quotient at the end is the same.
 template <int M>
 struct OnlineSoftmax {
   static constexpr float kSlack = 8;
-  float scale;  // to powers of two
+  float scale;  // times log2(e)
   float top[M][2], sum[M][2];
 
   __device__ explicit OnlineSoftmax(float scale_log2) : scale(scale_log2) {
@@ -38,7 +38,7 @@ struct OnlineSoftmax {
 
   // Scores into probabilities relative to `top`.
   template <int N, int P>
-  __device__ __forceinline__ void apply(Sums<M, N>& s, Sums<M, P>& y) {
+  __device__ __forceinline__ void apply(Accumulators<M, N>& s, Accumulators<M, P>& y) {
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -63,7 +63,7 @@ struct OnlineSoftmax {
 
  private:
   template <int P>
-  __device__ __forceinline__ void rescale(int m, int half, float high, Sums<M, P>& y) {
+  __device__ __forceinline__ void rescale(int m, int half, float high, Accumulators<M, P>& y) {
     const float shrink = high == top[m][half] ? 1.0f : exp2_fast((top[m][half] - high) * scale);
     top[m][half] = high;
     sum[m][half] *= shrink;
@@ -74,8 +74,9 @@ struct OnlineSoftmax {
   }
 };
 
-// Sums into log-sum-exps, stored, and what rows are to be multiplied with. In a pass that goes on from
-// earlier ones the sum is over the keys of all: lse = log(e^before + e^now). Nothing attended: 0 and -inf.
+// Accumulators into log-sum-exps, stored, and what rows are to be multiplied with. In a pass that goes on
+// from earlier ones the sum is over the keys of all: lse = log(e^before + e^now). Nothing attended: 0 and
+// -inf.
 template <int M, class Task>
 __device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const OnlineSoftmax<M>& softmax,
                                                const Task& task, int first_row, float* lse) {
@@ -117,8 +118,8 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
-  const Place place(f.q);
-  if (!take_task<Direction::rows>(task, place, f, pass, f.k, f.v, f.lse)) return;
+  const BlockIndex place(f.q);
+  if (!take_task<Direction::query_stationary>(task, place, f, pass, f.k, f.v, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
                                              [&](int row) { return task.position(row); });
   stream.begin();
   OnlineSoftmax<M> softmax(static_cast<float>(f.scale) * kLog2E);
-  Sums<M, Dv> y;
+  Accumulators<M, Dv> y;
   y.clear();
   Fragments<M, Shape::kQueriesInRegisters ? Dqk : 16> q;
   if constexpr (Shape::kQueriesInRegisters) {
@@ -141,16 +142,16 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
     if (mask == kSkip) continue;
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
-      Sums<M, N> s;
+      Accumulators<M, N> s;
       if constexpr (Shape::kQueriesInRegisters)
-        multiply_transposed<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, q, stream.x(), first / 16);
       else
-        multiply_transposed<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+        mma_abt<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
       if (mask >= 0) apply_mask(s, stream, first_row, first, -INFINITY);
       softmax.apply(s, y);
       Fragments<M, N> p;
       round_to_fragments<T>(p, s);
-      multiply_add<T, M, N, Dv>(y, p, stream.y(), first / 16);
+      mma_ab<T, M, N, Dv>(y, p, stream.y(), first / 16);
     }
   }
 
@@ -170,4 +171,4 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// What happens to fragments between the products: masks, and rounded sums on their way to memory.
+// What happens to fragments between the MMAs: masks, and the epilogue: rounded accumulators to memory.
 #pragma once
 
 #include "kernels/attention/ampere/mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
-// Sets what is masked of a warp's sums to `value`: rows of the block from first_row, columns of the tile from
-// first_column.
+// Sets what is masked of a warp's accumulators to `value`: rows of the block from first_row, columns of the
+// tile from first_column.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void apply_mask(Sums<M, N>& s, const Stream& stream, int first_row,
+__device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& stream, int first_row,
                                            int first_column, float value) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -26,8 +26,8 @@ __device__ __forceinline__ void apply_mask(Sums<M, N>& s, const Stream& stream, 
     }
 }
 
-// What rows become: their sums times `now` and, in a pass that goes on from earlier ones, what is there times
-// `before`. Rows g and g + 8 of each block of 16.
+// What rows become: their accumulators times `now` and, in a pass that goes on from earlier ones, what is
+// there times `before`. Rows g and g + 8 of each block of 16.
 template <int M>
 struct RowFactors {
   float now[M][2], before[M][2];
@@ -40,11 +40,12 @@ struct RowFactors {
   }
 };
 
-// Rounds a warp's sums to T and stores them as rows `first_row ..` of the task; `staging` is (rows of the
-// task) x P in shared memory, of which the warp uses its own rows.
+// Rounds a warp's accumulators to T and stores them as rows `first_row ..` of the task; `staging` is (rows of
+// the task) x P in shared memory, of which the warp uses its own rows.
 template <class T, int M, int P, class Task>
-__device__ __forceinline__ void store_rows(char* staging, const Sums<M, P>& s, const RowFactors<M>& factors,
-                                           const Task& task, int first_row, const Rows& out) {
+__device__ __forceinline__ void store_rows(char* staging, const Accumulators<M, P>& s,
+                                           const RowFactors<M>& factors, const Task& task, int first_row,
+                                           const Rows& out) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int m = 0; m < M; ++m)
@@ -76,4 +77,4 @@ __device__ __forceinline__ void store_rows(char* staging, const Sums<M, P>& s, c
   __syncwarp();
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,68 +1,23 @@
 // SPDX-License-Identifier: MIT
-// What the tensor-core attention kernels share: which tiles a block owns, the walk over the tiles of the
-// other side, and the two-stage stream that gathers their rows into shared memory while the tile before is
-// worked on.
+// What the mma.sync kernels share: which tiles a thread block owns, the merged list of tiles of the other
+// side, and the two-stage stream that gathers their rows into shared memory while the tile before is worked
+// on.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/direction.cuh"
 #include "kernels/device/mma.cuh"
 
-namespace weft::attention {
-
-inline constexpr int kEnd = 0x7fffffff;  // tile number: past the last
-inline constexpr int kSkip = -2;         // mask number: this tile is only in the other list
-
-// Rows of a (B, T, H, D) tensor of one (batch, head).
-struct Rows {
-  const char* base;
-  std::uint32_t stride;  // bytes from one position to the next
-  std::uint32_t chunks;  // 16-byte chunks of 8 elements in a row
-  __device__ static Rows of(const HeadsView& x, std::int64_t b, std::int64_t h) {
-    return {static_cast<const char*>(x.data) + (b * x.batch_stride + h * x.head_stride) * 2,
-            static_cast<std::uint32_t>(x.time_stride * 2), static_cast<std::uint32_t>(x.size / 8)};
-  }
-  __device__ const char* at(int position, std::uint32_t chunk) const {
-    return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(max(position, 0))) * stride +
-           chunk * 16;
-  }
-};
-
-// One direction of a TileMap: the side whose tiles a block owns, and the side it walks over.
-struct Direction {
-  const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
-  const std::uint64_t* masks;
-  int own_tiles;
-  __device__ static Direction rows(const TileMap& m) {
-    return {m.row_start,   m.row_tile,  m.row_mask, nullptr,      m.row_schedule,
-            m.query_order, m.key_order, m.masks,    m.query_tiles};
-  }
-  __device__ static Direction columns(const TileMap& m) {
-    return {m.col_start, m.col_tile,    m.col_mask,         m.col_turn, m.col_schedule,
-            m.key_order, m.query_order, m.masks_transposed, m.key_tiles};
-  }
-};
-
-// Blocks are numbered (rank, batch, head), head fastest; rank 0 takes the longest walks.
-struct Place {
-  int b, h, rank;
-  __device__ explicit Place(const HeadsView& x) {
-    const unsigned heads = static_cast<unsigned>(x.heads), pairs = static_cast<unsigned>(x.batch) * heads;
-    const unsigned pair = blockIdx.x % pairs;
-    rank = static_cast<int>(blockIdx.x / pairs);
-    b = static_cast<int>(pair / heads);
-    h = static_cast<int>(pair % heads);
-  }
-};
+namespace weft::attention::ampere {
 
 // What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
-// shared memory and leaves the registers to the sums. They own kTiles tiles that follow each other in the
-// schedule: their walks are equally long and, as the schedule keeps neighbours together, mostly the same.
+// shared memory and leaves the registers to the accumulators. They own kTiles tiles that follow each other in
+// the schedule: their lists are equally long and, as the schedule keeps neighbours together, mostly the same.
 template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
   int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
   bool accumulate;                                    // earlier passes left results to go on from
-  Rows x, y;                                          // gathered for the tiles of the walk
+  Rows x, y;                                          // the streamed side
   const float *lse, *delta;                           // of this (batch, head)
   const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
@@ -82,10 +37,10 @@ __device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, 
 }
 
 // Fills a task that starts at a rank of the schedule; no tile at all where there is nothing to do. kSide is
-// Direction::rows or Direction::columns, x and y what is gathered along the walk, `p` the kernel's
-// parameters.
+// Direction::query_stationary or Direction::key_stationary, x and y what is gathered along the walk, `p` the
+// kernel's parameters.
 template <auto kSide, int kTiles, int kEdge, class Parameters>
-__device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const Place& at,
+__device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const BlockIndex& at,
                                           const Parameters& p, const AttentionPass& pass, const HeadsView& x,
                                           const HeadsView& y, const TensorView& delta) {
   const TileMap& map = pass.maps[p.maps.groups == 1 ? 0 : p.maps.group_of_head[at.h]];
@@ -108,14 +63,14 @@ __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_r
   task.delta = static_cast<const float*>(delta.data) + row;
   const std::int32_t *queries = segments_of(p.segments.queries, at.b),
                      *keys = segments_of(p.segments.keys, at.b);
-  constexpr bool kRows = kSide == Direction::rows;
+  constexpr bool kRows = kSide == Direction::query_stationary;
   task.own_segments = kRows ? queries : keys;
   task.other_segments = kRows ? keys : queries;
 }
 
 // The task of a block, which all its threads call; false: there is nothing to do.
 template <auto kSide, int kTiles, class Parameters>
-__device__ __forceinline__ bool take_task(Task<kTiles>& task, const Place& at, const Parameters& p,
+__device__ __forceinline__ bool take_task(Task<kTiles>& task, const BlockIndex& at, const Parameters& p,
                                           const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x == 0) fill_task<kSide>(task, at.rank * kTiles, at, p, pass, x, y, delta);
@@ -168,11 +123,11 @@ class Walk {
 template <int P, int kThreads, int kCount, class Position>
 __device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
   constexpr int kChunks = P / 8;
-#pragma unroll 4  // more addresses at a time would push sums out of the registers
+#pragma unroll 4  // more addresses at a time would push accumulators out of the registers
   for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
     const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
     const int at = position(row);
-    copy_16_async(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
+    cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
 }
 
@@ -185,7 +140,7 @@ struct StreamLayout {
                        kStage = kDelta + (kScalars ? kTile * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a walk, one after the other: two matrices x and y of kTile gathered rows (and two numbers for
+// The tiles of a list, one after the other: two matrices x and y of kTile gathered rows (and lse and delta of
 // each row), with the masks of the owned tiles. Two stages: while one is worked on, the other fills. Slots
 // are fetched one tile further ahead, as the addresses of the rows come from them.
 template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
@@ -201,27 +156,27 @@ class Stream {
     next_ = walk_.next();
     fetch_slots(next_.tile, 0);
     fetch_slots(walk_.peek(), 1);
-    commit_copies();
+    cp_async_commit_group();
   }
   // Starts these tiles.
   __device__ __forceinline__ void begin() {
-    commit_copies();
-    wait_for_copies_but_last();
+    cp_async_commit_group();
+    cp_async_wait_all_but_last();
     __syncthreads();
     fetch(next_, 0);
-    commit_copies();
+    cp_async_commit_group();
     stage_ = 1;
     advance();
     fetch(next_, 1);
-    commit_copies();
+    cp_async_commit_group();
     next_started_ = true;
   }
   // Waits for the current tile and for what was copied before begin().
   __device__ __forceinline__ void wait() {
     if (next_started_)
-      wait_for_copies_but_last();
+      cp_async_wait_all_but_last();
     else
-      wait_for_copies();
+      cp_async_wait_all();
     __syncthreads();
   }
   __device__ bool done() const { return tile_ == kEnd; }
@@ -280,8 +235,10 @@ class Stream {
     __syncwarp();
     return 0;
   }
-  __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
-  __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
+  __device__ float2 lse(int column) const { return ld_shared_float2(at(stage_, Layout::kLse) + column * 4); }
+  __device__ float2 delta(int column) const {
+    return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
+  }
 
  private:
   __device__ std::uint32_t at(int stage, int offset) const {
@@ -299,9 +256,9 @@ class Stream {
   }
   __device__ __forceinline__ void fetch_slots(int tile, int stage) {
     if (tile != kEnd && threadIdx.x < kTile / 4)
-      copy_16_async(at(stage, Layout::kSlots) + threadIdx.x * 16,
-                    task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
-                    true);
+      cp_async_16(at(stage, Layout::kSlots) + threadIdx.x * 16,
+                  task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
+                  true);
   }
   __device__ __forceinline__ void fetch(const Step<kTiles>& step, int stage) {
     if (step.tile == kEnd) return;
@@ -313,16 +270,15 @@ class Stream {
     if constexpr (kScalars) {
       if (item < kTile) {
         const int t = slot(stage, item);
-        copy_4_async(at(stage, Layout::kLse) + item * 4, task_.lse + max(t, 0), t >= 0);
-        copy_4_async(at(stage, Layout::kDelta) + item * 4, task_.delta + max(t, 0), t >= 0);
+        cp_async_4(at(stage, Layout::kLse) + item * 4, task_.lse + max(t, 0), t >= 0);
+        cp_async_4(at(stage, Layout::kDelta) + item * 4, task_.delta + max(t, 0), t >= 0);
       }
     }
 #pragma unroll
     for (int i = 0; i < kTiles; ++i)
       if (step.mask[i] >= 0 && item < kTile / 2)
-        copy_16_async(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
-                      task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2,
-                      true);
+        cp_async_16(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
+                    task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2, true);
   }
 
   std::uint32_t shared_;
@@ -333,4 +289,4 @@ class Stream {
   int own_, stage_, tile_, mask_;  // of the warp; of the current tile
 };
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on tensor cores over tiles of edge 16, in the two walks of the large tiles
-// (backward.cuh): a warp owns 16 queries (dQ) or 16 keys (dK, dV).
+// Backward attention by mma.sync over tiles of edge 16, in two kernels as backward.cuh: a warp owns 16
+// queries (dQ) or 16 keys (dK, dV).
 #pragma once
 
 #include "kernels/attention/ampere/backward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 // ---- dQ ----
 
 template <int Dqk, int Dv>
-struct SmallRowsShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, false>;
+struct Rows16QueryShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 6
@@ -27,30 +27,30 @@ struct SmallRowsShape : SmallShape<Dqk, Dv> {
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsShape<Dqk, Dv>::kBlocks)
-    small_rows_kernel(const __grid_constant__ AttentionBackward g,
-                      const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallRowsShape<Dqk, Dv>;
+__global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16QueryShape<Dqk, Dv>::kBlocks)
+    rows16_query_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                                   const __grid_constant__ AttentionPass pass) {
+  using Shape = Rows16QueryShape<Dqk, Dv>;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
-  const Place place(g.q);
-  if (!take_task<Direction::rows>(task, place, g, pass, g.k, g.v, g.delta)) return;
+  Rows16Task& task = tasks[warp];
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kQueries);
   OwnedRows<T, Dv, Shape::kInRegisters> gradients(shared_address(memory) + Shape::kGradients);
   queries.gather(g.q, place, task);
   gradients.gather(g.dy, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   float lse[1][2], delta[1][2];
   load_scalars(lse, delta, task, 0);
-  Sums<1, Dqk> dq;
+  Accumulators<1, Dqk> dq;
   dq.clear();
   stream.begin();
-  wait_for_copies();
+  cp_async_wait_all();
   __syncwarp();
   queries.load();
   gradients.load();
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
     std::uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
-    Sums<1, Shape::N> s, ds;
+    Accumulators<1, Shape::N> s, ds;
     queries.multiply(s, stream.x());
     gradients.multiply(ds, stream.y());
     score_gradients(ds, s, scale, lse, delta);
     if (mask >= 0) apply_words(ds, word, 0.0f);
     Fragments<1, Shape::N> f;
     round_to_fragments<T>(f, ds);
-    multiply_add<T, 1, Shape::N, Dqk>(dq, f, stream.x(), 0);
+    mma_ab<T, 1, Shape::N, Dqk>(dq, f, stream.x(), 0);
   }
   __syncwarp();
   store_rows<T>(memory, dq, RowFactors<1>(static_cast<float>(g.scale), task.accumulate), task, 0,
@@ -76,12 +76,12 @@ __global__ void __launch_bounds__(SmallRowsShape<Dqk, Dv>::kThreads, SmallRowsSh
 // ---- dK, dV ----
 
 // What a launch computes: both, or, where both would not fit the registers, one at a time.
-enum class Columns { keys_and_values, keys, values };
+enum class Computes { keys_and_values, keys, values };
 
 template <int Dqk, int Dv>
-struct SmallColumnsShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, true>;
+struct Rows16KeyShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, true>;
   static constexpr bool kInRegisters = Base::kLarger <= 64;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 4
@@ -92,32 +92,32 @@ struct SmallColumnsShape : SmallShape<Dqk, Dv> {
                        kWarpBytes = kInRegisters ? Layout::kBytes : kValues + kSmallTile * Dv * 2;
 };
 
-template <class T, int Dqk, int Dv, Columns kWhat>
-__global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallColumnsShape<Dqk, Dv>::kBlocks)
-    small_columns_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallColumnsShape<Dqk, Dv>;
-  constexpr bool kOfKeys = kWhat != Columns::values, kOfValues = kWhat != Columns::keys;
+template <class T, int Dqk, int Dv, Computes kWhat>
+__global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeyShape<Dqk, Dv>::kBlocks)
+    rows16_key_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                                 const __grid_constant__ AttentionPass pass) {
+  using Shape = Rows16KeyShape<Dqk, Dv>;
+  constexpr bool kOfKeys = kWhat != Computes::values, kOfValues = kWhat != Computes::keys;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
-  const Place place(g.q);
-  if (!take_task<Direction::columns>(task, place, g, pass, g.q, g.dy, g.delta)) return;
+  Rows16Task& task = tasks[warp];
+  const BlockIndex place(g.q);
+  if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> keys(shared_address(memory) + Shape::kKeys);
   OwnedRows<T, Dv, Shape::kInRegisters> values(shared_address(memory) + Shape::kValues);
   keys.gather(g.k, place, task);
   if constexpr (kOfKeys) values.gather(g.v, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
   const float scale = static_cast<float>(g.scale) * kLog2E;
-  Sums<1, kOfKeys ? Dqk : 8> dk;
-  Sums<1, kOfValues ? Dv : 8> dv;
+  Accumulators<1, kOfKeys ? Dqk : 8> dk;
+  Accumulators<1, kOfValues ? Dv : 8> dv;
   dk.clear();
   dv.clear();
   stream.begin();
-  wait_for_copies();
+  cp_async_wait_all();
   __syncwarp();
   keys.load();
   if constexpr (kOfKeys) values.load();
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
     std::uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
-    Sums<1, Shape::N> p, ds;
+    Accumulators<1, Shape::N> p, ds;
     Fragments<1, Shape::N> f;
     keys.multiply(p, stream.x());
     probabilities(p, stream, 0, scale);
@@ -137,11 +137,11 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
     }
     if constexpr (kOfValues) {
       round_to_fragments<T>(f, p);
-      multiply_add<T, 1, Shape::N, Dv>(dv, f, stream.y(), 0);
+      mma_ab<T, 1, Shape::N, Dv>(dv, f, stream.y(), 0);
     }
     if constexpr (kOfKeys) {
       round_to_fragments<T>(f, ds);
-      multiply_add<T, 1, Shape::N, Dqk>(dk, f, stream.x(), 0);
+      mma_ab<T, 1, Shape::N, Dqk>(dk, f, stream.x(), 0);
     }
   }
   __syncwarp();
@@ -153,23 +153,23 @@ __global__ void __launch_bounds__(SmallColumnsShape<Dqk, Dv>::kThreads, SmallCol
 }
 
 template <class T>
-void launch_small_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  with_small_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
-    using Rows = SmallRowsShape<Dqk, Dv>;
-    using Shape = SmallColumnsShape<Dqk, Dv>;
-    start(queue, small_rows_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kSmallWarps),
-          Rows::kThreads, kSmallWarps * Rows::kWarpBytes, g, pass);
-    const unsigned blocks = blocks_for(g.q, pass.key_tiles, kSmallWarps);
+void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  with_rows16_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+    using Rows = Rows16QueryShape<Dqk, Dv>;
+    using Shape = Rows16KeyShape<Dqk, Dv>;
+    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kRows16Warps),
+          Rows::kThreads, kRows16Warps * Rows::kWarpBytes, g, pass);
+    const unsigned blocks = blocks_for(g.q, pass.key_tiles, kRows16Warps);
     const auto columns = [&](auto* kernel) {
-      start(queue, kernel, blocks, Shape::kThreads, kSmallWarps * Shape::kWarpBytes, g, pass);
+      start(queue, kernel, blocks, Shape::kThreads, kRows16Warps * Shape::kWarpBytes, g, pass);
     };
     if constexpr (Shape::kLarger <= 128) {
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::keys_and_values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::keys_and_values>);
     } else {
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::keys>);
-      columns(small_columns_kernel<T, Dqk, Dv, Columns::values>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::keys>);
+      columns(rows16_key_stationary_kernel<T, Dqk, Dv, Computes::values>);
     }
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

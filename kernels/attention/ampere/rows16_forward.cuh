@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on tensor cores over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
-// the large tiles (forward.cuh).
+// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
+// forward.cuh.
 #pragma once
 
 #include "kernels/attention/ampere/forward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
 template <int Dqk, int Dv>
-struct SmallForwardShape : SmallShape<Dqk, Dv> {
-  using Base = SmallShape<Dqk, Dv>;
-  using Layout = SmallLayout<Base::kEntries, Dqk, Dv, false>;
+struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
+  using Base = Rows16Shape<Dqk, Dv>;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
                                  : Base::kLarger <= 64  ? 6
@@ -24,26 +24,26 @@ struct SmallForwardShape : SmallShape<Dqk, Dv> {
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(SmallForwardShape<Dqk, Dv>::kThreads, SmallForwardShape<Dqk, Dv>::kBlocks)
-    small_forward_kernel(const __grid_constant__ AttentionForward f,
-                         const __grid_constant__ AttentionPass pass) {
-  using Shape = SmallForwardShape<Dqk, Dv>;
+__global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16ForwardShape<Dqk, Dv>::kBlocks)
+    rows16_forward_kernel(const __grid_constant__ AttentionForward f,
+                          const __grid_constant__ AttentionPass pass) {
+  using Shape = Rows16ForwardShape<Dqk, Dv>;
   extern __shared__ __align__(128) char shared[];
-  __shared__ SmallTask tasks[kSmallWarps];
+  __shared__ Rows16Task tasks[kRows16Warps];
   const int warp = threadIdx.x / 32;
-  SmallTask& task = tasks[warp];
-  const Place place(f.q);
-  if (!take_task<Direction::rows>(task, place, f, pass, f.k, f.v, f.lse)) return;
+  Rows16Task& task = tasks[warp];
+  const BlockIndex place(f.q);
+  if (!take_task<Direction::query_stationary>(task, place, f, pass, f.k, f.v, f.lse)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kQueries);
   queries.gather(f.q, place, task);
-  SmallStream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
+  Rows16Stream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
   OnlineSoftmax<1> softmax(static_cast<float>(f.scale) * kLog2E);
-  Sums<1, Dv> y;
+  Accumulators<1, Dv> y;
   y.clear();
   stream.begin();
-  wait_for_copies();
+  cp_async_wait_all();
   __syncwarp();
   queries.load();
   for (; !stream.done(); stream.advance()) {
@@ -51,13 +51,13 @@ __global__ void __launch_bounds__(SmallForwardShape<Dqk, Dv>::kThreads, SmallFor
     std::uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
-    Sums<1, Shape::N> s;
+    Accumulators<1, Shape::N> s;
     queries.multiply(s, stream.x());
     if (mask >= 0) apply_words(s, word, -INFINITY);
     softmax.apply(s, y);
     Fragments<1, Shape::N> p;
     round_to_fragments<T>(p, s);
-    multiply_add<T, 1, Shape::N, Dv>(y, p, stream.y(), 0);
+    mma_ab<T, 1, Shape::N, Dv>(y, p, stream.y(), 0);
   }
 
   RowFactors<1> factors(0, task.accumulate);
@@ -68,12 +68,12 @@ __global__ void __launch_bounds__(SmallForwardShape<Dqk, Dv>::kThreads, SmallFor
 }
 
 template <class T>
-void launch_small_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  with_small_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    using Shape = SmallForwardShape<Dqk, Dv>;
-    start(queue, small_forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, kSmallWarps),
-          Shape::kThreads, kSmallWarps * Shape::kWarpBytes, f, pass);
+void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  with_rows16_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
+    using Shape = Rows16ForwardShape<Dqk, Dv>;
+    start(queue, rows16_forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, kRows16Warps),
+          Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

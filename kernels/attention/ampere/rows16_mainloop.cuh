@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT
-// The walk of the small tiles: a warp owns 16 rows and goes its own way, without a barrier of the block, so
-// that lists of different lengths do not wait for each other. Its lanes look ahead: while a step is worked
-// on, the rows of the next are on their way to shared memory, the slots of the one after that and the list
-// entries of the third to registers.
+// The mainloop over tiles of edge 16: a warp owns 16 rows and goes its own way, without a barrier of the
+// thread block, so that lists of different lengths do not wait for each other. Its lanes look ahead: while an
+// iteration is worked on, the rows of the next are on their way to shared memory, the slots of the one after
+// that and the list entries of the third to registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
 #include "kernels/attention/ampere/mainloop.cuh"
 
-namespace weft::attention {
+namespace weft::attention::ampere {
 
-inline constexpr int kSmallWarps = 2;  // of a block: they share nothing but its place in the grid
+inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid
 
-using SmallTask = Task<1, kSmallTile>;
+using Rows16Task = Task<1, kSmallTile>;
 
 // The task of a warp, which all its lanes call; false: there is nothing to do.
 template <auto kSide, class Parameters>
-__device__ __forceinline__ bool take_task(SmallTask& task, const Place& at, const Parameters& p,
+__device__ __forceinline__ bool take_task(Rows16Task& task, const BlockIndex& at, const Parameters& p,
                                           const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x % 32 == 0)
-    fill_task<kSide>(task, at.rank * kSmallWarps + static_cast<int>(threadIdx.x / 32), at, p, pass, x, y,
+    fill_task<kSide>(task, at.rank * kRows16Warps + static_cast<int>(threadIdx.x / 32), at, p, pass, x, y,
                      delta);
   __syncwarp();
   return task.tile[0] >= 0;
@@ -34,28 +34,28 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
   for (int i = 0; i < kRows * kChunks / 32; ++i) {
     const std::uint32_t item = threadIdx.x % 32 + i * 32, row = item / kChunks, chunk = item % kChunks;
     const int at = __shfl_sync(0xffffffffu, position, static_cast<int>(row));
-    copy_16_async(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
+    cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
 }
 
 // Shared memory of a warp's stream, in bytes.
 template <int kEntries, int Px, int Py, bool kScalars>
-struct SmallLayout {
+struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
                        kSegments = kY + kRows * Py * 2, kLse = kSegments + kRows * 4,
                        kDelta = kLse + (kScalars ? kRows * 4 : 0),
                        kStage = kDelta + (kScalars ? kRows * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a walk, kEntries of them a step: matrices x and y of kRows gathered rows (and two numbers for
-// each row), in two stages.
+// The tiles of a list, kEntries of them an iteration: matrices x and y of kRows gathered rows (and two
+// numbers for each row), in two stages.
 template <int kEntries, int Px, int Py, bool kScalars>
-class SmallStream {
+class Rows16Stream {
  public:
-  using Layout = SmallLayout<kEntries, Px, Py, kScalars>;
+  using Layout = Rows16Layout<kEntries, Px, Py, kScalars>;
   static constexpr int kRows = Layout::kRows;
 
-  __device__ SmallStream(std::uint32_t shared, const SmallTask& task)
+  __device__ Rows16Stream(std::uint32_t shared, const Rows16Task& task)
       : shared_(shared), task_(task), entry_(task.begin[0]), end_(task.end[0]) {}
 
   // Starts the first step. Stage 1 is not touched before the first arrive().
@@ -72,7 +72,7 @@ class SmallStream {
   __device__ bool done() const { return entry_ >= end_; }
   // Waits for the current step, and starts the one after it.
   __device__ __forceinline__ void arrive() {
-    wait_for_copies();
+    cp_async_wait_all();
     __syncwarp();
     if (entry_ + kEntries < end_) fetch(stage_ ^ 1);
     word_after_ = next_word_;
@@ -89,8 +89,10 @@ class SmallStream {
   __device__ std::uint32_t y(int stage) const { return at(stage, Layout::kY); }
   __device__ std::uint32_t x() const { return x(stage_); }
   __device__ std::uint32_t y() const { return y(stage_); }
-  __device__ float2 lse(int column) const { return two_floats(at(stage_, Layout::kLse) + column * 4); }
-  __device__ float2 delta(int column) const { return two_floats(at(stage_, Layout::kDelta) + column * 4); }
+  __device__ float2 lse(int column) const { return ld_shared_float2(at(stage_, Layout::kLse) + column * 4); }
+  __device__ float2 delta(int column) const {
+    return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
+  }
 
   // kSkip: nothing of the current step is attended; -1: all of it; else bit k of word[i] says whether row k
   // is, by the owned row g or g + 8.
@@ -155,15 +157,15 @@ class SmallStream {
     const int row = threadIdx.x % 32, t = max(position_, 0);
     if (row >= kRows) return;
     if (task_.other_segments)
-      copy_4_async(at(stage, Layout::kSegments) + row * 4, task_.other_segments + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kSegments) + row * 4, task_.other_segments + t, position_ >= 0);
     if constexpr (kScalars) {
-      copy_4_async(at(stage, Layout::kLse) + row * 4, task_.lse + t, position_ >= 0);
-      copy_4_async(at(stage, Layout::kDelta) + row * 4, task_.delta + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kLse) + row * 4, task_.lse + t, position_ >= 0);
+      cp_async_4(at(stage, Layout::kDelta) + row * 4, task_.delta + t, position_ >= 0);
     }
   }
 
   const std::uint32_t shared_;
-  const SmallTask& task_;
+  const Rows16Task& task_;
   int entry_, end_, stage_ = 0;      // the current step
   std::uint32_t word_, word_after_;  // of it and of the next
   int position_;                     // of the next, then of the one after that
@@ -173,7 +175,8 @@ class SmallStream {
 
 // Sets what is masked of the owned rows g and g + 8 to `value`.
 template <int N>
-__device__ __forceinline__ void apply_words(Sums<1, N>& s, const std::uint32_t (&word)[2], float value) {
+__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::uint32_t (&word)[2],
+                                            float value) {
   const int t = threadIdx.x & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -192,7 +195,8 @@ class OwnedRows {
  public:
   // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
   __device__ explicit OwnedRows(std::uint32_t tile) : tile_(tile) {}
-  __device__ __forceinline__ void gather(const HeadsView& x, const Place& at, const SmallTask& task) const {
+  __device__ __forceinline__ void gather(const HeadsView& x, const BlockIndex& at,
+                                         const Rows16Task& task) const {
     gather_rows_of_lanes<P, kSmallTile>(tile_, Rows::of(x, at.b, at.h),
                                         task.position(threadIdx.x % kSmallTile));
   }
@@ -201,11 +205,11 @@ class OwnedRows {
   }
   // s = these rows times the transposed rows of a tile.
   template <int N>
-  __device__ __forceinline__ void multiply(Sums<1, N>& s, std::uint32_t other) const {
+  __device__ __forceinline__ void multiply(Accumulators<1, N>& s, std::uint32_t other) const {
     if constexpr (kInRegisters)
-      multiply_transposed<T, 1, N, P>(s, f_, other, 0);
+      mma_abt<T, 1, N, P>(s, f_, other, 0);
     else
-      multiply_transposed<T, 1, N, P>(s, tile_, 0, other, 0);
+      mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
   }
 
  private:
@@ -214,12 +218,12 @@ class OwnedRows {
 };
 
 // How a warp is cut up: two entries (32 rows) a step while a row is short; owned rows in registers while the
-// sums leave room.
+// accumulators leave room.
 template <int Dqk, int Dv>
-struct SmallShape {
+struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
-  static constexpr int kThreads = kSmallWarps * 32;
+  static constexpr int kThreads = kRows16Warps * 32;
 };
 
-}  // namespace weft::attention
+}  // namespace weft::attention::ampere

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT
-// The walk of a forward consumer over its key tiles.
+// The mainloop of a forward consumer over its key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
 
-// Sums of a consumer, and what is done to them between waits.
+// Accumulators of a consumer, and what is done to them between waits.
 template <class T, int Dv>
-struct ForwardSums {
+struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
 
-  __device__ __forceinline__ explicit ForwardSums(float scale_log2) : softmax{scale_log2} {
+  __device__ __forceinline__ explicit ForwardAccumulators(float scale_log2) : softmax{scale_log2} {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
   template <class Q>
-  __device__ __forceinline__ void start_scores(const Q& q, Descriptor keys) {
+  __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
     pin(s);
-    begin_products();
-    q.template start_product_with<T>(s, keys);
-    commit_products();
+    wgmma_fence();
+    q.template mma_abt<T>(s, keys);
+    wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_values(const std::uint32_t (&p)[4][4], Descriptor values) {
-    start_sums<T>(y, p, values, 1);
-    commit_products();
+  __device__ __forceinline__ void issue_values(const std::uint32_t (&p)[4][4], Descriptor values) {
+    mma_ab<T>(y, p, values, 1);
+    wgmma_commit_group();
   }
 };
 
@@ -46,110 +46,111 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
   words.apply(s, -INFINITY);
 }
 
-// A step after the first: its scores, and beside its probabilities the values of the step before with theirs,
-// `p`. Returns the mask of the next step.
+// An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
+// probabilities are `p`. Returns the mask of the next iteration.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_forward(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                            Stream& stream, const M& memory, const StageDescriptors<M>& at,
-                                            const Masks& masks, const Q& q, int mask) {
+__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, std::uint32_t (&p)[4][4],
+                                                 Stream& stream, const M& memory,
+                                                 const StageDescriptors<M>& at, const Masks& masks,
+                                                 const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
-  pin(sums.y);
-  sums.start_scores(q, at.keys(stage));
-  sums.start_values(p, at.values(before));
-  const int following = stream.step();  // waits early: that is hidden behind the products
-  wait_for_products<1>();
-  pin(sums.s);
-  if (mask >= 0) hide(sums.s, masks, mask);
-  sums.softmax.apply_again(sums.s);
-  // The branch keeps the compiler from waiting for the values ahead of the powers.
-  const bool failed = sums.softmax.failed();
+  pin(acc.y);
+  acc.issue_scores(q, at.keys(stage));
+  acc.issue_values(p, at.values(before));
+  const int following = stream.step();  // waits early: that is hidden behind the MMAs
+  wgmma_wait_group<1>();
+  pin(acc.s);
+  if (mask >= 0) hide(acc.s, masks, mask);
+  acc.softmax.apply_again(acc.s);
+  // The branch keeps the compiler from waiting for P V ahead of the exp2.
+  const bool failed = acc.softmax.failed();
   if (failed) {  // in this warp, not in its group
-    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
+    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
   }
-  wait_for_products<0>();
-  pin(sums.y);
+  wgmma_wait_group<0>();
+  pin(acc.y);
   stream.release(before);
-  if (failed) sums.softmax.rescale(sums.y);
-  sums.softmax.add();
-  round_to_operand<T>(p, sums.s);
+  if (failed) acc.softmax.rescale(acc.y);
+  acc.softmax.add();
+  round_to_operand<T>(p, acc.s);
   return following;
 }
 
 // The same where a multiprocessor has few warps to hide each other's waits: a warp issues in order, so that
-// what a step needs besides powers stands between powers. The branch in await_step() keeps the compiler from
-// waiting for the values ahead of all powers. A next step that is skipped is not released.
+// the rest of the iteration stands between exp2. The branch in await_step() keeps the compiler from waiting
+// for P V ahead of all exp2. A next stage that is skipped is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int step_between_powers(ForwardSums<T, Dv>& sums, std::uint32_t (&p)[4][4],
-                                                   Stream& stream, const M& memory,
-                                                   const StageDescriptors<M>& at, const Masks& masks,
-                                                   const Q& q, int mask) {
-  constexpr int kAhead = 8;  // powers ahead of the branch
+__device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& acc,
+                                                             std::uint32_t (&p)[4][4], Stream& stream,
+                                                             const M& memory, const StageDescriptors<M>& at,
+                                                             const Masks& masks, const Q& q, int mask) {
+  constexpr int kAhead = 8;  // exp2 ahead of the branch
   const int stage = stream.stage(), before = stream.stage_before();
   const bool has_next = stream.has_step();
-  pin(sums.y);
-  sums.start_scores(q, at.keys(stage));
-  sums.start_values(p, at.values(before));
-  wait_for_products<1>();
-  pin(sums.s);
-  if (mask >= 0) hide(sums.s, masks, mask);
-  sums.softmax.template apply_again<0, kAhead>(sums.s);
+  pin(acc.y);
+  acc.issue_scores(q, at.keys(stage));
+  acc.issue_values(p, at.values(before));
+  wgmma_wait_group<1>();
+  pin(acc.s);
+  if (mask >= 0) hide(acc.s, masks, mask);
+  acc.softmax.template apply_again<0, kAhead>(acc.s);
   stream.await_step(has_next);
   const int following = stream.take_step(stream.look_at_step());
-  wait_for_products<0>();
-  pin(sums.y);
-  sums.softmax.template apply_again<kAhead, 32>(sums.s);
-  round_to_operand<T>(p, sums.s);
+  wgmma_wait_group<0>();
+  pin(acc.y);
+  acc.softmax.template apply_again<kAhead, 32>(acc.s);
+  round_to_operand<T>(p, acc.s);
   stream.release(before);
-  if (sums.softmax.failed()) {  // in this warp, not in its group
-    q.template multiply_in_warp<T>(sums.s, memory.x(stage));
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
-    sums.softmax.rescale(sums.y);
-    round_to_operand<T>(p, sums.s);
+  if (acc.softmax.failed()) {  // in this warp, not in its group
+    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
+    acc.softmax.rescale(acc.y);
+    round_to_operand<T>(p, acc.s);
   }
-  sums.softmax.add();
+  acc.softmax.add();
   return following;
 }
 
 // The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
-// of step() only kBetweenPowers has a need); hide() takes `masks` and what its steps return.
-template <class T, bool kBetweenPowers, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ void walk_forward(ForwardSums<T, Dv>& sums, Stream& stream, const M& memory,
-                                             const Masks& masks, const Q& q) {
+// of step() only kInterleaved has a need); hide() takes `masks` and what its steps return.
+template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks, class Q>
+__device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc, Stream& stream,
+                                                 const M& memory, const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
   std::uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
-    sums.start_scores(q, at.keys(stream.stage()));
+    acc.issue_scores(q, at.keys(stream.stage()));
     int following;
-    if constexpr (kBetweenPowers) {
+    if constexpr (kInterleaved) {
       stream.await_step(false);
       following = stream.take_step(stream.look_at_step());
     } else {
       following = stream.step();
     }
-    wait_for_products<0>();
-    pin(sums.s);
-    if (mask >= 0) hide(sums.s, masks, mask);
-    sums.softmax.begin(sums.s);
-    sums.softmax.rescale(sums.y);
-    sums.softmax.add();
-    round_to_operand<T>(p, sums.s);
+    wgmma_wait_group<0>();
+    pin(acc.s);
+    if (mask >= 0) hide(acc.s, masks, mask);
+    acc.softmax.begin(acc.s);
+    acc.softmax.rescale(acc.y);
+    acc.softmax.add();
+    round_to_operand<T>(p, acc.s);
     for (mask = following; is_tile(mask);) {
-      if constexpr (kBetweenPowers)
-        mask = step_between_powers<T>(sums, p, stream, memory, at, masks, q, mask);
+      if constexpr (kInterleaved)
+        mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
       else
-        mask = step_forward<T>(sums, p, stream, memory, at, masks, q, mask);
+        mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
-    if constexpr (kBetweenPowers)
+    if constexpr (kInterleaved)
       if (mask == kSkip) stream.release(stream.stage());
-    pin(sums.y);
-    begin_products();
-    sums.start_values(p, at.values(last));
-    wait_for_products<0>();
-    pin(sums.y);
+    pin(acc.y);
+    wgmma_fence();
+    acc.issue_values(p, at.values(last));
+    wgmma_wait_group<0>();
+    pin(acc.y);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a consumer warpgroup does between products and after the last: masks on sums, the scale of
-// probabilities in f16, and rows to memory.
+// What a consumer warpgroup does between MMAs, and its epilogue: masks on scores, the scale of probabilities
+// in f16, and rows to memory.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
@@ -34,7 +34,7 @@ struct MaskWords {
   }
 };
 
-// The walks over columns keep probabilities, as operands, and sums of dV times 2^kProbabilityBits until dV is
+// The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits until dV is
 // stored. f16 has all its digits above 6e-5 and none below 3e-8: what is rarely attended would get a dV of
 // few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16. dS has no such
 // scale: dP and delta are times kProbabilityUnit before they meet a probability.
@@ -44,7 +44,7 @@ inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
 template <class T>
 inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
 
-// What is added to scaled scores, whose powers of two are probabilities times 2^kProbabilityBits then.
+// What is added to scaled scores, so that their exp2 is a probability times 2^kProbabilityBits.
 // Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
 template <class T>
 __device__ __forceinline__ float less_lse(float lse) {
@@ -76,9 +76,9 @@ __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], co
   }
 }
 
-// Position in the owned tile of this thread's rows, -1: empty.
+// Position of this thread's rows of the stationary tile, -1: empty.
 template <int kOwners>
-__device__ __forceinline__ int position_of(const Work<kOwners>& work, int own, int half) {
+__device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int own, int half) {
   const int tile = work.tile[own];
   return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
 }

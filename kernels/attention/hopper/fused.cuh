@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper in one walk over columns, five products for each pair of tiles. Everything is
-// transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers; dS^T also
-// goes to shared memory for dQ. No atomics: the tasks that share a tile of queries add to its dQ by turns.
+// Backward attention on Hopper as one key-stationary kernel, five matmuls for each pair of tiles. Everything
+// is transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers; dS^T also
+// goes to shared memory for dQ. No atomics: the work items that share a query tile add to its dQ by turns.
 #pragma once
 
-#include "kernels/attention/hopper/fused_queries.cuh"
+#include "kernels/attention/hopper/fused_dq.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/select.h"
@@ -12,35 +12,36 @@
 
 namespace weft::attention::hopper {
 
-// As the registers allow: 512 a lane are shared by a producer, two owners and the warpgroup that sums dQ.
+// As the registers allow: 512 a lane are shared by a producer, two owners and the warpgroup that accumulates
+// dQ.
 inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
 
 // ---- owners: dK and dV ----
 
-// FusedScratch::numbers of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
-struct FusedNumbers {
+// FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
+struct FusedScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ void load(std::uint32_t numbers, int j) {
+  __device__ __forceinline__ void load(std::uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
-                 : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
+                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Those of the first columns are fetched while the products run, as many as the registers allow.
+// Those of the first columns are fetched while the MMAs run, as many as the registers allow.
 inline constexpr int kEarlyNumbers = 2;
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
-                                                    const FusedNumbers (&early)[kEarlyNumbers], float scale,
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t scalars,
+                                                    const FusedScalars (&early)[kEarlyNumbers], float scale,
                                                     const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    FusedNumbers of;
+    FusedScalars of;
     if (j < kEarlyNumbers)
       of = early[j];
     else
-      of.load(numbers, j);
+      of.load(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
@@ -51,93 +52,93 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
   }
 }
 
-// Hands an owner's dS^T over to the warpgroup that sums dQ.
-class ScoresOut {
+// Hands an owner's dS^T over to the warpgroup that accumulates dQ.
+class DsOut {
  public:
-  __device__ ScoresOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
+  __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
   // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
   template <class T>
-  __device__ __forceinline__ void round(ColumnSums<T, 64, 64>& sums) {
-    round_to_operand<T>(sums.ds_operand, sums.ds);
-    store(sums.ds_operand);
-    round_probabilities<T>(sums.p_operand, sums.s);
+  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
+    round_to_operand<T>(acc.ds_operand, acc.ds);
+    store(acc.ds_operand);
+    round_probabilities<T>(acc.p_operand, acc.s);
   }
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
-    show_to_products();
-    arrive_warp(memory_.scores_full(own_, at_.at));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.ds_full(own_, at_.at));
     at_.advance();
   }
 
  private:
   __device__ __forceinline__ void store(const std::uint32_t (&ds)[4][4]) {
-    wait_for_phase(memory_.scores_free(own_, at_.at), at_.parity ^ 1);
+    mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      store_matrices(lane_address<64>(memory_.scores(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+      stmatrix(lane_address<64>(memory_.ds(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
   }
   const FusedMemory& memory_;
   int own_;
   Ring<FusedMemory::kBuffers> at_;
 };
 
-// The products that end a step are started after those that begin the next one, and run beside its powers.
-// at_end() is called once or more, the last time beside the last products.
+// The MMAs that end an iteration are issued after those that begin the next one, and overlap its exp2.
+// at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
-__device__ __forceinline__ void walk_fused(ColumnSums<T, 64, 64>& sums, Consumer<FusedMemory>& stream,
-                                           ScoresOut& out, const FusedMemory& memory,
-                                           const std::uint64_t* masks, const K& k, const V& v,
-                                           const AtEnd& at_end) {
+__device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, Consumer<FusedMemory>& stream,
+                                               DsOut& out, const FusedMemory& memory,
+                                               const std::uint64_t* masks, const K& k, const V& v,
+                                               const AtEnd& at_end) {
   int mask = stream.next();
-  FusedNumbers early[kEarlyNumbers];
+  FusedScalars early[kEarlyNumbers];
   MaskWords words;
-  // What the step at hand will need, and a wait for the step after it: hidden behind products.
+  // What this iteration will need, and a wait for the one after it: hidden behind MMAs.
   const auto look_ahead = [&](int stage) {
     if (mask >= 0) words.load(masks, mask);
     const int following = stream.step();
 #pragma unroll
-    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.numbers(stage), j);
+    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.scalars(stage), j);
     return following;
   };
   const auto differentiate = [&](int stage) {
-    pin(sums.s), pin(sums.ds);
+    pin(acc.s), pin(acc.ds);
     if (mask >= 0) {
       const MaskWords copy = words;  // without it a register is spilled
-      differentiate_fused<T, true>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, copy);
+      differentiate_fused<T, true>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, copy);
     } else {
-      differentiate_fused<T, false>(sums.s, sums.ds, memory.numbers(stage), early, sums.scale, words);
+      differentiate_fused<T, false>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, words);
     }
-    pin(sums.s), pin(sums.ds);
+    pin(acc.s), pin(acc.ds);
   };
   if (mask == kEnd) at_end();
   while (mask != kEnd) {
-    const int first = same_in_warp(stream.stage());
-    sums.start_scores(memory, first, k, v);
+    const int first = warp_uniform(stream.stage());
+    acc.issue_scores(memory, first, k, v);
     int following = look_ahead(first);
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     differentiate(first);
-    out.round(sums);
+    out.round(acc);
     while (is_tile(mask = following)) {
-      const int stage = same_in_warp(stream.stage()), before = same_in_warp(stream.stage_before());
-      sums.start_scores(memory, stage, k, v);
+      const int stage = warp_uniform(stream.stage()), before = warp_uniform(stream.stage_before());
+      acc.issue_scores(memory, stage, k, v);
       out.announce();
-      sums.start_values(memory.y(before));
-      sums.start_keys(memory.x(before));
+      acc.issue_values(memory.y(before));
+      acc.issue_keys(memory.x(before));
       following = look_ahead(stage);
-      wait_for_products<2>();
+      wgmma_wait_group<2>();
       differentiate(stage);
-      wait_for_products<0>();
-      pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
+      wgmma_wait_group<0>();
+      pin(acc.dk), pin(acc.dv), pin(acc.p_operand), pin(acc.ds_operand);
       stream.release(before);
-      out.round(sums);
+      out.round(acc);
     }
     const int last = stream.last_tile(mask);
     out.announce();
-    sums.start_values(memory.y(last));
-    sums.start_keys(memory.x(last));
+    acc.issue_values(memory.y(last));
+    acc.issue_keys(memory.x(last));
     at_end();
-    wait_for_products<0>();
-    pin(sums.dk), pin(sums.dv);
+    wgmma_wait_group<0>();
+    pin(acc.dk), pin(acc.dv);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
@@ -146,31 +147,31 @@ __device__ __forceinline__ void walk_fused(ColumnSums<T, 64, 64>& sums, Consumer
 template <class T>
 __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* shared,
                                          const AttentionBackward& g) {
-  const FusedMemory memory{{static_cast<std::uint32_t>(same_in_warp(static_cast<int>(memory_in.base)))}};
+  const FusedMemory memory{{static_cast<std::uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
   Consumer<FusedMemory> stream(memory, shared);
-  ScoresOut out(memory, stream.own());
+  DsOut out(memory, stream.own());
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
-    const auto& work = stream.take_task();
-    if (same_in_warp(work.end)) break;
+    const auto& work = stream.take_work();
+    if (warp_uniform(work.end)) break;
     const std::uint64_t* const masks = work.masks;
     Owned<64, false> k, v;
-    k.load(same_in_warp(stream.own_x()));
-    v.load(same_in_warp(stream.own_y()));
-    ColumnSums<T, 64, 64> sums(scale);
+    k.load(warp_uniform(stream.own_x()));
+    v.load(warp_uniform(stream.own_y()));
+    KeyAccumulators<T, 64, 64> acc(scale);
     int position[2] = {-1, -1}, place = 0;  // looked up at the end: registers are scarce
-    walk_fused(sums, stream, out, memory, masks, k, v, [&] {
+    fused_mainloop(acc, stream, out, memory, masks, k, v, [&] {
       position[0] = position_of(work, stream.own(), 0), position[1] = position_of(work, stream.own(), 1);
       place = work.b * static_cast<int>(g.q.heads) + work.h;
     });
-    stream.release_task();
+    stream.release_work();
     const int heads = static_cast<int>(g.q.heads), b = place / heads, h = place % heads;
     const Rows dk = Rows::of(g.dk, b, h), dv = Rows::of(g.dv, b, h);
     const auto dk_scale = static_cast<float>(g.scale);
-    store_row<T, 0>(sums.dk, dk_scale, false, 1.0f, position[0], dk);
-    store_row<T, 1>(sums.dk, dk_scale, false, 1.0f, position[1], dk);
-    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
-    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
+    store_row<T, 0>(acc.dk, dk_scale, false, 1.0f, position[0], dk);
+    store_row<T, 1>(acc.dk, dk_scale, false, 1.0f, position[1], dk);
+    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
+    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
   }
 }
 
@@ -179,52 +180,50 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
 template <class T>
 __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
     backward_fused_kernel(const __grid_constant__ AttentionBackward g,
-                          const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes,
+                          const __grid_constant__ AttentionPass pass,
+                          const __grid_constant__ TensorMaps tensor_maps,
                           const __grid_constant__ FusedScratch scratch) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
   const auto memory = FusedMemory::of(shared);
   memory.init();
-  wait_for_kernel_ahead();
-  const int group = same_in_warp(this_group());
+  griddepcontrol_wait();
+  const int group = warp_uniform(warpgroup_index());
   if (group == 0) {
-    give_registers<kFusedProducerRegisters>();
+    setmaxnreg_dec<kFusedProducerRegisters>();
     constexpr int kProducers = FusedMemory::kProducingWarps;
     if (threadIdx.x < kProducers * 32) {
-      TensorView numbers = g.lse;
-      numbers.data = scratch.numbers;
-      BoxProducer<Direction::columns, FusedMemory>(memory, shared)
-          .run(g.maps, pass, pass.key_tiles, g.k, g.q, boxes, numbers, numbers);
+      TensorView scalars = g.lse;
+      scalars.data = scratch.scalars;
+      TmaProducer<Direction::key_stationary, FusedMemory>(memory, shared)
+          .run(g.maps, pass, pass.key_tiles, g.k, g.q, tensor_maps, scalars, scalars);
     } else if (threadIdx.x % 32 == 0) {
       TurnTaker(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
     }
   } else if (group > FusedMemory::kOwners) {
-    give_registers<kFusedQueryRegisters>();
-    QuerySums<T>(memory, shared, g, pass, scratch).run();
+    setmaxnreg_dec<kFusedQueryRegisters>();
+    FusedDqAccumulator<T>(memory, shared, g, pass, scratch).run();
   } else {
-    take_registers<kFusedOwnerRegisters>();
+    setmaxnreg_inc<kFusedOwnerRegisters>();
     own_keys<T>(memory, shared, g);
   }
 #endif
 }
 
-// false: nothing is done, there is no scratch or the copy engine does not take these strides.
 template <class T>
-bool launch_fused(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  Boxes boxes{};
-  if (!g.scratch.data || !covers_fused(g) ||
-      !describe(boxes, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy))
-    return false;
-  WEFT_CHECK(g.scratch.size() >= fused_scratch(g), "attention: scratch of ", g.scratch.size(),
-             " elements, needed are ", fused_scratch(g));
+void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  TensorMaps tensor_maps{};
+  WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
+  const std::int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
+  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(), " elements, needed are ",
+             needed);
   const FusedScratch scratch = FusedScratch::of(g, pass);
   const std::int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
   begin_fused_kernel<T>
       <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kRowThreads, 0, queue.stream>>>(
           g, pass, scratch);
-  start_ahead(queue, backward_fused_kernel<T>, tasks_of(g.q, pass.key_tiles, FusedMemory::kOwners),
-              FusedMemory::kThreads, FusedMemory::kBytes, g, pass, boxes, scratch);
-  return true;
+  start_dependent(queue, backward_fused_kernel<T>, work_items_of(g.q, pass.key_tiles, FusedMemory::kOwners),
+                  FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
 }
 
 }  // namespace weft::attention::hopper

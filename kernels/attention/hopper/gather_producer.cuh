@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The producer warpgroup of a Hopper block: it runs ahead of the consumers, merges the lists of the owned
-// tiles and gathers rows in slot order into the rings of stream.cuh.
+// The producer by cp.async, for any order of slots: a warpgroup that runs ahead of the consumers, merges the
+// lists of the stationary tiles and gathers rows in slot order into the rings of stream.cuh.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
 
-// What a producer gathers: the owned rows and those of the stream.
+// What a producer gathers: the stationary and the streamed side.
 struct Sources {
   const HeadsView &own_x, &own_y, &x, &y;
   const TensorView &lse, &delta;  // of the rows of the stream
@@ -33,12 +33,12 @@ struct FourRows {
     for (int panel = 0; panel < kPanels; ++panel)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        copy_16_async(to + panel * kPanel + i * 2048, rows.at(position[i], chunk + panel * 8),
-                      position[i] >= 0 && chunk + panel * 8 < rows.chunks);
+        cp_async_16(to + panel * kPanel + i * 2048, rows.at(position[i], chunk + panel * 8),
+                    position[i] >= 0 && chunk + panel * 8 < rows.chunks);
   }
 };
 
-// The merged lists of the owned tiles.
+// The merged lists of the stationary tiles.
 template <int kOwners>
 struct Lists {
   const std::int32_t *tiles, *masks;
@@ -70,34 +70,34 @@ struct Lists {
   }
 };
 
-// The producer warpgroup. kSide is Direction::rows or Direction::columns.
+// The producer warpgroup. kSide is Direction::query_stationary or Direction::key_stationary.
 template <auto kSide, class M>
-class Producer {
+class GatherProducer {
  public:
-  __device__ Producer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
+  __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 
   // Its whole life.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from) {
-    for (Tasks tasks(from.own_x, tiles, kOwners); tasks.next();) {
-      const int b = tasks.batch(), h = tasks.head();
+    for (TileScheduler scheduler(from.own_x, tiles, kOwners); scheduler.next();) {
+      const int b = scheduler.batch(), h = scheduler.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction d = kSide(map);
       int own[kOwners];
 #pragma unroll
       for (int i = 0; i < kOwners; ++i) {
-        const int rank = tasks.rank() * kOwners + i;
+        const int rank = scheduler.rank() * kOwners + i;
         own[i] = rank < d.own_tiles ? __ldg(d.schedule + rank) : -1;
       }
       Lists<kOwners> lists(d, own);
       const FourRows rows = first_rows(d, lists.first());
-      open_task(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
+      open_work(d, own, b, h, lists.first() == kEnd, map.accumulate, from);
       feed(d, lists, rows, b, h, from);
     }
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
-    if (speaks()) memory_.work(shared_, slot_.at).end = true;
-    arrive_after_copies(memory_.slot_full(slot_.at));
-    if (speaks()) arrive(memory_.slot_full(slot_.at));
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
+    if (speaks()) memory_.work(shared_, own_stage_.at).end = true;
+    cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
+    if (speaks()) mbarrier_arrive(memory_.own_full(own_stage_.at));
   }
 
  private:
@@ -107,11 +107,11 @@ class Producer {
     return FourRows::of(d.other_order, tile == kEnd ? -1 : tile);
   }
 
-  __device__ __forceinline__ void open_task(const Direction& d, const int (&own)[kOwners], int b, int h,
+  __device__ __forceinline__ void open_work(const Direction& d, const int (&own)[kOwners], int b, int h,
                                             bool empty, bool accumulate, const Sources& from) {
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     if (speaks()) {
-      Work<kOwners>& work = memory_.work(shared_, slot_.at);
+      WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
 #pragma unroll
       for (int i = 0; i < kOwners; ++i) work.tile[i] = own[i];
       work.b = b;
@@ -126,21 +126,21 @@ class Producer {
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
       const FourRows mine = FourRows::of(d.own_order, own[i]);
-      mine.gather<M::kXPanels>(memory_.own_x(slot_.at, i), own_x);
-      if constexpr (M::kOwnsY) mine.gather<M::kYPanels>(memory_.own_y(slot_.at, i), own_y);
+      mine.gather<M::kXPanels>(memory_.own_x(own_stage_.at, i), own_x);
+      if constexpr (M::kOwnsY) mine.gather<M::kYPanels>(memory_.own_y(own_stage_.at, i), own_y);
     }
-    arrive_after_copies(memory_.slot_full(slot_.at));
-    if (speaks()) arrive(memory_.slot_full(slot_.at));
-    slot_.advance();
+    cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
+    if (speaks()) mbarrier_arrive(memory_.own_full(own_stage_.at));
+    own_stage_.advance();
   }
 
-  // All steps of a task. Slots are looked up a step ahead: the addresses of the rows come from them.
+  // All iterations of a work item. Slots are looked up one ahead: the addresses of the rows come from them.
   __device__ __forceinline__ void feed(const Direction& d, Lists<kOwners>& lists, const FourRows& first,
                                        int b, int h, const Sources& from) {
     const Rows x = Rows::of(from.x, b, h), y = Rows::of(from.y, b, h);
-    const float* numbers = nullptr;  // of this thread: lse for the first 64, delta for the others
+    const float* scalars = nullptr;  // of this thread: lse for the first 64, delta for the others
     if constexpr (M::kScalars)
-      numbers = static_cast<const float*>((threadIdx.x < kTile ? from.lse : from.delta).data) +
+      scalars = static_cast<const float*>((threadIdx.x < kTile ? from.lse : from.delta).data) +
                 (b * from.x.heads + h) * from.x.time;
     FourRows rows = first;
     for (int tile = lists.first(); tile != kEnd;) {
@@ -153,17 +153,17 @@ class Producer {
       tile = lists.first();
       const FourRows rows_after = first_rows(d, tile);
 
-      wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
+      mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
       rows.gather<M::kXPanels>(memory_.x(stage_.at), x);
       rows.gather<M::kYPanels>(memory_.y(stage_.at), y);
       if constexpr (M::kScalars)
-        copy_4_async(memory_.number(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
-                     numbers + max(number_at, 0), number_at >= 0);
-      arrive_after_copies(memory_.full(stage_.at));
+        cp_async_4(memory_.scalar(stage_.at, threadIdx.x % kTile) + threadIdx.x / kTile * 8,
+                   scalars + max(number_at, 0), number_at >= 0);
+      cp_async_mbarrier_arrive(memory_.full(stage_.at));
       if (speaks()) {
 #pragma unroll
         for (int i = 0; i < kOwners; ++i) write_info(memory_.info(stage_.at) + i * 4, mask[i], tile == kEnd);
-        arrive(memory_.full(stage_.at));
+        mbarrier_arrive(memory_.full(stage_.at));
       }
       stage_.advance();
       rows = rows_after;
@@ -173,7 +173,7 @@ class Producer {
   const M& memory_;
   char* shared_;
   Ring<M::kStages> stage_;
-  Ring<M::kSlots> slot_;
+  Ring<M::kOwnStages> own_stage_;
 };
 
 }  // namespace weft::attention::hopper

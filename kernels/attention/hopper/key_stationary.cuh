@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The columns' walk of backward attention on Hopper: dK and dV. Everything is transposed (rows are keys), so
-// that P^T and dS^T are A operands without leaving the registers.
+// The key-stationary kernel of backward attention on Hopper: dK and dV. Everything is transposed (rows are
+// keys), so that P^T and dS^T are A operands without leaving the registers.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
@@ -8,32 +8,34 @@
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv, bool kBoxes>
-struct ColumnsShape {
-  // As the registers allow: owned rows as operands; the products that end a step run beside the next step.
-  static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kBoxes;
-  static constexpr int kStages = Dv == 128 ? 4 : 6, kSlots = Dqk == 128 ? 1 : 2;
-  using M = Memory<2, Dqk, Dv, true, true, kStages, kSlots, kBoxes>;
-  static constexpr int kProducerRegisters = kBoxes ? 40 : 56, kConsumerRegisters = kBoxes ? 232 : 224;
+template <int Dqk, int Dv, bool kTma>
+struct KeyStationaryShape {
+  // As the registers allow: keys and values as operands in registers; the MMAs that end an iteration overlap
+  // the next one.
+  static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
+  static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
+  using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
+  static constexpr int kProducerRegisters = kTma ? 40 : 56, kConsumerRegisters = kTma ? 232 : 224;
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
-struct ColumnNumbers {
+struct StageScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ ColumnNumbers(std::uint32_t numbers, int j) {
+  __device__ __forceinline__ StageScalars(std::uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
-                 : "r"(numbers + threadIdx.x % 4 * 16 + j * 64));
+                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: where `words` allow
 // it.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp)[32], std::uint32_t numbers,
-                                                      float scale, const MaskWords& words) {
+__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
+                                                         std::uint32_t scalars, float scale,
+                                                         const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const ColumnNumbers of(numbers, j);
+    const StageScalars of(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, less_lse<T>(of.lse[i % 2])));
@@ -44,144 +46,145 @@ __device__ __forceinline__ void differentiate_columns(float (&s)[32], float (&dp
   }
 }
 
-// Sums and operands of a consumer's step, and what is done to them between waits.
+// Accumulators and operands of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk, int Dv>
-struct ColumnSums {
+struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
   std::uint32_t p_operand[4][4], ds_operand[4][4];
   MaskWords words;
 
-  __device__ __forceinline__ explicit ColumnSums(float scale_log2) : scale(scale_log2) {
+  __device__ __forceinline__ explicit KeyAccumulators(float scale_log2) : scale(scale_log2) {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dk[i] = 0;
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
-  // A group of products: scores, and dP.
+  // One wgmma group: scores, and dP.
   template <class M, class K, class V>
-  __device__ __forceinline__ void start_scores(const M& memory, int stage, const K& k, const V& v) {
+  __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
-    begin_products();
-    k.template start_product<T>(s, memory.x(stage));
-    v.template start_product<T>(ds, memory.y(stage));
-    commit_products();
+    wgmma_fence();
+    k.template mma_abt<T>(s, descriptor(memory.x(stage)));
+    v.template mma_abt<T>(ds, descriptor(memory.y(stage)));
+    wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_values(std::uint32_t y) {
+  __device__ __forceinline__ void issue_values(std::uint32_t y) {
     pin(dv);
-    begin_products();
-    start_sums<T>(dv, p_operand, descriptor(y), 1);
-    commit_products();
+    wgmma_fence();
+    mma_ab<T>(dv, p_operand, descriptor(y), 1);
+    wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_keys(std::uint32_t x) {
+  __device__ __forceinline__ void issue_keys(std::uint32_t x) {
     pin(dk);
-    begin_products();
-    start_sums<T>(dk, ds_operand, descriptor(x), 1);
-    commit_products();
+    wgmma_fence();
+    mma_ab<T>(dk, ds_operand, descriptor(x), 1);
+    wgmma_commit_group();
   }
   // Once both are there: probabilities and dS.
-  __device__ __forceinline__ void differentiate(std::uint32_t numbers, int mask) {
+  __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
-      differentiate_columns<T, true>(s, ds, numbers, scale, words);
+      differentiate_transposed<T, true>(s, ds, scalars, scale, words);
     else
-      differentiate_columns<T, false>(s, ds, numbers, scale, words);
+      differentiate_transposed<T, false>(s, ds, scalars, scale, words);
   }
 };
 
-// The products that end a step are started after those that begin the next one.
+// The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void walk_delayed(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream,
-                                             const M& memory, const std::uint64_t* masks, const K& k,
-                                             const V& v) {
+__device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
+                                                    const M& memory, const std::uint64_t* masks, const K& k,
+                                                    const V& v) {
   int mask = stream.next();
-  // Waits for the step after this one early: that is hidden behind the products.
+  // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
-    if (mask >= 0) sums.words.load(masks, mask);
+    if (mask >= 0) acc.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
     const int first = stream.stage();
-    sums.start_scores(memory, first, k, v);
+    acc.issue_scores(memory, first, k, v);
     int following = look_ahead();
-    wait_for_products<0>();
-    sums.differentiate(memory.numbers(first), mask);
-    round_probabilities<T>(sums.p_operand, sums.s);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
+    wgmma_wait_group<0>();
+    acc.differentiate(memory.scalars(first), mask);
+    round_probabilities<T>(acc.p_operand, acc.s);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
-      sums.start_scores(memory, stage, k, v);
-      sums.start_values(memory.y(before));
-      sums.start_keys(memory.x(before));
+      acc.issue_scores(memory, stage, k, v);
+      acc.issue_values(memory.y(before));
+      acc.issue_keys(memory.x(before));
       following = look_ahead();
-      wait_for_products<0>();
-      pin(sums.dk), pin(sums.dv), pin(sums.p_operand), pin(sums.ds_operand);
+      wgmma_wait_group<0>();
+      pin(acc.dk), pin(acc.dv), pin(acc.p_operand), pin(acc.ds_operand);
       stream.release(before);
-      sums.differentiate(memory.numbers(stage), mask);
-      round_probabilities<T>(sums.p_operand, sums.s);
-      round_to_operand<T>(sums.ds_operand, sums.ds);
+      acc.differentiate(memory.scalars(stage), mask);
+      round_probabilities<T>(acc.p_operand, acc.s);
+      round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    sums.start_values(memory.y(last));
-    sums.start_keys(memory.x(last));
-    wait_for_products<0>();
-    pin(sums.dk), pin(sums.dv);
+    acc.issue_values(memory.y(last));
+    acc.issue_keys(memory.x(last));
+    wgmma_wait_group<0>();
+    pin(acc.dk), pin(acc.dv);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
 }
 
-// Each step ends before the next one begins: for sums that fill the registers.
+// Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void walk_plain(ColumnSums<T, Dqk, Dv>& sums, Consumer<M>& stream, const M& memory,
-                                           const std::uint64_t* masks, const K& k, const V& v) {
+__device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
+                                               const M& memory, const std::uint64_t* masks, const K& k,
+                                               const V& v) {
   for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
-    sums.start_scores(memory, stage, k, v);
-    if (mask >= 0) sums.words.load(masks, mask);
+    acc.issue_scores(memory, stage, k, v);
+    if (mask >= 0) acc.words.load(masks, mask);
     const int following = stream.step();
-    wait_for_products<0>();
-    sums.differentiate(memory.numbers(stage), mask);
-    round_probabilities<T>(sums.p_operand, sums.s);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
-    sums.start_values(memory.y(stage));
-    sums.start_keys(memory.x(stage));
-    wait_for_products<0>();
-    pin(sums.dk), pin(sums.dv);
+    wgmma_wait_group<0>();
+    acc.differentiate(memory.scalars(stage), mask);
+    round_probabilities<T>(acc.p_operand, acc.s);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
+    acc.issue_values(memory.y(stage));
+    acc.issue_keys(memory.x(stage));
+    wgmma_wait_group<0>();
+    pin(acc.dk), pin(acc.dv);
     stream.release(stage);
     mask = following == kSkip ? stream.next() : following;
   }
 }
 
-// Batch and head of a task and whether results are added, in one register.
+// Batch and head of a work item and whether results are added, in one register.
 template <class Work>
 __device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;
 }
 template <class T, class Sums>
-__device__ __forceinline__ void store_columns(const Sums& sums, const AttentionBackward& g, int place,
-                                              const int (&position)[2]) {
+__device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBackward& g, int place,
+                                            const int (&position)[2]) {
   const int heads = static_cast<int>(g.q.heads), b = place / 2 / heads, h = place / 2 % heads;
   const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
   const auto scale = static_cast<float>(g.scale);
   const auto store = [&](bool add) {
-    store_row<T, 0>(sums.dk, scale, add, 1.0f, position[0], dk_rows);
-    store_row<T, 1>(sums.dk, scale, add, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(sums.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
+    store_row<T, 0>(acc.dk, scale, add, 1.0f, position[0], dk_rows);
+    store_row<T, 1>(acc.dk, scale, add, 1.0f, position[1], dk_rows);
+    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
+    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
   };
   place % 2 ? store(true) : store(false);
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk, Dv, kBoxes>::M& memory,
-                                                char* shared, const AttentionBackward& g) {
-  using Shape = ColumnsShape<Dqk, Dv, kBoxes>;
+template <class T, int Dqk, int Dv, bool kTma>
+__device__ __forceinline__ void consume_key_stationary(
+    const typename KeyStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared, const AttentionBackward& g) {
+  using Shape = KeyStationaryShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
-    const auto& work = stream.take_task();
-    if (same_in_warp(work.end)) break;
+    const auto& work = stream.take_work();
+    if (warp_uniform(work.end)) break;
     int position[2], place;
     const auto locate = [&] {
       position[0] = position_of(work, stream.own(), 0);
@@ -194,35 +197,36 @@ __device__ __forceinline__ void consume_columns(const typename ColumnsShape<Dqk,
     Owned<Dv, Shape::kInRegisters> v;
     k.load(stream.own_x());
     v.load(stream.own_y());
-    if constexpr (Shape::kInRegisters) stream.release_task();
+    if constexpr (Shape::kInRegisters) stream.release_work();
 
-    ColumnSums<T, Dqk, Dv> sums(scale);
+    KeyAccumulators<T, Dqk, Dv> acc(scale);
     if constexpr (Shape::kDelayed)
-      walk_delayed(sums, stream, memory, masks, k, v);
+      overlapped_mainloop(acc, stream, memory, masks, k, v);
     else
-      walk_plain(sums, stream, memory, masks, k, v);
+      plain_mainloop(acc, stream, memory, masks, k, v);
     if constexpr (Dqk == 128) locate();  // registers are scarce
-    if constexpr (!Shape::kInRegisters) stream.release_task();
-    store_columns<T>(sums, g, place, position);
+    if constexpr (!Shape::kInRegisters) stream.release_work();
+    store_dk_dv<T>(acc, g, place, position);
   }
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__global__ void __launch_bounds__(ColumnsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
-    backward_columns_kernel(const __grid_constant__ AttentionBackward g,
-                            const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes) {
+template <class T, int Dqk, int Dv, bool kTma>
+__global__ void __launch_bounds__(KeyStationaryShape<Dqk, Dv, kTma>::M::kThreads, 1)
+    key_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                          const __grid_constant__ AttentionPass pass,
+                          const __grid_constant__ TensorMaps tensor_maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = ColumnsShape<Dqk, Dv, kBoxes>;
+  using Shape = KeyStationaryShape<Dqk, Dv, kTma>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = Shape::M::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
-    produce<Direction::columns>(memory, shared, g.maps, pass, pass.key_tiles,
-                                {g.k, g.v, g.q, g.dy, g.lse, g.delta}, boxes);
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    produce<Direction::key_stationary>(memory, shared, g.maps, pass, pass.key_tiles,
+                                       {g.k, g.v, g.q, g.dy, g.lse, g.delta}, tensor_maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
-    consume_columns<T, Dqk, Dv, kBoxes>(memory, shared, g);
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    consume_key_stationary<T, Dqk, Dv, kTma>(memory, shared, g);
   }
 #endif
 }

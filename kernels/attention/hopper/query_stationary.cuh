@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rows' walk of backward attention on Hopper: dQ, and delta for the columns' walk. The products that end
-// a step run while the next step's scores are turned into probabilities.
+// The query-stationary kernel of backward attention on Hopper: dQ, and delta for the key-stationary kernel.
+// The MMAs that end an iteration overlap the exp2 of the next.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
@@ -8,18 +8,18 @@
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv, bool kBoxes>
-struct RowsShape {
+template <int Dqk, int Dv, bool kTma>
+struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
-  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kSlots = Dv == 128 ? 1 : 2;
-  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kSlots, kBoxes>;
-  static constexpr int kProducerRegisters = !kBoxes        ? 56
+  static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
+  using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
+  static constexpr int kProducerRegisters = !kTma          ? 56
                                             : kOwners == 3 ? 32
                                                            : 40,
-                       kConsumerRegisters = kOwners == 3 ? (kBoxes ? 160 : 152) : (kBoxes ? 232 : 224);
+                       kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-// Products of pairs of elements that lie in four words each.
+// The dot product of eight elements each.
 template <class T>
 __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -30,11 +30,11 @@ __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// lse (in powers of two) and delta of this thread's rows.
-struct RowNumbers {
+// lse (to base 2) and delta of this thread's rows.
+struct QueryScalars {
   float lse[2], delta[2];
-  // Computes delta from y and the owned tile of dy, and leaves it in g.delta: the columns' walk reads it
-  // there.
+  // Computes delta from y and the stationary tile of dy, and leaves it in g.delta for the key-stationary
+  // kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
                                        std::uint32_t dy) {
@@ -59,7 +59,7 @@ struct RowNumbers {
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
         const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
-        const uint4 of_dy = load_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
+        const uint4 of_dy = ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
         sum += dot<T>(of_y[half][i], of_dy);
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -82,126 +82,128 @@ struct RowNumbers {
   }
 };
 
-// Sums and operand of a consumer's step, and what is done to them between waits.
+// Accumulators and operand of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk>
-struct RowSums {
+struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
   std::uint32_t ds_operand[4][4];
   MaskWords words;
 
-  __device__ __forceinline__ explicit RowSums(float scale_log2) : scale(scale_log2) {
+  __device__ __forceinline__ explicit QueryAccumulators(float scale_log2) : scale(scale_log2) {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
   }
-  // A group of products: scores, and dP.
+  // One wgmma group: scores, and dP.
   template <class M, class Q, class Dy>
-  __device__ __forceinline__ void start_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
+  __device__ __forceinline__ void issue_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
     pin(s), pin(ds);
-    begin_products();
-    q.template start_product<T>(s, memory.x(stage));
-    dy.template start_product<T>(ds, memory.y(stage));
-    commit_products();
+    wgmma_fence();
+    q.template mma_abt<T>(s, descriptor(memory.x(stage)));
+    dy.template mma_abt<T>(ds, descriptor(memory.y(stage)));
+    wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_queries(std::uint32_t x) {
+  __device__ __forceinline__ void issue_queries(std::uint32_t x) {
     pin(dq);
-    begin_products();
-    start_sums<T>(dq, ds_operand, descriptor(x), 1);
-    commit_products();
+    wgmma_fence();
+    mma_ab<T>(dq, ds_operand, descriptor(x), 1);
+    wgmma_commit_group();
   }
   // Once both are there: dS.
-  __device__ __forceinline__ void differentiate(const RowNumbers& numbers, int mask) {
+  __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
-      numbers.differentiate<true>(ds, s, scale, words);
+      scalars.differentiate<true>(ds, s, scale, words);
     else
-      numbers.differentiate<false>(ds, s, scale, words);
+      scalars.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };
 
 template <class T, int Dqk, class M, class Q, class Dy>
-__device__ __forceinline__ void walk_rows(RowSums<T, Dqk>& sums, Consumer<M>& stream, const M& memory,
-                                          const std::uint64_t* masks, const Q& q, const Dy& dy,
-                                          const RowNumbers& numbers) {
+__device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc, Consumer<M>& stream,
+                                                          const M& memory, const std::uint64_t* masks,
+                                                          const Q& q, const Dy& dy,
+                                                          const QueryScalars& scalars) {
   int mask = stream.next();
-  // Waits for the step after this one early: that is hidden behind the products.
+  // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
-    if (mask >= 0) sums.words.load(masks, mask);
+    if (mask >= 0) acc.words.load(masks, mask);
     return stream.step();
   };
   while (mask != kEnd) {
-    sums.start_scores(memory, stream.stage(), q, dy);
+    acc.issue_scores(memory, stream.stage(), q, dy);
     int following = look_ahead();
-    wait_for_products<0>();
-    sums.differentiate(numbers, mask);
-    round_to_operand<T>(sums.ds_operand, sums.ds);
+    wgmma_wait_group<0>();
+    acc.differentiate(scalars, mask);
+    round_to_operand<T>(acc.ds_operand, acc.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
-      sums.start_scores(memory, stage, q, dy);
-      sums.start_queries(memory.x(before));
+      acc.issue_scores(memory, stage, q, dy);
+      acc.issue_queries(memory.x(before));
       following = look_ahead();
-      wait_for_products<1>();
-      sums.differentiate(numbers, mask);
-      wait_for_products<0>();
-      pin(sums.dq);
+      wgmma_wait_group<1>();
+      acc.differentiate(scalars, mask);
+      wgmma_wait_group<0>();
+      pin(acc.dq);
       stream.release(before);
-      round_to_operand<T>(sums.ds_operand, sums.ds);
+      round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    sums.start_queries(memory.x(last));
-    wait_for_products<0>();
-    pin(sums.dq);
+    acc.issue_queries(memory.x(last));
+    wgmma_wait_group<0>();
+    pin(acc.dq);
     stream.release(last);
     if (mask == kSkip) mask = stream.next();
   }
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__device__ __forceinline__ void consume_rows(const typename RowsShape<Dqk, Dv, kBoxes>::M& memory,
-                                             char* shared, const AttentionBackward& g) {
-  using M = typename RowsShape<Dqk, Dv, kBoxes>::M;
+template <class T, int Dqk, int Dv, bool kTma>
+__device__ __forceinline__ void consume_query_stationary(
+    const typename QueryStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared, const AttentionBackward& g) {
+  using M = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
   Consumer<M> stream(memory, shared);
   const auto scale = static_cast<float>(g.scale);
   for (;;) {
-    const auto& work = stream.take_task();
-    if (same_in_warp(work.end)) break;
+    const auto& work = stream.take_work();
+    if (warp_uniform(work.end)) break;
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
     const std::uint64_t* const masks = work.masks;
-    RowNumbers numbers;
-    numbers.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
+    QueryScalars scalars;
+    scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
     Owned<Dqk, false> q;
     Owned<Dv, false> dy;
     q.load(stream.own_x());
     dy.load(stream.own_y());
-    RowSums<T, Dqk> sums(scale * kLog2E);
-    walk_rows(sums, stream, memory, masks, q, dy, numbers);
+    QueryAccumulators<T, Dqk> acc(scale * kLog2E);
+    query_stationary_mainloop(acc, stream, memory, masks, q, dy, scalars);
     const Rows out = Rows::of(g.dq, work.b, work.h);
     const bool accumulate = work.accumulate;
-    stream.release_task();
+    stream.release_work();
     const auto store = [&](bool add) {
-      store_row<T, 0>(sums.dq, scale, add, 1.0f, position[0], out);
-      store_row<T, 1>(sums.dq, scale, add, 1.0f, position[1], out);
+      store_row<T, 0>(acc.dq, scale, add, 1.0f, position[0], out);
+      store_row<T, 1>(acc.dq, scale, add, 1.0f, position[1], out);
     };
     accumulate ? store(true) : store(false);
   }
 }
 
-template <class T, int Dqk, int Dv, bool kBoxes>
-__global__ void __launch_bounds__(RowsShape<Dqk, Dv, kBoxes>::M::kThreads, 1)
-    backward_rows_kernel(const __grid_constant__ AttentionBackward g,
-                         const __grid_constant__ AttentionPass pass, const __grid_constant__ Boxes boxes) {
+template <class T, int Dqk, int Dv, bool kTma>
+__global__ void __launch_bounds__(QueryStationaryShape<Dqk, Dv, kTma>::M::kThreads, 1)
+    query_stationary_kernel(const __grid_constant__ AttentionBackward g,
+                            const __grid_constant__ AttentionPass pass,
+                            const __grid_constant__ TensorMaps tensor_maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = RowsShape<Dqk, Dv, kBoxes>;
+  using Shape = QueryStationaryShape<Dqk, Dv, kTma>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = Shape::M::of(shared);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
-    produce<Direction::rows>(memory, shared, g.maps, pass, pass.query_tiles,
-                             {g.q, g.dy, g.k, g.v, g.lse, g.delta}, boxes);
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    produce<Direction::query_stationary>(memory, shared, g.maps, pass, pass.query_tiles,
+                                         {g.q, g.dy, g.k, g.v, g.lse, g.delta}, tensor_maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
-    consume_rows<T, Dqk, Dv, kBoxes>(memory, shared, g);
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    consume_query_stationary<T, Dqk, Dv, kTma>(memory, shared, g);
   }
 #endif
 }

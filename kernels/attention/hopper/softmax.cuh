@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT
-// The online softmax of a consumer's rows (Dao et al. 2022, arXiv 2205.14135, algorithm 1), in powers of two.
+// The online softmax of a consumer's rows (Dao et al. 2022, arXiv 2205.14135, algorithm 1), by exp2.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
 
 namespace weft::attention::hopper {
 
-// Of this thread's two rows. `top` is the reference of the powers: a score that was the largest once. It
-// moves only when the probabilities of a step add up to more than kLimit, so that sums are rarely rescaled;
-// the quotient at the end is the same.
+// Of this thread's two rows. exp2 is relative to `top`, a score that was the largest once. It moves only when
+// the probabilities of an iteration add up to more than kLimit, so that accumulators are rarely rescaled; the
+// quotient at the end is the same.
 struct Softmax {
   static constexpr float kLimit = 4096;  // far below what f16 holds
-  float scale;                           // to powers of two
+  float scale;                           // times log2(e)
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-  // Taken off scaled scores: top * scale. For rows that have seen no key yet it is -infinity: their powers
-  // are infinite or no numbers, so that apply_again() fails.
+  // Taken off scaled scores: top * scale. For rows that have seen no key yet it is -infinity: their exp2 is
+  // infinite or NaN, so that apply_again() fails.
   float reference[2] = {-INFINITY, -INFINITY};
-  float here[2] = {0, 0};    // sums of this thread's part of the step at hand
-  float shrink[2] = {1, 1};  // what older sums are to be multiplied by after begin()
+  float here[2] = {0, 0};    // this thread's part of the sum of this iteration
+  float shrink[2] = {1, 1};  // what older accumulators are to be multiplied by after begin()
 
   // Scores into probabilities relative to `top`: they add to `here`.
   __device__ __forceinline__ void apply(float (&s)[32]) {
@@ -25,7 +25,7 @@ struct Softmax {
                             top[1] == -INFINITY ? 0.0f : top[1] * scale};
     apply(s, taken);
   }
-  // The same in a step after the one that called begin().
+  // The same in an iteration after the one that called begin().
   __device__ __forceinline__ void apply_again(float (&s)[32]) { apply(s, reference); }
   // The same for some of the scores: from s[kFrom] to s[kTo - 1].
   template <int kFrom, int kTo>
@@ -33,13 +33,13 @@ struct Softmax {
 #pragma unroll
     for (int i = kFrom; i < kTo; ++i) apply(s[i], i / 2 % 2, reference);
   }
-  // Whether begin() is to be called with the scores of the step instead: a row of this warp grew too large,
-  // or has no reference, for it had seen no key yet and its first scores may be so low that their powers
-  // vanish.
+  // Whether begin() is to be called with the scores of the iteration instead: a row of this warp grew too
+  // large, or has no reference, for it had seen no key yet and its first scores may be so low that their exp2
+  // vanishes.
   __device__ __forceinline__ bool failed() const {
     return __any_sync(0xffffffffu, !(here[0] <= kLimit) || !(here[1] <= kLimit));
   }
-  // Moves `top` to the largest score, then the same as apply() of a new step.
+  // Moves `top` to the largest score, then the same as apply() of a new iteration.
   __device__ __forceinline__ void begin(float (&s)[32]) {
     here[0] = here[1] = 0;
 #pragma unroll
@@ -56,15 +56,16 @@ struct Softmax {
     }
     apply(s);
   }
-  // Before any step: this row is an empty slot, which needs no reference of its own.
+  // Before any iteration: this row is an empty slot, which needs no reference of its own.
   __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
-  // Ends a step.
+  // Ends an iteration.
   __device__ __forceinline__ void add() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;
   }
   // What a row comes to, where earlier passes left it with a log-sum-exp of `before` (-inf: there are none):
-  // its own, and what its sums and what is there are to be multiplied by. Lanes of a quad call it together.
+  // its own, and what its accumulators and what is there are to be multiplied by. Lanes of a quad call it
+  // together.
   struct Row {
     float lse, now, kept;
   };

@@ -1,54 +1,78 @@
 // SPDX-License-Identifier: MIT
-// The producer where slots follow each other in runs of 8 or more positions: warps that take stages in turn,
-// whose lanes ask the copy engine for a box of rows each (PTX ISA, "cp.async.bulk.tensor"). It writes the
-// same 128-byte swizzle.
+// The producer by TMA, for orders whose slots follow each other in runs of 8 or more positions. Warps take
+// stages in turn; each lane loads one box of rows, in the 128-byte swizzle.
 #pragma once
 
 #include "kernels/attention/hopper/gather_producer.cuh"
-#include "kernels/attention/hopper/tensor_map.cuh"
+#include "kernels/device/tma.cuh"
 
 namespace weft::attention::hopper {
 
-// The box of rows from `row` on, columns of `panel`, to shared memory; its bytes are counted at `barrier`.
-__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row, int h,
-                                         int b, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5}], [%6];" ::"r"(to),
-      "l"(&from), "r"(panel * 64), "r"(row), "r"(h), "r"(b), "r"(barrier)
-      : "memory");
-#endif
+// The tensors of a launch, in boxes of `own_run` and `run` rows of 64 columns: the stationary and the
+// streamed side.
+struct TensorMaps {
+  CUtensorMap own_x, own_y, x, y;
+  int own_run, run;
+};
+
+// Boxes of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: TMA does
+// not take these strides.
+inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
+  const auto encode = tensor_map_encoder();
+  if (!encode || run < 8) return false;
+  const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const cuuint64_t sizes[4] = {u64(x.size), u64(x.time), u64(x.heads), u64(x.batch)};
+  const std::int64_t steps[3] = {x.time_stride, x.head_stride, x.batch_stride};
+  cuuint64_t strides[3];
+  for (int i = 0; i < 3; ++i) {
+    if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
+    strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
+  }
+  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(run), 1, 1}, every[4] = {1, 1, 1, 1};
+  return encode(&map,
+                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
+                x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// A warp of the producer warpgroup. Each walks over all tasks and steps and fills stages of its own, so that
-// what it waits for meanwhile is hidden behind the others; the first one fills the slots, too. What a warp
-// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::rows or
-// Direction::columns.
-template <auto kSide, class M>
-class BoxProducer {
- public:
-  __device__ BoxProducer(const M& memory, char* shared)
-      : memory_(memory), shared_(shared), warp_(same_in_warp(static_cast<int>(threadIdx.x / 32))) {}
+// false: rows must be gathered one by one.
+inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_x, const HeadsView& own_y,
+                     int run, const HeadsView& x, const HeadsView& y) {
+  tensor_maps.own_run = own_run;
+  tensor_maps.run = run;
+  return describe(tensor_maps.own_x, own_x, own_run) && describe(tensor_maps.own_y, own_y, own_run) &&
+         describe(tensor_maps.x, x, run) && describe(tensor_maps.y, y, run);
+}
 
-  // Its whole life. `own` and `stream` are the shapes of what is owned and of what is walked over.
+// A warp of the producer warpgroup. Each goes through all work items and iterations and fills stages of its
+// own, so that its waits hide behind the others. The first one loads the stationary tiles, too. What a warp
+// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::query_stationary or
+// Direction::key_stationary.
+template <auto kSide, class M>
+class TmaProducer {
+ public:
+  __device__ TmaProducer(const M& memory, char* shared)
+      : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
+
+  // `own_x` and `x` are the stationary and the streamed side.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
-                                      const HeadsView& own_x, const HeadsView& x, const Boxes& boxes,
-                                      const TensorView& lse, const TensorView& delta) {
-    Tasks tasks(own_x, tiles, kOwners);
+                                      const HeadsView& own_x, const HeadsView& x,
+                                      const TensorMaps& tensor_maps, const TensorView& lse,
+                                      const TensorView& delta) {
+    TileScheduler scheduler(own_x, tiles, kOwners);
     Front ahead;
-    for (unsigned round = 0; round < tasks.rounds(); ++round) {
-      if (round % kAhead == 0) ahead = look_ahead(tasks, round, maps, pass);
-      if (!tasks.go_to(round)) continue;
-      const int b = tasks.batch(), h = tasks.head();
+    for (unsigned round = 0; round < scheduler.rounds(); ++round) {
+      if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
+      if (!scheduler.go_to(round)) continue;
+      const int b = scheduler.batch(), h = scheduler.head();
       const TileMap& map = pass.maps[maps.group_of_head[h]];
       const Direction of_map = kSide(map);
-      // What is looked up anew takes no registers from step to step.
+      // What is looked up anew takes no registers from iteration to iteration.
       const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
       if (warp_ == 0)
-        open_task(direction(), front.own, b, h, key == kEnd, map.accumulate, boxes,
+        open_work(direction(), front.own, b, h, key == kEnd, map.accumulate, tensor_maps,
                   static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars && !M::kFused) {
@@ -62,7 +86,7 @@ class BoxProducer {
         Step step{};
         int mask = kSkip;
         if (mine) {
-          step = look_up(d, tile_of(key), boxes.run, static_cast<int>(x.time));
+          step = look_up(d, tile_of(key), tensor_maps.run, static_cast<int>(x.time));
           mask = front.mask_of(key, d);
           if constexpr (M::kFused) step.tile = tile_of(key), step.turn = front.turn_of(key, d);
         }
@@ -71,27 +95,27 @@ class BoxProducer {
         if (mine) {
           if constexpr (M::kFused)
             lse_row = static_cast<const float*>(lse.data) + (b * x.heads + h) * x.time * 2;
-          feed(mask, key == kEnd, step, b, h, boxes, lse_row, delta_row);
+          feed(mask, key == kEnd, step, b, h, tensor_maps, lse_row, delta_row);
         }
         stage_.advance();
       }
     }
     if (warp_ != 0) return;
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     if (!speaks()) return;
-    memory_.work(shared_, slot_.at).end = true;
-    arrive(memory_.slot_full(slot_.at));
+    memory_.work(shared_, own_stage_.at).end = true;
+    mbarrier_arrive(memory_.own_full(own_stage_.at));
   }
 
  private:
   static constexpr int kOwners = M::kOwners, kWarps = M::kProducingWarps;
-  static constexpr unsigned kAhead = 32 / kOwners;  // tasks
-  // Lists are walked by rising keys: tiles ascending, or descending where dQ is summed on the way.
+  static constexpr unsigned kAhead = 32 / kOwners;  // work items
+  // Lists are merged by rising keys: tiles ascending, or descending in the fused kernel.
   __device__ __forceinline__ static int tile_of(int key) { return M::kFused ? -1 - key : key; }
   __device__ __forceinline__ static int key_at(const Direction& d, int at) {
     return tile_of(__ldg(d.tile + at));  // the same both ways
   }
-  // Lane i of a task has the i-th owned tile and the rest of its list.
+  // Lane i of a work item has the i-th stationary tile and the rest of its list.
   struct Front {
     int own = -1, at = 0, end = 0, key = kEnd;
     // Of all lanes.
@@ -116,18 +140,18 @@ class BoxProducer {
       return f;
     }
   };
-  // What a lane copies of a tile: a box from `row` on, and the numbers of two rows (-1: none).
+  // What a lane loads of a tile: a box from `row` on, and lse and delta of two rows (-1: none).
   struct Step {
     int row, number[2];
-    int tile, turn;  // where dQ is summed on the way
+    int tile, turn;  // in the fused kernel
   };
-  // The fronts of kAhead tasks, one after the other in the lanes.
-  __device__ __forceinline__ static Front look_ahead(Tasks tasks, unsigned round, const AttentionMaps& maps,
-                                                     const AttentionPass& pass) {
+  // The fronts of kAhead work items, one after the other in the lanes.
+  __device__ __forceinline__ static Front look_ahead(TileScheduler scheduler, unsigned round,
+                                                     const AttentionMaps& maps, const AttentionPass& pass) {
     Front f;
-    if (lane() < kAhead * kOwners && tasks.go_to(round + lane() / kOwners)) {
-      const Direction d = kSide(pass.maps[maps.group_of_head[tasks.head()]]);
-      const int rank = tasks.rank() * kOwners + lane() % kOwners;
+    if (lane() < kAhead * kOwners && scheduler.go_to(round + lane() / kOwners)) {
+      const Direction d = kSide(pass.maps[maps.group_of_head[scheduler.head()]]);
+      const int rank = scheduler.rank() * kOwners + lane() % kOwners;
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);
         const int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
@@ -163,14 +187,14 @@ class BoxProducer {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
-      copy_box(to + panel * kPanel + lane() * run * 128, from, panel, row, h, b, barrier);
+      tma_load(to + panel * kPanel + lane() * run * 128, from, panel * 64, row, h, b, barrier);
   }
 
-  __device__ __forceinline__ void open_task(const Direction& d, int own, int b, int h, bool empty,
-                                            bool accumulate, const Boxes& boxes, int time) {
-    const std::uint32_t full = memory_.slot_full(slot_.at);
-    wait_for_phase(memory_.slot_free(slot_.at), slot_.parity ^ 1);
-    Work<kOwners>& work = memory_.work(shared_, slot_.at);
+  __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
+                                            bool accumulate, const TensorMaps& tensor_maps, int time) {
+    const std::uint32_t full = memory_.own_full(own_stage_.at);
+    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
+    WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
     if (lane() < kOwners) work.tile[lane()] = own;
     __syncwarp();
     if (speaks()) {
@@ -181,46 +205,48 @@ class BoxProducer {
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
-      arrive_and_expect(full, M::kSlot);
+      mbarrier_arrive_expect_tx(full, M::kOwnTiles);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kOwners; ++i) {
-      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), boxes.own_run, time);
-      copy<M::kXPanels>(memory_.own_x(slot_.at, i), boxes.own_x, boxes.own_run, row, h, b, full);
+      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run, time);
+      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b,
+                        full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(slot_.at, i), boxes.own_y, boxes.own_run, row, h, b, full);
+        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run, row, h, b,
+                          full);
     }
-    slot_.advance();
+    own_stage_.advance();
   }
 
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
-                                       const Boxes& boxes, const float* lse, const float* delta) {
+                                       const TensorMaps& tensor_maps, const float* lse, const float* delta) {
     const std::uint32_t full = memory_.full(stage_.at);
-    wait_for_phase(memory_.free(stage_.at), stage_.parity ^ 1);
+    mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
     if constexpr (M::kFused) {
       if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
     }
     __syncwarp();
-    if (speaks()) arrive_and_expect(full, M::kStage);
+    if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
     __syncwarp();
-    copy<M::kXPanels>(memory_.x(stage_.at), boxes.x, boxes.run, step.row, h, b, full);
-    copy<M::kYPanels>(memory_.y(stage_.at), boxes.y, boxes.run, step.row, h, b, full);
+    copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
+    copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          copy_8_async(memory_.numbers(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
         } else {
-          const std::uint32_t to = memory_.number(stage_.at, lane() + 32 * i);
-          copy_4_async(to, lse + at, step.number[i] >= 0);
-          copy_4_async(to + 8, delta + at, step.number[i] >= 0);
+          const std::uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
+          cp_async_4(to, lse + at, step.number[i] >= 0);
+          cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
       }
-      arrive_after_copies(full);
+      cp_async_mbarrier_arrive(full);
     }
   }
 
@@ -228,19 +254,19 @@ class BoxProducer {
   char* shared_;
   int warp_;
   Ring<M::kStages> stage_;
-  Ring<M::kSlots> slot_;
+  Ring<M::kOwnStages> own_stage_;
 };
 
 // The producer warpgroup's part of a kernel.
 template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
-                                        const Boxes& boxes) {
-  if constexpr (!M::kBoxes)
-    Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
+                                        const TensorMaps& tensor_maps) {
+  if constexpr (!M::kTma)
+    GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
   else if (threadIdx.x < M::kProducingWarps * 32)
-    BoxProducer<kSide, M>(memory, shared)
-        .run(maps, pass, tiles, from.own_x, from.x, boxes, from.lse, from.delta);
+    TmaProducer<kSide, M>(memory, shared)
+        .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);
 }
 
 }  // namespace weft::attention::hopper

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The simple backward pass: one walk along rows of tiles for dQ, one along columns for dK and dV.
+// The simple backward pass: a query-stationary kernel for dQ, a key-stationary one for dK and dV.
 #include "kernels/attention/simple/simple.cuh"
 
-namespace weft::attention {
+namespace weft::attention::simple {
 namespace {
 
 template <class S>
@@ -11,9 +11,9 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *dy = q + S::kMatrix, *k = dy + S::kMatrix, *v = k + S::kMatrix,
         *weights = v + S::kMatrix;
-  const Place place(g.q);
+  const BlockIndex place(g.q);
   const TileMap& map = pass.maps[g.maps.group_of_head[place.h]];
-  const Direction rows = Direction::rows(map);
+  const Direction rows = Direction::query_stationary(map);
   const Strip<S> own(rows, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;
   gather<S>(q, g.q, place, own.order());
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   extern __shared__ __align__(128) float memory[];
   float *k = memory, *v = k + S::kMatrix, *q = v + S::kMatrix, *dy = q + S::kMatrix,
         *weights = dy + S::kMatrix;
-  const Place place(g.q);
+  const BlockIndex place(g.q);
   const TileMap& map = pass.maps[g.maps.group_of_head[place.h]];
-  const Direction columns = Direction::columns(map);
+  const Direction columns = Direction::key_stationary(map);
   const Strip<S> own(columns, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;
   gather<S>(k, g.k, place, own.order());
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
 
 }  // namespace
 
-void simple_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_simple(g.q.dtype, std::max(g.q.size, g.v.size), pass.edge, [&]<class S>() {
     start(queue, rows_kernel<S>, blocks_for(g.q, std::int64_t{S::kStrips} * pass.query_tiles, 1),
           kSimpleThreads, S::bytes(4), g, pass);
@@ -108,4 +108,4 @@ void simple_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::simple

@@ -2,7 +2,7 @@
 // The simple forward pass: an online softmax over the strips of a row of tiles.
 #include "kernels/attention/simple/simple.cuh"
 
-namespace weft::attention {
+namespace weft::attention::simple {
 namespace {
 
 __device__ float row_max(float x) {
@@ -28,7 +28,7 @@ struct OnlineSoftmax {
     clear<S>(y);
   }
   // Goes on from what earlier passes stored: y is a sum relative to e^lse whose weights add up to 1.
-  __device__ void resume(const AttentionForward& f, const Place& at, const std::int32_t* order) {
+  __device__ void resume(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
     load_rows<S>(f.y, at, order, y);
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
@@ -58,7 +58,7 @@ struct OnlineSoftmax {
       for (int j = 0; j < S::kColumnsOfThread; ++j) sum[i] += s[i][j] = expf(s[i][j] - reference);
     }
   }
-  __device__ void store(const AttentionForward& f, const Place& at, const std::int32_t* order) {
+  __device__ void store(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
     float* lse = static_cast<float*>(f.lse.data) + (at.b * f.q.heads + at.h) * f.q.time;
     typename S::RowScalars inverse;
 #pragma unroll
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     forward_kernel(const __grid_constant__ AttentionForward f, const AttentionPass pass) {
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + S::kMatrix, *v = k + S::kMatrix, *weights = v + S::kMatrix;
-  const Place place(f.q);
+  const BlockIndex place(f.q);
   const TileMap& map = pass.maps[f.maps.group_of_head[place.h]];
-  const Direction rows = Direction::rows(map);
+  const Direction rows = Direction::query_stationary(map);
   const Strip<S> own(rows, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;
   gather<S>(q, f.q, place, own.order());
@@ -103,11 +103,11 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
 
 }  // namespace
 
-void simple_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_simple(f.q.dtype, std::max(f.q.size, f.v.size), pass.edge, [&]<class S>() {
     start(queue, forward_kernel<S>, blocks_for(f.q, std::int64_t{S::kStrips} * pass.query_tiles, 1),
           kSimpleThreads, S::bytes(3), f, pass);
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::simple

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32): what the simple
 // forward and backward kernels share. A block of 128 threads owns a strip of 32 rows (16 of small tiles and
-// of large heads) and walks over strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of
+// of large heads) and goes through strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of
 // scores.
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/attention/ampere/mainloop.cuh"
+#include "kernels/attention/direction.cuh"
 #include "kernels/attention/launch.cuh"
-#include "kernels/attention/select.h"
+#include "kernels/attention/launchers.h"
 #include "kernels/device/cuda.cuh"
 
-namespace weft::attention {
+namespace weft::attention::simple {
 
 inline constexpr int kSimpleThreads = 128, kColumnThreads = 16;
 
@@ -44,14 +44,14 @@ struct Simple {
 __device__ inline int column_thread() { return threadIdx.x % kColumnThreads; }
 
 template <class T>
-__device__ T* row_of(const HeadsView& x, const Place& at, int position) {
+__device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
   return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride + at.h * x.head_stride;
 }
 
 // Copies the rows named by `order` to shared memory, P columns each, zeros beyond the true size and in empty
 // slots.
 template <class S>
-__device__ void gather(float* to, const HeadsView& x, const Place& at, const std::int32_t* order) {
+__device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, const std::int32_t* order) {
   constexpr int kChunk = 16 / sizeof(typename S::T), kChunks = S::P / kChunk;
   for (int item = threadIdx.x; item < S::kRows * kChunks; item += kSimpleThreads) {
     const int row = item / kChunks, column = item % kChunks * kChunk, position = order[row];
@@ -136,7 +136,7 @@ __device__ void clear(typename S::RowSums& sums) {
 
 // Calls f(pointer into the row, sum) for the four columns of each of a thread's sums that exist in x.
 template <class S, class F>
-__device__ void for_each_sum(const HeadsView& x, const Place& at, const std::int32_t* order, F&& f) {
+__device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const std::int32_t* order, F&& f) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i) {
     const int position = order[S::first_row() + i];
@@ -151,7 +151,7 @@ __device__ void for_each_sum(const HeadsView& x, const Place& at, const std::int
 
 // Stores factor * sums, or adds them to what an earlier pass left.
 template <class S>
-__device__ void store_rows(const HeadsView& out, const Place& at, const std::int32_t* order,
+__device__ void store_rows(const HeadsView& out, const BlockIndex& at, const std::int32_t* order,
                            const typename S::RowSums& sums, const typename S::RowScalars& factor, bool add) {
   for_each_sum<S>(out, at, order, [&](typename S::T* to, int i, int j) {
     const float4& s = sums[i][j];
@@ -161,7 +161,7 @@ __device__ void store_rows(const HeadsView& out, const Place& at, const std::int
 }
 
 template <class S>
-__device__ void load_rows(const HeadsView& in, const Place& at, const std::int32_t* order,
+__device__ void load_rows(const HeadsView& in, const BlockIndex& at, const std::int32_t* order,
                           typename S::RowSums& sums) {
   for_each_sum<S>(in, at, order, [&](const typename S::T* from, int i, int j) {
     float four[4];
@@ -171,18 +171,18 @@ __device__ void load_rows(const HeadsView& in, const Place& at, const std::int32
 }
 
 // lse or delta of the row in a slot.
-__device__ inline float scalar(const TensorView& x, const Place& at, int position) {
+__device__ inline float scalar(const TensorView& x, const BlockIndex& at, int position) {
   return position < 0 ? 0.0f
                       : static_cast<const float*>(x.data)[(at.b * x.shape[1] + at.h) * x.shape[2] + position];
 }
 
 // Segment number of the position in a slot, -1 where there is none; 0 for all without segments.
-__device__ inline int segment(const TensorView& x, const Place& at, int position) {
+__device__ inline int segment(const TensorView& x, const BlockIndex& at, int position) {
   if (x.data == nullptr) return 0;
   return position < 0 ? -1 : static_cast<const std::int32_t*>(x.data)[at.b * x.shape[1] + position];
 }
 
-// The strip that a block owns, and the strips it walks over.
+// The strip that a thread block owns, and the strips of the other side.
 template <class S>
 struct Strip {
   const Direction& d;
@@ -199,7 +199,7 @@ struct Strip {
   // says whether row first_row() + i sees column column_thread() + 16 j. Before each call the threads have
   // met, so that shared memory may be filled anew.
   template <class F>
-  __device__ void walk(const Place& at, const TensorView& own_segments, const TensorView& other_segments,
+  __device__ void walk(const BlockIndex& at, const TensorView& own_segments, const TensorView& other_segments,
                        F&& f) const {
     int own[S::kRowsOfThread];
 #pragma unroll
@@ -223,7 +223,7 @@ struct Strip {
  private:
   // Word i: which columns of a strip row first_row() + i sees; whether this thread has a pair in it.
   __device__ bool find_words(std::uint32_t (&words)[S::kRowsOfThread], int e, int other,
-                             const int (&own)[S::kRowsOfThread], const Place& at,
+                             const int (&own)[S::kRowsOfThread], const BlockIndex& at,
                              const TensorView& other_segments, const std::int32_t* other_order) const {
     const std::int64_t first =
         static_cast<std::int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
@@ -258,4 +258,4 @@ void with_simple(DType dtype, std::int64_t head_size, int edge, F&& f) {
   });
 }
 
-}  // namespace weft::attention
+}  // namespace weft::attention::simple

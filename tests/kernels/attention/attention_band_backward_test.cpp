@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backward sweep over bands: what it covers, and that it gives the same bits every time.
+// The backward kernels over bands: what they cover, and that they give the same bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -12,12 +12,13 @@
 namespace weft {
 namespace {
 
-using attention_test::pass_of, attention_test::problem_of;
+using attention::Kernel;
+using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
 
 TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
-    return attention::covers_band(problem_of(n, qk, v), pass_of(band));
+    return hopper_kernel_of(problem_of(n, qk, v), pass_of(band)) == Kernel::hopper_band;
   };
   for (const int64_t v : {8, 64, 128}) {
     EXPECT_TRUE(covers({1, 128, 0}, 1000, 64, v));
@@ -31,16 +32,16 @@ TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   EXPECT_FALSE(covers({}, 1000, 64, 64));
 }
 
-TEST(AttentionBandBackward, WideHeadsWithThreeTilesOfKeysHaveASweepOfTheirOwn) {
+TEST(AttentionBandBackward, HeadsOf128WithThreeKeyTilesHaveAKernelOfTheirOwn) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
-    return attention::covers_wide_band(problem_of(n, qk, v), pass_of(band));
+    return hopper_kernel_of(problem_of(n, qk, v), pass_of(band)) == Kernel::hopper_head128;
   };
   for (const int64_t v : {8, 64, 128}) {
     EXPECT_TRUE(covers({1, 128, 0}, 1000, 128, v));
     EXPECT_TRUE(covers({1, 67, 0}, 1000, 72, v));
     EXPECT_TRUE(covers({3, 100, 7}, 3 * 129, 128, v));
     EXPECT_FALSE(covers({1, 129, 0}, 1000, 128, v));
-    EXPECT_FALSE(covers({1, 65, 0}, 1000, 128, v));  // the other sweep does that
+    EXPECT_FALSE(covers({1, 65, 0}, 1000, 128, v));  // hopper/band does that
     EXPECT_FALSE(covers({1, 128, 0}, 128, 128, v));  // two tiles of keys
     EXPECT_FALSE(covers({1, 128, 0}, 1000, 64, v));
     EXPECT_FALSE(covers({1, 128, 0}, 1000, 136, v));
@@ -49,7 +50,7 @@ TEST(AttentionBandBackward, WideHeadsWithThreeTilesOfKeysHaveASweepOfTheirOwn) {
   EXPECT_FALSE(covers({}, 1000, 128, 128));
 }
 
-TEST(AttentionBandBackward, TakesStridesThatTheCopyEngineTakes) {
+TEST(AttentionBandBackward, TakesStridesThatTmaTakes) {
   const AttentionPass pass = pass_of({1, 128, 0});
   AttentionBackward shared_keys = problem_of(300, 64, 64), backwards = problem_of(300, 64, 64),
                     one_head = problem_of(300, 64, 64);
@@ -58,9 +59,9 @@ TEST(AttentionBandBackward, TakesStridesThatTheCopyEngineTakes) {
   for (HeadsView* x : {&one_head.q, &one_head.k, &one_head.v, &one_head.y, &one_head.dy, &one_head.dq,
                        &one_head.dk, &one_head.dv})
     x->heads = 1, x->head_stride = 0;
-  EXPECT_FALSE(attention::covers_band(shared_keys, pass));
-  EXPECT_FALSE(attention::covers_band(backwards, pass));
-  EXPECT_TRUE(attention::covers_band(one_head, pass));
+  EXPECT_EQ(hopper_kernel_of(shared_keys, pass), Kernel::hopper);
+  EXPECT_EQ(hopper_kernel_of(backwards, pass), Kernel::hopper);
+  EXPECT_EQ(hopper_kernel_of(one_head, pass), Kernel::hopper_band);
 }
 
 #ifdef WEFT_CUDA

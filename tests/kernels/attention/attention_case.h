@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/attention/select.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_test {
@@ -77,6 +78,12 @@ std::vector<NamedPattern> sample_patterns(Lengths n, int heads);
 // For what is decided by sizes and strides alone, no memory behind it: 2 sequences, 3 heads of qk and v
 // columns that follow each other, bf16.
 AttentionBackward problem_of(std::int64_t n, std::int64_t qk, std::int64_t v);
+
+// The Hopper kernel of a pass of x, an AttentionForward or AttentionBackward.
+template <class Parameters>
+attention::Kernel hopper_kernel_of(const Parameters& x, const AttentionPass& pass) {
+  return attention::hopper_kernel(attention::Problem::of(x), pass);
+}
 
 // A first pass over a band.
 inline AttentionPass pass_of(const Band& band) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Columns of more rows than a sweep takes, and windows: what their kernels cover, lengths at the edges of
-// tiles, in every form that covers them, and the same bits every time.
+// hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and the same
+// bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -13,17 +13,20 @@
 namespace weft {
 namespace {
 
-using attention_test::pass_of, attention_test::problem_of;
+using attention::Kernel;
+using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
 
 TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   const auto covers = [](std::int32_t stride, std::int32_t reach, int64_t rows, int64_t qk, int64_t v) {
-    return attention::covers_columns(problem_of(rows * stride, qk, v), pass_of({stride, reach, 0}));
+    AttentionBackward g = problem_of(rows * stride, qk, v);
+    g.scratch.data = &g;
+    return hopper_kernel_of(g, pass_of({stride, reach, 0})) == Kernel::hopper_column;
   };
   for (const int64_t rows : {129, 256, 300, 1024}) {
     EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
     EXPECT_TRUE(covers(11, static_cast<std::int32_t>(rows), rows, 24, 64));
-    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // a sweep does that
+    EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // hopper/band does that
     EXPECT_FALSE(covers(13, 2000, rows, 64, 72));  // no registers
     EXPECT_FALSE(covers(10, 2000, rows, 64, 64));  // 60 columns
     EXPECT_FALSE(covers(1, 2000, rows, 64, 64));
@@ -32,40 +35,44 @@ TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
   EXPECT_FALSE(covers(13, 2000, 1025, 64, 64));
   AttentionPass small = pass_of({13, 2000, 0});
   small.edge = kSmallTile;
-  EXPECT_FALSE(attention::covers_columns(problem_of(13 * 200, 64, 64), small));
+  EXPECT_EQ(hopper_kernel_of(problem_of(13 * 200, 64, 64), small), Kernel::hopper);
   AttentionBackward shared_keys = problem_of(13 * 200, 64, 64);
   shared_keys.k.head_stride = 0;
-  EXPECT_FALSE(attention::covers_columns(shared_keys, pass_of({13, 2000, 0})));
+  EXPECT_EQ(hopper_kernel_of(shared_keys, pass_of({13, 2000, 0})), Kernel::hopper);
 }
 
-TEST(AttentionColumns, CoversWindowsForward) {
-  const auto covers = [](std::int32_t stride, std::int32_t reach, bool accumulate, int64_t v = 64) {
+TEST(AttentionColumns, CoversFarWindowsForward) {
+  const auto kernel = [](std::int32_t stride, std::int32_t reach, bool accumulate, int64_t v = 64) {
     AttentionForward f;
     f.q = f.k = problem_of(13 * 600, 64, v).q;
     f.v = f.y = problem_of(13 * 600, 64, v).v;
     AttentionPass pass = pass_of({stride, reach, 0});
     pass.accumulate = accumulate;
-    return attention::covers_columns(f, pass);
+    return hopper_kernel_of(f, pass);
   };
   for (const std::int32_t stride : {1, 13}) {
-    EXPECT_FALSE(covers(stride, 128, false));  // a sweep does that
-    EXPECT_TRUE(covers(stride, 129, false));
-    EXPECT_TRUE(covers(stride, 512, false));
-    EXPECT_FALSE(covers(stride, 513, false));
-    EXPECT_FALSE(covers(stride, 129, true));
-    EXPECT_FALSE(covers(stride, 129, false, 72));
+    EXPECT_EQ(kernel(stride, 128, false), Kernel::hopper_band);
+    EXPECT_EQ(kernel(stride, 129, false), Kernel::hopper_window);
+    EXPECT_EQ(kernel(stride, 258, false), Kernel::hopper_column);
+    EXPECT_EQ(kernel(stride, 512, false), Kernel::hopper_column);
+    EXPECT_EQ(kernel(stride, 513, false), Kernel::hopper);
+    EXPECT_EQ(kernel(stride, 258, true), Kernel::hopper);
+    EXPECT_EQ(kernel(stride, 258, false, 72), Kernel::hopper);
   }
 }
 
-TEST(AttentionColumns, LongOnesNeedScratch) {
+TEST(AttentionColumns, OnesOfManyTilesNeedScratch) {
+  const auto scratch = [](const AttentionBackward& g, const AttentionPass& pass) {
+    return attention::scratch_of(Kernel::hopper_column, attention::Problem::of(g), pass);
+  };
   AttentionBackward g = problem_of(13 * 256, 64, 64);
-  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 256, 0})), 0);
-  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 256, 0})));
+  EXPECT_EQ(scratch(g, pass_of({13, 256, 0})), 0);
+  EXPECT_EQ(hopper_kernel_of(g, pass_of({13, 256, 0})), Kernel::hopper_column);
   g = problem_of(13 * 257, 64, 64);
-  EXPECT_EQ(attention::columns_scratch(g, pass_of({13, 257, 0})), 6 * 13 * 5 * 64 * 64);
-  EXPECT_FALSE(attention::takes_columns(g, pass_of({13, 257, 0})));
+  EXPECT_EQ(scratch(g, pass_of({13, 257, 0})), 6 * 13 * 5 * 64 * 64);
+  EXPECT_EQ(hopper_kernel_of(g, pass_of({13, 257, 0})), Kernel::hopper);
   g.scratch.data = &g;
-  EXPECT_TRUE(attention::takes_columns(g, pass_of({13, 257, 0})));
+  EXPECT_EQ(hopper_kernel_of(g, pass_of({13, 257, 0})), Kernel::hopper_column);
 }
 
 #ifdef WEFT_CUDA
@@ -74,7 +81,8 @@ using namespace attention_test;
 template <class T>
 void expect_columns(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
-    return attention::covers_columns(x.forward(maps), maps.pass[maps.passes - 1]);
+    const Kernel kernel = hopper_kernel_of(x.forward(maps), maps.pass[maps.passes - 1]);
+    return kernel == Kernel::hopper_column || kernel == Kernel::hopper_window;
   });
 }
 

@@ -10,25 +10,47 @@
 namespace weft {
 namespace {
 
-using attention::choose_form;
-using attention::parse_form;
+using attention::Kernel, attention::parse_form, attention::Problem;
 
-std::string refusal(AttentionForm wanted, DType dtype, int edge, std::int64_t size) {
+struct Case {
+  AttentionForm form = AttentionForm::automatic;
+  DType dtype = DType::bf16;
+  int edge = kTile;
+  std::int64_t size = 64, v_size = 0;  // 0: as qk
+  bool segments = false;
+  int compute_capability = 90;
+  Band band{};
+};
+Kernel selected(const Case& c) {
+  const Problem problem{.form = c.form,
+                        .dtype = c.dtype,
+                        .time = 1 << 20,
+                        .qk_size = c.size,
+                        .v_size = c.v_size ? c.v_size : c.size,
+                        .segments = c.segments};
+  AttentionPass pass = attention_test::pass_of(c.band);
+  pass.edge = c.edge;
+  return attention::select(problem, pass, c.compute_capability);
+}
+std::string refusal(AttentionForm wanted, DType dtype) {
   try {
-    choose_form(wanted, dtype, edge, size, size, false, 80);
+    selected({.form = wanted, .dtype = dtype, .compute_capability = 80});
   } catch (const Error& e) { return e.what(); }
   return "";
 }
 
 TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f32, kTile, 64, 64, false, 90),
-            AttentionForm::simple);
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kTile, 128, 8, false, 80),
-            AttentionForm::general);
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kTile, 8, 136, false, 80),
-            AttentionForm::simple);
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::f16, kSmallTile, 8, 256, true, 89),
-            AttentionForm::general);
+  EXPECT_EQ(selected({.dtype = DType::f32}), Kernel::simple);
+  EXPECT_EQ(selected({.size = 128, .v_size = 8, .compute_capability = 80}), Kernel::general);
+  EXPECT_EQ(selected({.dtype = DType::f16, .size = 8, .v_size = 136, .compute_capability = 80}),
+            Kernel::simple);
+  EXPECT_EQ(selected({.dtype = DType::f16,
+                      .edge = kSmallTile,
+                      .size = 8,
+                      .v_size = 256,
+                      .segments = true,
+                      .compute_capability = 89}),
+            Kernel::general_rows16);
 }
 
 TEST(AttentionForms, TheTextNamesPassesAndDirections) {
@@ -36,61 +58,67 @@ TEST(AttentionForms, TheTextNamesPassesAndDirections) {
   AttentionForward f;
   f.q = g.q, f.k = g.k, f.v = g.v, f.y = g.y;
   f.maps.passes = g.maps.passes = 1;
-  EXPECT_EQ(attention::forms_text(f, g, 80), "general");
+  EXPECT_EQ(attention::kernels_text(f, g, 80), "general");
   f.form = AttentionForm::simple;
-  EXPECT_EQ(attention::forms_text(f, g, 80), "simple; backward general");
+  EXPECT_EQ(attention::kernels_text(f, g, 80), "simple; backward general");
   g.maps.passes = 2;
-  EXPECT_EQ(attention::forms_text(f, g, 80), "simple; backward general + general");
+  g.maps.pass[1].edge = kSmallTile;
+  EXPECT_EQ(attention::kernels_text(f, g, 80), "simple; backward general + general/rows16");
 }
 
 TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
-  EXPECT_EQ(choose_form(AttentionForm::simple, DType::f16, kTile, 64, 64, true, 90), AttentionForm::simple);
-  const std::string message = refusal(AttentionForm::general, DType::f32, kTile, 64);
+  EXPECT_EQ(selected({.form = AttentionForm::simple, .dtype = DType::f16, .segments = true}), Kernel::simple);
+  const std::string message = refusal(AttentionForm::general, DType::f32);
   EXPECT_NE(message.find("'general'"), std::string::npos) << message;
   EXPECT_NE(message.find("f32"), std::string::npos) << message;
   EXPECT_NE(message.find("simple and automatic work"), std::string::npos) << message;
-  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("'hopper'"), std::string::npos);
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("'hopper'"), std::string::npos);
 }
 
 TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
-  const auto on_90 = [](DType dtype, int edge, std::int64_t size, bool segments) {
-    return choose_form(AttentionForm::automatic, dtype, edge, size, size, segments, 90);
-  };
 #ifdef WEFT_SM90A
-  EXPECT_EQ(on_90(DType::bf16, kTile, 64, false), AttentionForm::hopper);
-  EXPECT_EQ(on_90(DType::f16, kTile, 128, false), AttentionForm::hopper);
-  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("9.0, got 8.0"), std::string::npos);
+  EXPECT_EQ(selected({}), Kernel::hopper);
+  EXPECT_EQ(selected({.dtype = DType::f16, .size = 128}), Kernel::hopper);
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("9.0, got 8.0"), std::string::npos);
 #else
-  EXPECT_EQ(on_90(DType::bf16, kTile, 64, false), AttentionForm::general);
-  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16, kTile, 64).find("90a"), std::string::npos);
+  EXPECT_EQ(selected({}), Kernel::general);
+  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("90a"), std::string::npos);
 #endif
-  EXPECT_EQ(on_90(DType::bf16, kTile, 64, true), AttentionForm::general);
-  EXPECT_EQ(on_90(DType::bf16, kSmallTile, 64, false), AttentionForm::general);
-  EXPECT_EQ(on_90(DType::f32, kTile, 64, false), AttentionForm::simple);
-  EXPECT_EQ(on_90(DType::f16, kTile, 136, false), AttentionForm::simple);
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kTile, 64, 64, false, 100),
-            AttentionForm::general);
+  EXPECT_EQ(selected({.segments = true}), Kernel::general);
+  EXPECT_EQ(selected({.edge = kSmallTile}), Kernel::general_rows16);
+  EXPECT_EQ(selected({.dtype = DType::f32}), Kernel::simple);
+  EXPECT_EQ(selected({.dtype = DType::f16, .size = 136}), Kernel::simple);
+  EXPECT_EQ(selected({.compute_capability = 100}), Kernel::general);
 }
 
-TEST(AttentionForms, BandsOfAShortReachAreSwept) {
-  using attention::covers_band;
-  const auto pass = [](std::int32_t stride, std::int32_t reach) {
-    AttentionPass p;
-    p.band = {stride, reach, 0};
-    return p;
+TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
+  const auto of = [](std::int32_t stride, std::int32_t reach, std::int64_t n) {
+    return attention::hopper_kernel({.time = n, .qk_size = 64, .v_size = 64},
+                                    attention_test::pass_of({stride, reach, 0}));
   };
-  EXPECT_TRUE(covers_band(pass(1, 128), 1 << 20));
-  EXPECT_FALSE(covers_band(pass(1, 129), 1 << 20));
-  EXPECT_TRUE(covers_band(pass(128, 128), 128 * 128));
-  EXPECT_FALSE(covers_band(pass(128, 129), 129 * 128));
-  EXPECT_TRUE(covers_band(pass(8, 1000), 128 * 8));  // there are no more rows than 128
-  EXPECT_FALSE(covers_band(AttentionPass{}, 128));
+  EXPECT_EQ(of(1, 128, 1 << 20), Kernel::hopper_band);
+  EXPECT_EQ(of(1, 129, 1 << 20), Kernel::hopper_window);
+  EXPECT_EQ(of(128, 128, 128 * 128), Kernel::hopper_band);
+  EXPECT_EQ(of(128, 129, 129 * 128), Kernel::hopper_column);
+  EXPECT_EQ(of(8, 1000, 128 * 8), Kernel::hopper_band);  // there are no more rows than 128
+  EXPECT_EQ(of(0, 0, 128), Kernel::hopper);
 #ifdef WEFT_SM90A
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kSmallTile, 64, 64, false, 90, true),
-            AttentionForm::hopper);
+  EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 #endif
-  EXPECT_EQ(choose_form(AttentionForm::automatic, DType::bf16, kSmallTile, 64, 64, true, 90, true),
-            AttentionForm::general);
+  EXPECT_EQ(selected({.edge = kSmallTile, .segments = true, .band = {1, 128, 0}}), Kernel::general_rows16);
+}
+
+// A kernel that no test of select() names would never be missed.
+TEST(AttentionForms, EveryKernelHasAName) {
+  for (int k = 0; k <= static_cast<int>(Kernel::hopper_column); ++k)
+    EXPECT_STRNE(attention::name_of(static_cast<Kernel>(k)), "?");
+}
+
+TEST(AttentionForms, TheFirstKernelWritesDeltaWhereItSeesEveryQuery) {
+  EXPECT_TRUE(attention::writes_delta(Kernel::hopper_band, 2));
+  EXPECT_TRUE(attention::writes_delta(Kernel::hopper, 1));
+  EXPECT_FALSE(attention::writes_delta(Kernel::hopper, 2));
+  EXPECT_FALSE(attention::writes_delta(Kernel::general, 1));
 }
 
 TEST(AttentionForms, NamesAreRead) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The backward walk that sums all three gradients: shapes that fill neither tiles nor blocks, tasks that wait
-// for each other, and the same bits every time.
+// hopper/fused, one kernel for all three gradients: shapes that fill neither tiles nor blocks, work items
+// that wait for each other, and the same bits every time.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
 
@@ -19,14 +19,19 @@ AttentionBackward of_head_size(const AttentionMaps& maps, std::int64_t size) {
   return g;
 }
 
+bool takes_fused(AttentionBackward g) {
+  g.scratch.data = &g;
+  return hopper_kernel_of(g, g.maps.pass[0]) == attention::Kernel::hopper_fused;
+}
+
 TEST(CudaAttentionFused, TakesOnePassOfSmallHeads) {
   const GpuMaps fixed(*make_pattern({"fixed", 128, 32}, 1), 1, 256, 64, kTile);
-  EXPECT_TRUE(attention::covers_fused(of_head_size(fixed.maps, 64)));
-  EXPECT_FALSE(attention::covers_fused(of_head_size(fixed.maps, 72)));
+  EXPECT_TRUE(takes_fused(of_head_size(fixed.maps, 64)));
+  EXPECT_FALSE(takes_fused(of_head_size(fixed.maps, 72)));
   const GpuMaps narrow(*make_pattern({"fixed", 128, 4}, 1), 1, 256, 64, kTile);  // runs of 4 keys
-  EXPECT_FALSE(attention::covers_fused(of_head_size(narrow.maps, 64)));
-  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);  // a sweep does that
-  EXPECT_FALSE(attention::covers_fused(of_head_size(local.maps, 64)));
+  EXPECT_FALSE(takes_fused(of_head_size(narrow.maps, 64)));
+  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);  // hopper/band does that
+  EXPECT_FALSE(takes_fused(of_head_size(local.maps, 64)));
 }
 
 TEST(CudaAttentionFused, IsAskedForWhereWalksAreLongAndPairsFew) {
@@ -40,7 +45,8 @@ TEST(CudaAttentionFused, IsAskedForWhereWalksAreLongAndPairsFew) {
     const GpuMaps maps(*make_pattern({kind, 128, 32}, 1), 1, n, 64, kTile);
     AttentionBackward g = of_head_size(maps.maps, 64);
     g.q.batch = batch;
-    EXPECT_EQ(attention::gains_by_fused(g), gains) << kind << ", " << n << ", batch " << batch;
+    const auto scratch = attention::wanted_scratch(g, 90, attention::Scratch::kWhereFaster);
+    EXPECT_EQ(scratch > 0, gains) << kind << ", " << n << ", batch " << batch;
   }
 }
 

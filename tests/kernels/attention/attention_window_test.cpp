@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Windows of more rows than the sweep over bands takes: what the sweeps over windows cover, lengths and
-// windows at the edges of tiles, in every form that covers them, and the same bits every time.
+// hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that covers them,
+// and the same bits every time.
 #include <gtest/gtest.h>
 
 #include "kernels/attention/select.h"
@@ -13,22 +13,23 @@
 namespace weft {
 namespace {
 
-using attention_test::pass_of, attention_test::problem_of;
+using attention::Kernel;
+using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
 
 // Both directions of a first pass agree.
 bool covers(const AttentionBackward& g, const AttentionPass& pass) {
   AttentionForward f;
   f.q = g.q, f.k = g.k, f.v = g.v, f.y = g.y;
-  const bool forward = attention::covers_window(f, pass);
-  EXPECT_EQ(forward, attention::covers_window(g, pass));
+  const bool forward = hopper_kernel_of(f, pass) == Kernel::hopper_window;
+  EXPECT_EQ(forward, hopper_kernel_of(g, pass) == Kernel::hopper_window);
   return forward;
 }
 
 TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
   for (const std::int32_t stride : {1, 13}) {
     const AttentionBackward g = problem_of(int64_t{600} * stride, 64, 64);
-    EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // the sweep over bands does that
+    EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // hopper/band does that
     EXPECT_TRUE(covers(g, pass_of({stride, 129, 0})));
     EXPECT_TRUE(covers(g, pass_of({stride, 257, 0})));
     EXPECT_FALSE(covers(g, pass_of({stride, 258, 0})));
@@ -46,7 +47,7 @@ TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
   EXPECT_FALSE(covers(problem_of(600, 64, 64), AttentionPass{}));
 }
 
-TEST(AttentionWindow, TakesStridesThatTheCopyEngineTakes) {
+TEST(AttentionWindow, TakesStridesThatTmaTakes) {
   AttentionBackward shared_keys = problem_of(600, 64, 64), backwards = problem_of(600, 64, 64);
   shared_keys.k.head_stride = 0;
   backwards.y.batch_stride *= -1;
@@ -60,8 +61,8 @@ using namespace attention_test;
 template <class T>
 void expect_window(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
-    return attention::covers_window(x.forward(maps), maps.pass[0]) &&
-           attention::covers_window(x.backward(maps), maps.pass[0]);
+    return hopper_kernel_of(x.forward(maps), maps.pass[0]) == Kernel::hopper_window &&
+           hopper_kernel_of(x.backward(maps), maps.pass[0]) == Kernel::hopper_window;
   });
 }
 

@@ -24,7 +24,6 @@ APART = {
     "kernels/*": FLOORS,
     "kernels/device": FLOORS,
     "kernels/attention": ["kernels/linear", "kernels/sampling"],
-    "kernels/attention/hopper/*": [],
     **{form: [other for other in FORMS if other != form] for form in FORMS},
     "src": ["src/capi"],
     "models": ["data"],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the backward sweep over a band.
+// f16 and bf16 instantiations of backward.cuh.
 #include "kernels/attention/hopper/band/backward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 

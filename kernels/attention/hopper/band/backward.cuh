@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Backward attention of a band on Hopper in one sweep: five products for each pair of tiles, every tensor is
-// touched once. Scores are transposed (rows are keys), so that P^T and dS^T are A operands of dV and dK
-// without leaving the registers. dS^T also goes to shared memory, where the consumer whose key tile begins
-// at a step sums dQ over the tiles of all consumers, in their order.
+// Backward attention on Hopper over a band that reaches at most 128 rows, as one kernel: five matmuls for
+// each pair of tiles, every tensor is read or written once. Scores are transposed (rows are keys), so that
+// P^T and dS^T are A operands of dV and dK without leaving the registers. dS^T also goes to shared memory,
+// where the consumer whose key tile begins at an iteration accumulates dQ over the tiles of all consumers, in
+// their order.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -18,27 +19,28 @@ class KeyGradients {
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
   __device__ KeyGradients(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
 
-  // kQueries of the queries: P^T, dS^T, and what they add to dV and dK, which is under way at the end of the
-  // last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that phase.
-  __device__ __forceinline__ void meet_part(int back, int slot, int part, std::uint32_t ds_panel,
+  // kQueries of the queries: P^T, dS^T, and the MMAs that add to dV and dK, which are in flight at the end of
+  // the last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that
+  // phase.
+  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, std::uint32_t ds_panel,
                                             std::uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];
     const int first = part * kQueries * 128;  // bytes of a panel
     pin(s), pin(ds);
-    begin_products();
-    multiply_rows<T, M::Dqk>(s, memory_.k(slot), memory_.q(stage_.at) + first);
-    commit_products();
-    multiply_rows<T, M::Dv>(ds, memory_.v(slot), memory_.dy(stage_.at) + first);
-    commit_products();
-    wait_for_products<1>();
+    wgmma_fence();
+    mma_abt<T, M::Dqk>(s, memory_.k(key_stage), memory_.q(stage_.at) + first);
+    wgmma_commit_group();
+    mma_abt<T, M::Dv>(ds, memory_.v(key_stage), memory_.dy(stage_.at) + first);
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
     pin(s);
     exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4, g_.scale * kLog2E);
     hide_from_queries(s, g_.tiles, back, part * kQueries);
     if (part == 0) {
-      if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
-      wait_for_phase(ds_free, phase);
+      if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
+      mbarrier_wait(ds_free, phase);
     }
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     pin(ds);
     differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
     std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
@@ -46,17 +48,16 @@ class KeyGradients {
     round_steps<T>(ds_operand, ds);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      store_matrices(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k),
-                     ds_operand[k]);
+      stmatrix(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k), ds_operand[k]);
     pin(dk_), pin(dv_);
-    begin_products();
+    wgmma_fence();
     const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
                      q = descriptor(memory_.q(stage_.at) + first);
-    start_sums<T>(dv_, p_operand, dy, back > 0 || part > 0);
-    start_sums<T>(dk_, ds_operand, q, back > 0 || part > 0);
-    commit_products();
+    mma_ab<T>(dv_, p_operand, dy, back > 0 || part > 0);
+    mma_ab<T>(dk_, ds_operand, q, back > 0 || part > 0);
+    wgmma_commit_group();
     if (part + 1 < kParts) {
-      wait_for_products<0>();
+      wgmma_wait_group<0>();
       pin(dk_), pin(dv_);
     }
   }
@@ -72,12 +73,12 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
  public:
   using Base = KeyGradients<T, M, kQueries>;
   __device__ BandBackwardConsumer(const M& memory, const BandBackward& g)
-      : Base(memory, g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+      : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     int back = own_ == 0 ? 0 : M::kConsumers - own_;
     for (;;) {
-      wait_for_phase(memory_.full(stage_.at), stage_.parity);
+      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const SweepStep step = SweepStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       if (back <= step.met_before)
@@ -88,7 +89,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
     }
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  private:
@@ -96,40 +97,40 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 
   // This consumer's key tile is of another run, or out of reach.
   __device__ __forceinline__ void pass() {
-    wait_for_phase(memory_.ds_free(), parity_ ^ 1);
-    arrive_warp(memory_.ds_full());
-    arrive_warp(memory_.free(stage_.at));
+    mbarrier_wait(memory_.ds_free(), parity_ ^ 1);
+    mbarrier_arrive_warp(memory_.ds_full());
+    mbarrier_arrive_warp(memory_.free(stage_.at));
   }
 
-  // The queries at hand meet the key tile of `back` steps ago.
+  // The queries at hand meet the key tile of `back` iterations ago.
   __device__ __forceinline__ void meet(const SweepStep& step, int back) {
-    const int slot = key_.back(back);
-    if (back == 0) wait_for_phase(memory_.keys_full(slot), key_.parity);
+    const int key_stage = key_.index_back(back);
+    if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
-      Base::meet_part(back, slot, part, memory_.ds(back), memory_.ds_free(), parity_ ^ 1);
-    show_to_products();
-    arrive_warp(memory_.ds_full());
-    wait_for_products<0>();
+      Base::meet_part(back, key_stage, part, memory_.ds(back), memory_.ds_free(), parity_ ^ 1);
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.ds_full());
+    wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
     const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
-    arrive_warp(memory_.free(stage_.at));
+    mbarrier_arrive_warp(memory_.free(stage_.at));
     if (back == 0) end_queries(step, at);
     if (!ends(step, back)) return;
-    arrive_warp(memory_.keys_free(slot));
+    mbarrier_arrive_warp(memory_.keys_free(key_stage));
     if (!(step.owned_keys >> back & 1)) return;
     const TilePlace keys{at.tile - back, at.group, at.h, at.b};
     put(dk_, g_.scale, g_.dk, keys);
     put(dv_, 1.0f, g_.dv, keys);
   }
 
-  // Whether the key tile of `back` steps ago meets no later queries.
+  // Whether the key tile of `back` iterations ago meets no later queries.
   __device__ __forceinline__ bool ends(const SweepStep& step, int back) const {
     return step.is_last || back == g_.tiles.tiles_back();
   }
   // All consumers have met the queries at hand: dQ.
   __device__ __forceinline__ void end_queries(const SweepStep& step, const TilePlace& at) {
-    wait_for_phase(memory_.ds_full(), parity_);
+    mbarrier_wait(memory_.ds_full(), parity_);
     if (step.owns_queries) {
       float dq[M::Dqk / 2];
       if (M::kConsumers == 3 && step.met_before == 2)
@@ -145,27 +146,27 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     }
   }
   __device__ __forceinline__ void release_queries(const SweepStep& step) {
-    arrive_warp(memory_.ds_free());
+    mbarrier_arrive_warp(memory_.ds_free());
     for (int back = step.met_before; back >= 0; --back)
-      if (ends(step, back)) arrive_warp(memory_.keys_free(key_.back(back)));
+      if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(back)));
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
   template <int kTiles>
   __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
     pin(dq);
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int back = kTiles - 1; back >= 0; --back) {
-      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.back(back)));
-      start_sums_of_rows<T>(dq, ds, k, back < kTiles - 1);
+      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.index_back(back)));
+      mma_atb<T>(dq, ds, k, back < kTiles - 1);
     }
-    commit_products();
-    wait_for_products<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     pin(dq);
   }
 
-  // Rounds sums times `factor` and sends them to where they belong.
+  // Epilogue: accumulators times `factor`, rounded, to global memory.
   template <int N>
   __device__ __forceinline__ void put(const float (&c)[N], float factor, const CUtensorMap& to,
                                       const TilePlace& at) {
@@ -178,7 +179,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   }
 
   int own_, parity_ = 0;
-  Ring<M::kKeySlots> key_;
+  Ring<M::kKeyStages> key_;
   Ring<M::kOut> out_;
 };
 
@@ -201,10 +202,10 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
   const M memory = M::of(shared);
   memory.init(!g.accumulate);
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
+    setmaxnreg_dec<Shape::kProducerRegisters>();
     produce<T>(memory, g);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
     BandBackwardConsumer<T, M, Shape::kQueries>(memory, g).run();
   }
 #endif
@@ -213,20 +214,20 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
 template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   using M = SweepMemory<Dqk, Dv, kConsumers>;
-  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.units(), M::kThreads, M::kBytes, g);
+  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.work_items(), M::kThreads, M::kBytes, g);
 }
 
 template <class T>
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
-  tiles.cut(processors(), tiles.tiles_back());
-  if (tiles.units() == 0) return;
-  const BandBackward sweep = BandBackward::of(g, pass, tiles);
+  tiles.cut(multiprocessors(), tiles.tiles_back());
+  if (tiles.work_items() == 0) return;
+  const BandBackward work = BandBackward::of(g, pass, tiles);
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {
-      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, sweep);
+      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, work);
     }
-    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, sweep);
+    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, work);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band on Hopper: what consumers do with transposed sums (rows are keys, columns
-// are queries) between products and after the last.
+// Backward attention over a band on Hopper: what consumers do with transposed accumulators (rows are keys,
+// columns are queries) between MMAs, and their epilogue.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
@@ -8,23 +8,12 @@
 
 namespace weft::attention::hopper {
 
-// c = A B^T over P columns of tiles at `a` and `b`.
-template <class T, int P, int N>
-__device__ __forceinline__ void multiply_rows(float (&c)[N], std::uint32_t a, std::uint32_t b) {
-  const Descriptor da = descriptor(a), db = descriptor(b);
-#pragma unroll
-  for (int k = 0; k < P / 16; ++k) {
-    const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-    wgmma<T>(c, da + step, db + step, k > 0);
-  }
-}
-
-// Scores into probabilities; `lse` of the queries in shared memory, `scale` to powers of two.
+// Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
 template <int N>
 __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
-    const float2 of_column = two_floats(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
+    const float2 of_column = ld_shared_float2(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
@@ -56,7 +45,7 @@ template <int N>
 __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N], std::uint32_t delta) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
-    const float2 of_column = two_floats(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
+    const float2 of_column = ld_shared_float2(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 ? of_column.y : of_column.x));
@@ -72,7 +61,7 @@ __device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-// 64 columns of sums times `factor`, rounded, to a panel in shared memory.
+// 64 columns of accumulators times `factor`, rounded, to a panel in shared memory.
 template <class T, int N>
 __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor, std::uint32_t out) {
 #pragma unroll
@@ -83,7 +72,7 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
       const int first = 32 * panel + 8 * k + 2 * i;
       r[i] = pack<T>(c[first] * factor, c[first + 1] * factor);
     }
-    store_matrices(lane_address<64>(out, threadIdx.x % kWarpgroup / 32, k), r);
+    stmatrix(lane_address<64>(out, threadIdx.x % kWarpgroup / 32, k), r);
   }
 }
 
@@ -93,12 +82,12 @@ template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
                                            std::uint32_t out, const CUtensorMap& to, const BandBackward& g,
                                            const TilePlace& at) {
-  if (leads_group()) wait_until_read<kPending>();
-  synchronize_group(group);
+  if (is_warpgroup_leader()) tma_store_wait_group_read<kPending>();
+  warpgroup_sync(group);
   put_panel<T>(c, panel, factor, out);
-  show_to_products();  // and to the copy engine
-  synchronize_group(group);
-  if (leads_group()) store_panel(to, out, panel, g.tiles, at, g.accumulate);
+  fence_proxy_async();
+  warpgroup_sync(group);
+  if (is_warpgroup_leader()) store_panel(to, out, panel, g.tiles, at, g.accumulate);
 }
 
 }  // namespace weft::attention::hopper

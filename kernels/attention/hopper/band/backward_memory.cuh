@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band (band.cuh) on Hopper: the tiles that a block sweeps over, its
-// shared memory, and the way back to global memory. BandBackward, the rings and the registers are those of
-// the kernels over pairs of key tiles, too (column_memory.cuh).
+// Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared memory,
+// and the way back to global memory. BandBackward, the rings and the registers also serve the kernels over
+// pairs of key tiles (column_memory.cuh).
 //   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
 // out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
 // gradient is written by exactly one block.
@@ -38,30 +38,29 @@ struct BandBackward {
                            describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
                            describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
                            describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
-    WEFT_CHECK(described, "attention: the copy engine does not take a band of stride ", tiles.stride,
-               " over these views");
+    WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
     return x;
   }
   // Of lse and delta: the first of a (batch, head).
-  __device__ std::int64_t first_number(int b, int h) const {
+  __device__ std::int64_t first_scalar(int b, int h) const {
     return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
   }
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
   __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
     const int position = tiles.position(at.group, at.tile, row);
-    if (owned && position >= 0) delta[first_number(at.b, at.h) + position] = x;
+    if (owned && position >= 0) delta[first_scalar(at.b, at.h) + position] = x;
   }
 };
 
-// The tiles of a block's runs, one a step.
+// The iterations of a thread block: the tiles of its runs, one each.
 class Sweep {
  public:
-  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) { open(); }
-  // Whether there is a step.
+  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
+  // Whether there is an iteration.
   __device__ explicit operator bool() const { return tile_ < end_; }
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
-    unit_ += gridDim.x;
+    item_ += gridDim.x;
     open();
   }
   __device__ const BandRun& run() const { return run_; }
@@ -72,26 +71,27 @@ class Sweep {
   __device__ bool owns_queries() const {
     return run_.first == 0 || tile_ - run_.first >= tiles_.tiles_back();
   }
-  // Whether dK and dV of the tile `back` steps ago belong to this run.
+  // Whether dK and dV of the tile `back` iterations ago belong to this run.
   __device__ bool owns_keys(int back) const { return tile_ - back < run_.end; }
 
  private:
   __device__ __forceinline__ void open() {
     tile_ = end_ = 0;
-    if (unit_ >= tiles_.units()) return;
-    run_ = tiles_.unit(unit_);
+    if (item_ >= tiles_.work_items()) return;
+    run_ = tiles_.work_item(item_);
     tile_ = run_.first;
     end_ = min(run_.end + tiles_.tiles_back(), tiles_.tiles);
   }
   const BandTiles& tiles_;
-  int unit_, tile_ = 0, end_ = 0;
+  int item_, tile_ = 0, end_ = 0;
   BandRun run_{};
 };
 
-// What the producer tells of a step.
+// What the producer tells of an iteration.
 struct SweepStep {
+  using Shared = int[8];  // as it lies in shared memory
   TilePlace place;
-  int met_before;  // -1: there is no step, the sweep is over
+  int met_before;  // -1: none, there are no more
   bool is_last, owns_queries;
   int owned_keys;  // bit b: Sweep::owns_keys(b)
 
@@ -116,7 +116,7 @@ struct SweepStep {
   __device__ __forceinline__ static SweepStep read(std::uint32_t from) {
     int flags;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
-    flags = same_in_warp(flags);
+    flags = warp_uniform(flags);
     return {{}, flags < 0 ? -1 : flags & 0xff, (flags >> 8 & 1) != 0, (flags >> 9 & 1) != 0, flags >> 16};
   }
   __device__ __forceinline__ static TilePlace read_place(std::uint32_t from) {
@@ -128,48 +128,53 @@ struct SweepStep {
   }
 };
 
-// What the shared memory of each backward kernel over bands has: slots with the keys and values of a tile,
-// stages with the queries and dy of one, and their barriers. M says how many there are, and where they lie.
-// What ends a phase, and who arrives:
-//   full        queries, dy and their numbers have come: the thread that asks the copy engine for rows, and
+// What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
+// tile, stages with the queries and dy of one, and their barriers. M::SharedStorage says how many there are,
+// and where they lie. What ends a phase, and who arrives: full        queries, dy, lse and delta have come:
+// the thread that loads rows by TMA, and
 //               32 lanes that fetch lse (and delta, where an earlier pass made it)
 //   free        nobody reads the stage any more: warps of consumers, and those that make delta
 //   delta_full  delta is there, where this pass makes it: the warps that do
-//   keys_full   keys and values have come: the thread that asks for them
+// keys_full   keys and values have come: the thread that loads them
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
-//   y_full, y_free   y has come: the thread that asks for it; delta has been made of it: the warps that do
+// y_full, y_free   y has come: the thread that loads it; delta is computed: the warps that do
 template <class M>
 struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   std::uint32_t base;
 
-  __device__ std::uint32_t k(int slot) const { return base + slot * (M::kX + M::kY); }
-  __device__ std::uint32_t v(int slot) const { return k(slot) + M::kX; }
-  __device__ std::uint32_t q(int stage) const { return base + M::kQueries + stage * (M::kX + M::kY); }
+  __device__ std::uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
+  __device__ std::uint32_t v(int at) const { return k(at) + M::kX; }
+  __device__ std::uint32_t q(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
+  }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
 
-  __device__ std::uint32_t full(int stage) const { return base + M::kBarriers + stage * 8; }
+  __device__ std::uint32_t full(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
+  }
   __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
   __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
-  __device__ std::uint32_t keys_full(int slot) const { return full(3 * M::kStages + slot); }
-  __device__ std::uint32_t keys_free(int slot) const { return keys_full(M::kKeySlots + slot); }
-  __device__ std::uint32_t y_full(int slot) const { return keys_full(2 * M::kKeySlots + slot); }
-  __device__ std::uint32_t y_free(int slot) const { return y_full(M::kYSlots + slot); }
+  __device__ std::uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
+  __device__ std::uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
+  __device__ std::uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
+  __device__ std::uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
 
-  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a slot of keys, free.
+  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a at of keys, free.
   __device__ void init_rings(int stage_readers, int key_readers) const {
     for (int i = 0; i < M::kStages; ++i) {
-      init_barrier(full(i), 1 + 32);
-      init_barrier(free(i), stage_readers);
-      init_barrier(delta_full(i), kDeltaWarps);
+      mbarrier_init(full(i), 1 + 32);
+      mbarrier_init(free(i), stage_readers);
+      mbarrier_init(delta_full(i), kDeltaWarps);
     }
-    for (int i = 0; i < M::kKeySlots; ++i)
-      init_barrier(keys_full(i), 1), init_barrier(keys_free(i), key_readers);
-    for (int i = 0; i < M::kYSlots; ++i) init_barrier(y_full(i), 1), init_barrier(y_free(i), kDeltaWarps);
+    for (int i = 0; i < M::kKeyStages; ++i)
+      mbarrier_init(keys_full(i), 1), mbarrier_init(keys_free(i), key_readers);
+    for (int i = 0; i < M::kYStages; ++i) mbarrier_init(y_full(i), 1), mbarrier_init(y_free(i), kDeltaWarps);
   }
 };
 
-// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that sums dQ.
+// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that accumulates
+// dQ.
 struct OwnerRegisters {
   static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
@@ -184,43 +189,60 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
   // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is known.
   static constexpr bool kSmall = Dqk == 64 && Dv == 64;
-  static constexpr int kKeySlots = kSmall      ? 5
-                                   : Dqk == 64 ? 4
-                                               : 3,
-                       kStages = kSmall ? 3 : 2, kYSlots = kSmall ? 2 : 1,
+  static constexpr int kKeyStages = kSmall      ? 5
+                                    : Dqk == 64 ? 4
+                                                : 3,
+                       kStages = kSmall ? 3 : 2, kYStages = kSmall ? 2 : 1,
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYSlots * kY, kOuts = kScores + kConsumers * kPanel,
-                       kNumbers = kOuts + kConsumers * kOut * kPanel,
-                       kSteps = kNumbers + kStages * 2 * kTile * 4, kBarriers = kSteps + kStages * 32,
-                       kEnd = kBarriers + (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kYStages][kY];
+    Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
+    Panel out[kConsumers][kOut];
+    struct {
+      float lse[kTile], delta[kTile];
+    } scalars[kStages];
+    SweepStep::Shared step[kStages];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
-  // dS^T of the key tile `back` steps ago and the queries at hand.
-  __device__ std::uint32_t ds(int back) const { return base + kScores + back * kPanel; }
-  __device__ std::uint32_t out(int consumer, int panel) const {
-    return base + kOuts + (consumer * kOut + panel) * kPanel;
+  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
+  __device__ std::uint32_t ds(int back) const {
+    return base + int{offsetof(SharedStorage, ds)} + back * kPanel;
   }
-  __device__ std::uint32_t lse(int stage) const { return base + kNumbers + stage * 2 * kTile * 4; }
+  __device__ std::uint32_t out(int consumer, int panel) const {
+    return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
+  }
+  __device__ std::uint32_t lse(int stage) const {
+    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
+  }
   __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const { return base + kSteps + stage * 32; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(SharedStorage, step)} + stage * 32;
+  }
 
   // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
-  __device__ std::uint32_t ds_full() const { return y_full(2 * kYSlots); }
+  __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: the consumer that holds the gradients of a tile, and the one that sums dQ over it.
+      // Keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ over it.
       Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
-      init_barrier(ds_full(), kConsumers * kWarps);
-      init_barrier(ds_free(), kWarps);
-      show_to_products();  // and to the copy engine
+      mbarrier_init(ds_full(), kConsumers * kWarps);
+      mbarrier_init(ds_free(), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -231,10 +253,10 @@ __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
   if (add)
-    add_box(to, from, panel, row, column, at.h, at.b);
+    tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
   else
-    store_box(to, from, panel, row, column, at.h, at.b);
-  commit_stores();
+    tma_store(to, from, panel * 64, row, column, at.h, at.b);
+  tma_store_commit_group();
 }
 
 }  // namespace weft::attention::hopper

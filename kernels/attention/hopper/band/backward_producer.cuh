@@ -1,82 +1,81 @@
 // SPDX-License-Identifier: MIT
-// The first warpgroup of the backward sweep over a band: what brings tiles into shared memory, and delta.
+// The producer warpgroup of the backward kernels over a band: tiles to shared memory, and delta.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
 
 namespace weft::attention::hopper {
 
-// One thread: asks the copy engine for tiles, and says what they are. Without slots for y others ask for
-// that.
+// One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
 template <class M>
 __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kKeySlots> key;
-  Ring<M::kYSlots> y;
+  Ring<M::kKeyStages> key;
+  Ring<M::kYStages> y;
   for (Sweep sweep(g.tiles); sweep; sweep.next()) {
     const std::uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     SweepStep::of(sweep).write(memory.step(stage.at));
-    arrive_and_expect(full, M::kX + M::kY);
+    mbarrier_arrive_expect_tx(full, M::kX + M::kY);
     copy_tile<M::Dqk>(memory.q(stage.at), g.q, g.tiles, sweep.run(), sweep.tile(), full);
     copy_tile<M::Dv>(memory.dy(stage.at), g.dy, g.tiles, sweep.run(), sweep.tile(), full);
-    wait_for_phase(memory.keys_free(key.at), key.parity ^ 1);
-    arrive_and_expect(keys_full, M::kX + M::kY);
+    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
+    mbarrier_arrive_expect_tx(keys_full, M::kX + M::kY);
     copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, sweep.run(), sweep.tile(), keys_full);
     copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, sweep.run(), sweep.tile(), keys_full);
-    if constexpr (M::kYSlots > 0) {
+    if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
         const std::uint32_t y_full = memory.y_full(y.at);
-        wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
-        arrive_and_expect(y_full, M::kY);
+        mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
+        mbarrier_arrive_expect_tx(y_full, M::kY);
         copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, sweep.run(), sweep.tile(), y_full);
         y.advance();
       }
     }
     stage.advance(), key.advance();
   }
-  wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
   SweepStep{{}, -1}.write(memory.step(stage.at));
-  arrive(memory.full(stage.at));
+  mbarrier_arrive(memory.full(stage.at));
 }
 
 // A warp: fetches lse of a tile of queries, and delta where an earlier pass made it, to memory.lse(at) and
-// memory.delta(at), and does not wait: arrive_after_copies() says when they are there. first:
-// g.first_number() of the run.
+// memory.delta(at), and does not wait: cp_async_mbarrier_arrive() says when they are there. first:
+// g.first_scalar() of the run.
 template <class M, class At>
-__device__ __forceinline__ void fetch_numbers(const M& memory, const At& at, const BandBackward& g,
+__device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
                                               const BandRun& run, int tile, std::int64_t first) {
 #pragma unroll 1  // registers are scarce
   for (int row = threadIdx.x % 32; row < kTile; row += 32) {
     const int position = g.tiles.position(run.group, tile, row);
-    copy_4_async(memory.lse(at) + row * 4, g.lse + first + max(position, 0), position >= 0);
+    cp_async_4(memory.lse(at) + row * 4, g.lse + first + max(position, 0), position >= 0);
     if (g.accumulate)
-      copy_4_async(memory.delta(at) + row * 4, g.delta + first + max(position, 0), position >= 0);
+      cp_async_4(memory.delta(at) + row * 4, g.delta + first + max(position, 0), position >= 0);
   }
 }
 
-// Warp 1: the numbers of queries.
+// Warp 1: lse and delta of queries.
 template <class M>
-__device__ __forceinline__ void load_numbers(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (Sweep sweep(g.tiles); sweep; sweep.next()) {
-    const std::int64_t first = g.first_number(sweep.run().b, sweep.run().h);
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-    fetch_numbers(memory, stage.at, g, sweep.run(), sweep.tile(), first);
-    arrive_after_copies(memory.full(stage.at));
+    const std::int64_t first = g.first_scalar(sweep.run().b, sweep.run().h);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    fetch_scalars(memory, stage.at, g, sweep.run(), sweep.tile(), first);
+    cp_async_mbarrier_arrive(memory.full(stage.at));
     stage.advance();
   }
-  wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-  arrive(memory.full(stage.at));
+  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+  mbarrier_arrive(memory.full(stage.at));
 }
 
 template <class T>
-__device__ __forceinline__ float add_products(float sum, std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ float add_dot(float sum, std::uint32_t a, std::uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
 
-// The product of row `row` of two tiles of D columns.
+// The dot product of row `row` of two tiles of D columns.
 template <class T, int D>
 __device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, int row) {
   float sum = 0;
@@ -84,11 +83,11 @@ __device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, i
   for (int chunk = 0; chunk < D / 8; ++chunk) {
     const std::uint32_t offset =
         chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
-    const uint4 a = load_16(x + offset), b = load_16(y + offset);
-    sum = add_products<T>(sum, a.x, b.x);
-    sum = add_products<T>(sum, a.y, b.y);
-    sum = add_products<T>(sum, a.z, b.z);
-    sum = add_products<T>(sum, a.w, b.w);
+    const uint4 a = ld_shared_16(x + offset), b = ld_shared_16(y + offset);
+    sum = add_dot<T>(sum, a.x, b.x);
+    sum = add_dot<T>(sum, a.y, b.y);
+    sum = add_dot<T>(sum, a.z, b.z);
+    sum = add_dot<T>(sum, a.w, b.w);
   }
   return sum;
 }
@@ -97,21 +96,21 @@ __device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, i
 template <class T, class M>
 __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kYSlots> y;
+  Ring<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (;;) {
-    wait_for_phase(memory.full(stage.at), stage.parity);
+    mbarrier_wait(memory.full(stage.at), stage.parity);
     const SweepStep step = SweepStep::read(memory.step(stage.at));
     if (step.met_before < 0) return;
     const TilePlace at = SweepStep::read_place(memory.step(stage.at));
-    wait_for_phase(memory.y_full(y.at), y.parity);
+    mbarrier_wait(memory.y_full(y.at), y.parity);
     const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
-    store_float(memory.delta(stage.at) + row * 4, sum);
+    st_shared_float(memory.delta(stage.at) + row * 4, sum);
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      arrive(memory.delta_full(stage.at));
-      arrive(memory.y_free(y.at));
-      arrive(memory.free(stage.at));
+      mbarrier_arrive(memory.delta_full(stage.at));
+      mbarrier_arrive(memory.y_free(y.at));
+      mbarrier_arrive(memory.free(stage.at));
     }
     g.put_delta(at, row, sum, step.owns_queries);
     stage.advance(), y.advance();
@@ -124,7 +123,7 @@ __device__ __forceinline__ void produce(const M& memory, const BandBackward& g) 
     case 0:
       if (threadIdx.x == 0) load_tiles(memory, g);
       break;
-    case 1: load_numbers(memory, g); break;
+    case 1: load_scalars(memory, g); break;
     default:
       if (!g.accumulate) make_delta<T>(memory, g);
   }

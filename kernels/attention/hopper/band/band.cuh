@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
-// * row makes one thing of `local` (stride 1: one column) and `strided`: columns that are causal sequences of
-// their own, in which a query sees a few of the rows just above it.
-//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles, tile i with its rows
-//   64 i .. 64 i + 63. Shorter columns share a tile: row r of it is row r % slot of its column r / slot.
+// * row unites `local` (stride 1: one column) and `strided` (residue columns): each column is a causal
+// sequence of its own, in which a query sees the rows just above it. Tile: 64 rows of one (batch, head). A
+// column of more than 32 rows has its own tiles, tile i with its rows 64 i .. 64 i + 63. Shorter columns
+// share a tile: row r of the tile is row r % column_rows of its column r / column_rows.
 //   Group: the columns that share tiles; one column where they do not.
-//   Run: tiles of a group that follow each other, which a block takes one after the other.
-// The copy engine reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as
-// zeros, and are not stored.
+// Run: tiles of a group that follow each other: the work item of a thread block. TMA reads tiles in place
+// through 5-D tensor maps. Rows and columns that do not exist read as zeros, and are not stored.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention/hopper/tensor_map.cuh"
+#include "kernels/attention/direction.cuh"
+#include "kernels/attention/hopper/launch.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
@@ -47,10 +48,10 @@ struct Divisor {
 
 // A pass over a band in tiles, a kernel's argument.
 struct BandTiles {
-  int stride, rows;   // columns, and rows of each
-  int reach, skip;    // as in Band; reach is kNoLimit where every row above is seen
-  int slot, shift;    // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << shift
-  int groups, tiles;  // groups of columns, and tiles of each
+  int stride, rows;               // residue columns, and rows of each
+  int reach, skip;                // as in Band; reach is kNoLimit where every row above is seen
+  int column_rows, column_shift;  // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << column_shift
+  int groups, tiles;              // groups of columns, and tiles of each
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
@@ -64,8 +65,8 @@ struct BandTiles {
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
     t.skip = band.skip;
-    for (t.shift = 6; t.shift > 3 && 1 << (t.shift - 1) >= t.rows;) --t.shift;
-    t.slot = 1 << t.shift;
+    for (t.column_shift = 6; t.column_shift > 3 && 1 << (t.column_shift - 1) >= t.rows;) --t.column_shift;
+    t.column_rows = 1 << t.column_shift;
     t.groups = (t.stride + t.columns() - 1) / t.columns();
     t.tiles = (t.rows + kTile - 1) / kTile;
     t.batch = static_cast<int>(x.batch);
@@ -88,24 +89,24 @@ struct BandTiles {
       const double time = rounds * (each + (used > 1 ? extra : 0));
       if (time < least) least = time, runs = used, run = each;
     }
-    check_units();
+    check_work_items();
   }
   // Cuts groups into runs of `each` tiles, the last of which may be shorter.
   void cut_to(int each) {
     run = each;
     runs = (tiles + each - 1) / each;
-    check_units();
+    check_work_items();
   }
   // Once runs are known.
-  void check_units() {
+  void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
     WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
                " heads of ", groups, " columns in ", runs,
                " runs are more than one launch can take; lower the batch size");
   }
 
-  __host__ __device__ int columns() const { return kTile >> shift; }               // of a tile
-  __host__ __device__ int units() const { return batch * groups * runs * heads; }  // runs of all groups
+  __host__ __device__ int columns() const { return kTile >> column_shift; }             // of a tile
+  __host__ __device__ int work_items() const { return batch * groups * runs * heads; }  // runs of all groups
   // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
   __host__ __device__ int tiles_back() const {
     const int back = (reach + kTile - 2) / kTile;
@@ -113,7 +114,7 @@ struct BandTiles {
   }
 
   // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a time.
-  __device__ __forceinline__ BandRun unit(int number) const {
+  __device__ __forceinline__ BandRun work_item(int number) const {
     BandRun r;
     r.h = by_heads.take_from(number);
     r.first = by_runs.take_from(number) * run;
@@ -124,32 +125,25 @@ struct BandTiles {
   }
   // Of row r of a tile; -1: there is none.
   __device__ __forceinline__ int position(int group, int tile, int r) const {
-    const int row = tile * kTile + (r & (slot - 1)), column = group * columns() + (r >> shift);
+    const int row = tile * kTile + (r & (column_rows - 1)), column = group * columns() + (r >> column_shift);
     return row < rows && column < stride ? row * stride + column : -1;
   }
   // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
   __device__ __forceinline__ TileRows keys_of(int r, int back) const {
-    return {max(r + 1 - reach + back * kTile, r & -slot), r - skip + back * kTile};
+    return {max(r + 1 - reach + back * kTile, r & -column_rows), r - skip + back * kTile};
   }
   // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
   __device__ __forceinline__ bool hides(int back) const {
-    return slot < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
+    return column_rows < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
   }
   // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
   __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
-    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -slot) + slot) - 1};
+    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -column_rows) + column_rows) - 1};
   }
 };
 
-// Fetches a description ahead of its first use.
-__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-#endif
-}
-
-// Boxes of `box_rows` rows of a tile, 64 or 16, and 64 columns, a panel, in the 128-byte swizzle. false: the
-// engine does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
+// Boxes of `box_rows` rows of a tile, 64 or 16, and one panel of 64 columns, in the 128-byte swizzle. false:
+// TMA does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
 // row is often wanted, too.
 inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
                      CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
@@ -163,7 +157,7 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
     if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
     strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
   }
-  const int of_column = std::min(tiles.slot, box_rows);
+  const int of_column = std::min(tiles.column_rows, box_rows);
   const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(of_column),
                              static_cast<cuuint32_t>(box_rows / of_column), 1, 1},
                    every[5] = {1, 1, 1, 1, 1};
@@ -173,47 +167,13 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
                 lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// The box of `panel` from a row and a column on to shared memory; its bytes are counted at `barrier`.
-__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& from, int panel, int row,
-                                         int column, int h, int b, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5, %6}], [%7];" ::"r"(to),
-      "l"(&from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b), "r"(barrier)
-      : "memory");
-#endif
-}
-// The reverse, of the group that commit_stores() ends: rows and columns that do not exist are left out.
-__device__ __forceinline__ void store_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
-                                          int column, int h, int b) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
-          &to),
-      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
-      : "memory");
-#endif
-}
-// The same, added to what is there.
-__device__ __forceinline__ void add_box(const CUtensorMap& to, std::uint32_t from, int panel, int row,
-                                        int column, int h, int b) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
-      "[%1];" ::"l"(&to),
-      "r"(from), "r"(panel * 64), "r"(row), "r"(column), "r"(h), "r"(b)
-      : "memory");
-#endif
-}
-
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
                                           const BandRun& run, int tile, std::uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    copy_box(to + panel * kPanel, from, panel, tile * kTile, run.group * tiles.columns(), run.h, run.b,
+    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(), run.h, run.b,
              barrier);
 }
 
@@ -225,9 +185,31 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint
                                                 int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    store_box(to, from + panel * kPanel + first * 128, panel, tile * kTile + (first & (tiles.slot - 1)),
-              run.group * tiles.columns() + (first >> tiles.shift), run.h, run.b);
-  commit_stores();
+    tma_store(to, from + panel * kPanel + first * 128, panel * 64,
+              tile * kTile + (first & (tiles.column_rows - 1)),
+              run.group * tiles.columns() + (first >> tiles.column_shift), run.h, run.b);
+  tma_store_commit_group();
 }
+
+// What a forward launch over a band needs.
+struct BandForwardMaps {
+  CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
+  BandTiles tiles;
+  float scale;  // of scores, times log2(e)
+
+  // Boxes of `rows` rows.
+  bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
+    return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  }
+  static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
+    BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
+                         .scale = static_cast<float>(f.scale) * kLog2E};
+    const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
+                           maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
+                           maps.describe(maps.y_rows, f.y, 16);
+    WEFT_CHECK(described || maps.tiles.work_items() == 0, kTmaRefuses);
+    return maps;
+  }
+};
 
 }  // namespace weft::attention::hopper

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole columns that are longer than the sweep takes, heads up to 64: five products
-// for each pair of tiles. As in backward.cuh scores are transposed, P^T and dS^T are A
-// operands of dV and dK, and dS^T also goes to shared memory for dQ. Each sum is made by one warpgroup in the
-// order of the tiles: no atomics.
+// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64: five matmuls
+// for each pair of tiles. As in backward.cuh, scores are transposed, P^T and dS^T are A operands of dV and
+// dK, and dS^T also goes to shared memory for dQ. Each gradient is accumulated by one warpgroup in the order
+// of the tiles: no atomics.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -17,60 +17,60 @@ class KeyOwner {
  public:
   using Steps = typename M::Steps;
   __device__ KeyOwner(const M& memory, const BandBackward& g)
-      : memory_(memory), g_(g), own_(same_in_warp(threadIdx.x / kWarpgroup - 1)) {}
+      : memory_(memory), g_(g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     Steps step(g_.tiles);
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      // Of a pair's queries, those beside the first keys do not see the second; the last may not see the
+      // Of a pair's queries, those of the first key tile do not see the second; the last may not see the
       // first.
       if (mine == 1 && step.query() < step.key(1)) pass(step);
       if ((mine == 0 || two) && !own(step, mine)) pass(step);
       key_.advance();
       if (two) key_.advance();
     }
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  private:
   __device__ __forceinline__ void pass(Steps& step) {
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    arrive_warp(memory_.free(stage_.at));
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    mbarrier_arrive_warp(memory_.free(stage_.at));
     stage_.advance();
     step.next();
   }
 
-  // The steps in which the keys are met. The products that end a step are started after those that begin the
-  // next one. true: the pair has no more steps.
+  // The mainloop of a key tile. The MMAs that end an iteration are issued after those that begin the next
+  // one. true: the pair has no more iterations.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
-    Ring<M::kKeySlots> key = key_;
+    Ring<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
-    wait_for_phase(memory_.keys_full(key.at), key.parity);
-    const int slot = same_in_warp(key.at);
-    start_scores(slot, take_stage());
+    mbarrier_wait(memory_.keys_full(key.at), key.parity);
+    const int key_stage = warp_uniform(key.at);
+    issue_scores(key_stage, take_stage());
     meet<true>(step, mine);
     int add = 0;
     for (; !step.ends_key(mine); add = 1) {
-      const int before = same_in_warp(stage_.at);
+      const int before = warp_uniform(stage_.at);
       stage_.advance();
       step.next();
-      start_scores(slot, take_stage());
-      start_sums_of(before, add);
+      issue_scores(key_stage, take_stage());
+      issue_gradients(before, add);
       meet<false>(step, mine);
     }
-    const int last = same_in_warp(stage_.at);
-    start_sums_of(last, add);
-    wait_for_products<0>();
+    const int last = warp_uniform(stage_.at);
+    issue_gradients(last, add);
+    wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
-    arrive_warp(memory_.free(last));
-    arrive_warp(memory_.keys_free(slot));
+    mbarrier_arrive_warp(memory_.free(last));
+    mbarrier_arrive_warp(memory_.keys_free(key_stage));
     const BandRun run = step.run();
     if (step.owns_key(run, mine)) {
       const TilePlace at = TilePlace::of(run, step.key(mine));
-      send_panel<T>(this_group(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
-      send_panel<T>(this_group(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
+      send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
+      send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
     }
     const bool ends = step.ends_pair();
     stage_.advance();
@@ -80,51 +80,50 @@ class KeyOwner {
 
   // Waits for the queries of a step.
   __device__ __forceinline__ int take_stage() const {
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
-    return same_in_warp(stage_.at);
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    return warp_uniform(stage_.at);
   }
-  // Two groups of products: scores, and dP.
-  __device__ __forceinline__ void start_scores(int slot, int stage) {
+  // Two wgmma groups: scores, and dP.
+  __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
-    begin_products();
-    multiply_rows<T, 64>(s_, memory_.k(slot), memory_.q(stage));
-    commit_products();
-    multiply_rows<T, 64>(ds_, memory_.v(slot), memory_.dy(stage));
-    commit_products();
+    wgmma_fence();
+    mma_abt<T, 64>(s_, memory_.k(key_stage), memory_.q(stage));
+    wgmma_commit_group();
+    mma_abt<T, 64>(ds_, memory_.v(key_stage), memory_.dy(stage));
+    wgmma_commit_group();
   }
   // A group: what the queries of a stage add to dV and dK, or what these begin with.
-  __device__ __forceinline__ void start_sums_of(int stage, int add) {
+  __device__ __forceinline__ void issue_gradients(int stage, int add) {
     pin(dv_), pin(dk_);
-    begin_products();
+    wgmma_fence();
     const Descriptor dy = descriptor(memory_.dy(stage)), q = descriptor(memory_.q(stage));
-    start_sums<T>(dv_, p_operand_, dy, add);
-    start_sums<T>(dk_, ds_operand_, q, add);
-    commit_products();
+    mma_ab<T>(dv_, p_operand_, dy, add);
+    mma_ab<T>(dk_, ds_operand_, q, add);
+    wgmma_commit_group();
   }
-  // P^T and dS^T of the queries at hand; the sums over the stage before end meanwhile.
+  // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
   template <bool kFirst>
   __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
-    wait_for_products<(kFirst ? 1 : 2)>();
+    wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
     hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0);
-    if (!g_.accumulate) wait_for_phase(memory_.delta_full(stage_.at), stage_.parity);
-    wait_for_phase(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
-    wait_for_products<0>();
+    if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
+    mbarrier_wait(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
+    wgmma_wait_group<0>();
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      arrive_warp(memory_.free(same_in_warp(stage_.back(1))));
+      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.index_back(1))));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      store_matrices(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k),
-                     ds_operand_[k]);
-    show_to_products();
-    arrive_warp(memory_.ds_full(own_, buffer));
+      stmatrix(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k), ds_operand_[k]);
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.ds_full(own_, buffer));
     ds_at_.advance();
     round_steps<T>(p_operand_, s_);
   }
@@ -133,20 +132,19 @@ class KeyOwner {
   const BandBackward& g_;
   int own_;
   Ring<M::kStages> stage_;
-  Ring<M::kKeySlots> key_;
+  Ring<M::kKeyStages> key_;
   Ring<M::kBuffers> ds_at_;
   float dk_[32], dv_[32], s_[32], ds_[32];
   std::uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
-// The warpgroup that sums dQ. Where a column is whole, its last two query tiles, which both pairs of key
-// tiles meet, keep their sums in registers; else sums are kept in `kept` until the next pair: (tiles, 8,
-// threads).
+// The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
+// key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles, 8, threads).
 template <class T, class M>
-class PairQuerySums {
+class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
-  __device__ PairQuerySums(const M& memory, const BandBackward& g, float4* kept)
+  __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
       : memory_(memory), g_(g), kept_(kept + threadIdx.x % kWarpgroup) {}
 
   __device__ __forceinline__ void run() {
@@ -157,11 +155,11 @@ class PairQuerySums {
       in_odd ? meet(step, odd, even) : meet(step, even, odd);
       in_odd = !in_odd;
     }
-    if (leads_group()) wait_until_read<0>();
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
 
  protected:
-  // following: where columns are long, takes what is kept of the sums of the next step.
+  // following: takes what is kept of dQ of the next iteration, where registers do not hold it.
   __device__ __forceinline__ void meet(const Steps& step, float (&dq)[32], float (&following)[32]) {
     Steps next_step = step;
     next_step.next();
@@ -169,25 +167,25 @@ class PairQuerySums {
     if (!M::kWhole && !next_step.first_visit() && !stays) fetch(following, next_step.query());
     const int first = owner_of(step.pair(), 0);
     const bool two = step.query() > step.key(0);
-    Ring<M::kKeySlots> next = key_;
+    Ring<M::kKeyStages> next = key_;
     next.advance();
     pin(dq);
     add(dq, first, key_.at, !step.first_visit());
     if (two) add(dq, first ^ 1, next.at, 1);
-    wait_for_products<0>();
+    wgmma_wait_group<0>();
     pin(dq);
     release(first);
     if (two) release(first ^ 1);
     if (step.ends_pair()) {
-      arrive_warp(memory_.keys_free(key_.at));
+      mbarrier_arrive_warp(memory_.keys_free(key_.at));
       key_.advance();
       if (step.has_key(1)) {
-        arrive_warp(memory_.keys_free(key_.at));
+        mbarrier_arrive_warp(memory_.keys_free(key_.at));
         key_.advance();
       }
     }
     if (step.last_visit())
-      send_panel<T>(this_group(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
+      send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
                     TilePlace::of(step.run(), step.query()));
     else if (!M::kWhole && !stays)
       keep(dq, step.query());
@@ -198,16 +196,16 @@ class PairQuerySums {
   __device__ __forceinline__ int buffer(int owner) const {
     return M::kBuffers == 2 ? counts_ >> (8 * owner) & 1 : 0;
   }
-  __device__ __forceinline__ void add(float (&dq)[32], int owner, int slot, int add_to) const {
-    wait_for_phase(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
-    const Descriptor ds = descriptor(same_in_warp(memory_.ds(owner, buffer(owner)))),
-                     k = descriptor(same_in_warp(memory_.k(slot)));
-    begin_products();
-    start_sums_of_rows<T>(dq, ds, k, add_to);
-    commit_products();
+  __device__ __forceinline__ void add(float (&dq)[32], int owner, int key_stage, int add_to) const {
+    mbarrier_wait(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
+    const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner, buffer(owner)))),
+                     k = descriptor(warp_uniform(memory_.k(key_stage)));
+    wgmma_fence();
+    mma_atb<T>(dq, ds, k, add_to);
+    wgmma_commit_group();
   }
   __device__ __forceinline__ void release(int owner) {
-    arrive_warp(memory_.ds_free(owner, buffer(owner)));
+    mbarrier_arrive_warp(memory_.ds_free(owner, buffer(owner)));
     counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
   }
   __device__ __forceinline__ void fetch(float (&dq)[32], int tile) const {
@@ -227,43 +225,45 @@ class PairQuerySums {
   const M& memory_;
   const BandBackward& g_;
   float4* kept_;
-  Ring<M::kKeySlots> key_;
+  Ring<M::kKeyStages> key_;
   unsigned counts_ = 0;  // of each owner's steps, modulo 4, a byte each
 };
 
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
-    long_band_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
+    column_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using M = ColumnMemory<kWhole>;
   extern __shared__ __align__(128) char shared[];
   const M memory = M::of(shared);
   memory.init(!g.accumulate);
-  const int group = same_in_warp(this_group());
+  const int group = warp_uniform(warpgroup_index());
   if (group == 0) {
-    give_registers<OwnerRegisters::kProducer>();
+    setmaxnreg_dec<OwnerRegisters::kProducer>();
     produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
-    give_registers<OwnerRegisters::kQueries>();
-    PairQuerySums<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
+    setmaxnreg_dec<OwnerRegisters::kQueries>();
+    PairDqAccumulator<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
+        .run();
   } else {
-    take_registers<OwnerRegisters::kOwner>();
+    setmaxnreg_inc<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();
   }
 #endif
 }
 
 template <class T>
-void launch_long_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
-  WEFT_CHECK(columns_scratch(g, pass) == 0 || g.scratch.size() >= columns_scratch(g, pass),
-             "attention: scratch of ", g.scratch.size(), " elements, needed are ", columns_scratch(g, pass));
+  const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
+  WEFT_CHECK(needed == 0 || g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
+             " elements, needed are ", needed);
   const auto launch = [&]<bool kWhole>() {
     using M = ColumnMemory<kWhole>;
-    start(queue, long_band_backward_kernel<T, kWhole>, columns.tiles.units(), M::kThreads, M::kBytes, columns,
-          static_cast<float4*>(g.scratch.data));
+    start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads, M::kBytes,
+          columns, static_cast<float4*>(g.scratch.data));
   };
   columns.tiles.tiles <= kTilesInRegisters ? launch.template operator()<true>()
                                            : launch.template operator()<false>();

@@ -1,81 +1,92 @@
 // SPDX-License-Identifier: MIT
-// Forward attention over bands that reach farther than the sweep (forward.cuh): whole columns,
-// and windows.
-// A unit is a few query tiles of a column that follow each other, one for each consumer warpgroup; the key
-// tiles that they see come once for all of them, from the first one on, and meet an online softmax.
+// Forward attention on Hopper over bands that reach farther than forward.cuh takes: whole residue columns,
+// and windows. A run is a few query tiles of a column that follow each other, one for each consumer
+// warpgroup. The key tiles that they see are loaded once for all of them, and meet an online softmax.
 #pragma once
 
-#include "kernels/attention/hopper/band/forward.cuh"
+#include "kernels/attention/hopper/band/scores.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
 
-// The thread's number, read anew: the compiler would keep what it makes of it, and registers are scarce.
+// The thread's number, read anew: the compiler would keep what it derives from it, and registers are scarce.
 __device__ __forceinline__ int this_thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
   return x;
 }
 
-// A stage has the keys and values of a tile, a slot the queries of one, whose place y takes. kAccumulate: y
-// and lse go on from what earlier passes left.
+// kAccumulate: y and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
-struct LongForwardShape {
+struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate;
   // As the registers allow.
   static constexpr int kOwners = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
                        kProducerRegisters = 32, kThreads = (1 + kOwners) * kWarpgroup;
-  static constexpr int kX = Dqk * 128, kY = Dv * 128, kStage = kX + kY, kSlot = kX > kY ? kX : kY,
-                       kSlots = 2 * kOwners,
+  static constexpr int kX = Dqk * 128, kY = Dv * 128,  // bytes
+      kQueryStages = 2 * kOwners,
                        kStages = kSmall      ? 8
                                  : Dqk == 64 ? 4
                                              : 3;
-  static constexpr int kQueries = kStages * kStage, kBarriers = kQueries + kSlots * kSlot,
-                       kEnd = kBarriers + (2 * kStages + 3 * kSlots) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
-  static_assert(kBytes <= 227 * 1024);
 };
 
+// A stage has the keys and values of a tile, a query stage the queries of one, whose place y takes.
 template <class Shape>
-struct LongForwardMemory {
-  static constexpr int kX = Shape::kX, kStage = Shape::kStage, kWarps = kWarpgroup / 32;
+struct ColumnForwardMemory {
+  struct SharedStorage {
+    struct {
+      char keys[Shape::kX], values[Shape::kY];
+    } stages[Shape::kStages];
+    char queries[Shape::kQueryStages][std::max(Shape::kX, Shape::kY)];
+    std::uint64_t full[Shape::kStages], free[Shape::kStages], queries_full[Shape::kQueryStages],
+        queries_free[Shape::kQueryStages],
+        y_full[Shape::kQueryStages];  // y_full: y has taken the queries' place
+  };
+  static constexpr int kX = Shape::kX, kStage = Shape::kX + Shape::kY, kWarps = kWarpgroup / 32,
+                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  static_assert(kBytes <= 227 * 1024);
   std::uint32_t base;
 
-  __device__ static LongForwardMemory of(const char* shared) { return {first_panel(shared)}; }
+  __device__ static ColumnForwardMemory of(const char* shared) { return {first_panel(shared)}; }
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
-  __device__ std::uint32_t queries(int slot) const { return base + Shape::kQueries + slot * Shape::kSlot; }
-  __device__ std::uint32_t full(int stage) const { return base + Shape::kBarriers + stage * 8; }
+  __device__ std::uint32_t queries(int at) const {
+    return base + int{offsetof(SharedStorage, queries)} + at * std::max(Shape::kX, Shape::kY);
+  }
+  __device__ std::uint32_t full(int stage) const {
+    return base + int{offsetof(SharedStorage, full)} + stage * 8;
+  }
   __device__ std::uint32_t free(int stage) const { return full(Shape::kStages + stage); }
-  __device__ std::uint32_t slot_full(int slot) const { return full(2 * Shape::kStages + slot); }
-  __device__ std::uint32_t slot_free(int slot) const { return slot_full(Shape::kSlots + slot); }
-  // y has taken the place of the queries.
-  __device__ std::uint32_t y_full(int slot) const { return slot_full(2 * Shape::kSlots + slot); }
+  __device__ std::uint32_t queries_full(int at) const { return full(2 * Shape::kStages + at); }
+  __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
+  __device__ std::uint32_t y_full(int at) const { return queries_full(2 * Shape::kQueryStages + at); }
 
   // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i)
-        init_barrier(full(i), 1), init_barrier(free(i), Shape::kOwners * kWarps);
-      for (int i = 0; i < Shape::kSlots; ++i)
-        init_barrier(slot_full(i), 1), init_barrier(slot_free(i), 1), init_barrier(y_full(i), kWarps);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(full(i), 1), mbarrier_init(free(i), Shape::kOwners * kWarps);
+      for (int i = 0; i < Shape::kQueryStages; ++i)
+        mbarrier_init(queries_full(i), 1), mbarrier_init(queries_free(i), 1),
+            mbarrier_init(y_full(i), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
 };
 
-// What walk_forward() is told of a step that hides something: the distance of its key tile.
+// What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
 template <bool kWindow>
-struct LongBandMasks {
+struct BandMasks {
   const BandTiles& tiles;
 };
 // Scores of queries with keys that they do not see become -inf. Only 16 x 16 scores around the diagonal are
 // looked at one by one.
 template <bool kWindow>
-__device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks<kWindow>& masks, int back) {
+__device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
             offset = back * kTile - masks.tiles.skip,
             last[2] = {warp + thread % 32 / 4 + offset - thread % 4 * 2,
@@ -96,8 +107,8 @@ __device__ __forceinline__ void hide(float (&s)[32], const LongBandMasks<kWindow
   }
 }
 
-// The key tiles that queries of a unit see, in the order in which they come: whole columns from the first one
-// on, windows from the last one on, as a query may see none of the farthest tile.
+// The key tiles that the queries of a run see, in the order in which they come: whole columns from the first
+// one on, windows from the last one on, as a query may see none of the farthest tile.
 template <bool kWindow>
 struct KeyTiles {
   int next, stop;
@@ -109,26 +120,26 @@ struct KeyTiles {
   __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
 };
 
-// One thread: its whole life.
+// The producer thread.
 template <class Shape>
-__device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>& memory,
-                                                  const BandForwardMaps& maps) {
+__device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
+                                                const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   Ring<Shape::kStages> stage;
-  Ring<Shape::kSlots> slot;
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
-      const std::uint32_t full = memory.slot_full(slot.at);
-      wait_for_phase(memory.slot_free(slot.at), slot.parity ^ 1);
-      arrive_and_expect(full, tile < run.end ? Shape::kX : 0);
-      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(slot.at), maps.q, tiles, run, tile, full);
+  Ring<Shape::kQueryStages> query;
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
+    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
+      const std::uint32_t full = memory.queries_full(query.at);
+      mbarrier_wait(memory.queries_free(query.at), query.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kX : 0);
+      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query.at), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
       const std::uint32_t full = memory.full(stage.at);
-      wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-      arrive_and_expect(full, Shape::kStage);
+      mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, ColumnForwardMemory<Shape>::kStage);
       copy_tile<Shape::Dqk>(memory.x(stage.at), maps.k, tiles, run, tile, full);
       copy_tile<Shape::Dv>(memory.y(stage.at), maps.v, tiles, run, tile, full);
     }
@@ -138,33 +149,33 @@ __device__ __forceinline__ void produce_long_band(const LongForwardMemory<Shape>
 // A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
 // consumer waits for that.
 template <class Shape>
-__device__ __forceinline__ void store_long_band(const LongForwardMemory<Shape>& memory,
-                                                const BandForwardMaps& maps) {
+__device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& memory,
+                                              const BandForwardMaps& maps) {
   constexpr int kThreads = kWarpgroup / 32 - 1;
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
-  Ring<Shape::kSlots> slot;
-  for (int unit = blockIdx.x; unit < tiles.units(); unit += gridDim.x) {
-    const BandRun run = tiles.unit(unit);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, slot.advance()) {
+  Ring<Shape::kQueryStages> query;
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
+    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
-      wait_for_phase(memory.y_full(slot.at), slot.parity);
+      mbarrier_wait(memory.y_full(query.at), query.parity);
       if (!Shape::kAccumulate && tile < run.end) {
-        store_tile_rows<Shape::Dv>(maps.y, memory.queries(slot.at), tiles, run, tile, 0);
-        wait_until_read<0>();
+        store_tile_rows<Shape::Dv>(maps.y, memory.queries(query.at), tiles, run, tile, 0);
+        tma_store_wait_group_read<0>();
       }
-      arrive(memory.slot_free(slot.at));
+      mbarrier_arrive(memory.queries_free(query.at));
     }
   }
 }
 
-// The key tiles of a unit as one of its query tiles meets them: what walk_forward() asks of a Consumer. A
+// The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
 // mask is the distance of a key tile that hides something, or -1.
 template <class Shape>
 class KeyStream {
  public:
-  __device__ KeyStream(const LongForwardMemory<Shape>& memory, const BandTiles& tiles)
+  __device__ KeyStream(const ColumnForwardMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
   // query: -1 where this warpgroup has no tile.
   __device__ __forceinline__ void open(const KeyTiles<Shape::kWindow>& keys, int query) {
@@ -175,7 +186,7 @@ class KeyStream {
 
   __device__ __forceinline__ int step() {
     if (!keys_) return kEnd;
-    wait_for_phase(memory_.full(stage_.at), stage_.parity);
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     const int back = query_ - keys_.take();
     stage_.advance();
     if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
@@ -188,13 +199,15 @@ class KeyStream {
     while (mask == kSkip) mask = step();
     return mask;
   }
-  __device__ __forceinline__ int stage() const { return stage_.back(1); }
-  __device__ __forceinline__ int stage_before() const { return stage_.back(2); }
-  __device__ __forceinline__ int last_tile(int mask) const { return stage_.back(mask == kSkip ? 2 : 1); }
-  __device__ __forceinline__ void release(int stage) { arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+  __device__ __forceinline__ int last_tile(int mask) const {
+    return stage_.index_back(mask == kSkip ? 2 : 1);
+  }
+  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
-  const LongForwardMemory<Shape>& memory_;
+  const ColumnForwardMemory<Shape>& memory_;
   const BandTiles& tiles_;
   Ring<Shape::kStages> stage_;
   KeyTiles<Shape::kWindow> keys_{};
@@ -203,59 +216,60 @@ class KeyStream {
 
 // A consumer warpgroup.
 template <class T, class Shape>
-class LongForwardConsumer {
+class ColumnForwardConsumer {
  public:
-  using Memory = LongForwardMemory<Shape>;
-  __device__ LongForwardConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
+  using Memory = ColumnForwardMemory<Shape>;
+  __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
+                                   const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
 
-  // Its whole life. Query tiles of a unit see different numbers of keys: warpgroups take them in turn.
+  // Query tiles of a run see different numbers of keys: warpgroups take them in turn.
   __device__ __forceinline__ void run() {
     const BandTiles& tiles = maps_.tiles;
-    for (int round = 0; unit_of(round) < tiles.units(); ++round) {
-      const BandRun run = tiles.unit(unit_of(round));
+    for (int round = 0; item_of(round) < tiles.work_items(); ++round) {
+      const BandRun run = tiles.work_item(item_of(round));
       const int turn = turn_of(round), tile = run.first + turn;
       const bool mine = tile < run.end;
       stream_.open(KeyTiles<Shape::kWindow>::of(tiles, run), mine ? tile : -1);
       if (mine) {
         attend(round);
       } else {
-        const auto slot = slot_of(round);
-        wait_for_phase(memory_.slot_full(slot.at), slot.parity);
+        const auto query = query_stage_of(round);
+        mbarrier_wait(memory_.queries_full(query.at), query.parity);
         stream_.next();
-        arrive_warp(memory_.y_full(slot.at));
+        mbarrier_arrive_warp(memory_.y_full(query.at));
       }
     }
   }
 
  private:
-  __device__ __forceinline__ static int unit_of(int round) {
+  __device__ __forceinline__ static int item_of(int round) {
     return static_cast<int>(blockIdx.x + static_cast<unsigned>(round) * gridDim.x);
   }
-  // This warpgroup's place in a unit, and its slot.
+  // This warpgroup's place in a run, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
-    return (same_in_warp(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
+    return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
   }
-  __device__ __forceinline__ static Place<Shape::kSlots> slot_of(int round) {
-    return Place<Shape::kSlots>::of(round * Shape::kOwners + turn_of(round));
+  __device__ __forceinline__ static Ring<Shape::kQueryStages> query_stage_of(int round) {
+    return Ring<Shape::kQueryStages>::of(round * Shape::kOwners + turn_of(round));
   }
   __device__ __forceinline__ void attend(int round) {
-    const auto slot = slot_of(round);
+    const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(same_in_warp(static_cast<int>(memory_.queries(slot.at))));
-    ForwardSums<T, Shape::Dv> sums(maps_.scale);
-    wait_for_phase(memory_.slot_full(slot.at), slot.parity);
-    walk_forward<T, false>(sums, stream_, memory_, LongBandMasks<Shape::kWindow>{maps_.tiles}, q);
+    q.load(warp_uniform(static_cast<int>(memory_.queries(query.at))));
+    ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
+    mbarrier_wait(memory_.queries_full(query.at), query.parity);
+    forward_mainloop<T, false>(acc, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
-    const int again = same_in_warp(round), tile = stream_.query(), at = slot_of(again).at;
-    const BandRun run = maps_.tiles.unit(unit_of(again));
+    const int again = warp_uniform(round), tile = stream_.query(), at = query_stage_of(again).at;
+    const BandRun run = maps_.tiles.work_item(item_of(again));
     Softmax::Row row[2];
     int position[2];
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       position[half] = maps_.tiles.position(run.group, tile, row_of(half));
-      row[half] = sums.softmax.finish(
+      row[half] = acc.softmax.finish(
           half, Shape::kAccumulate && position[half] >= 0 ? lse[position[half]] : -INFINITY);
     }
     __syncwarp();  // every lane of a quad has read lse
@@ -263,22 +277,22 @@ class LongForwardConsumer {
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
     if constexpr (Shape::kAccumulate)
-      add(sums.y, row, position, run, at);
+      add(acc.y, row, position, run, at);
     else
-      put(sums.y, row, at);
+      put(acc.y, row, at);
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      int slot) const {
-    synchronize_group();
-    put_rows<T, false>(y, row, memory_.queries(slot));
-    show_to_products();  // and to the copy engine
-    arrive_warp(memory_.y_full(slot));
+                                      int query) const {
+    warpgroup_sync();
+    put_rows<T, false>(y, row, memory_.queries(query));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.y_full(query));
   }
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      const int (&position)[2], const BandRun& run, int slot) const {
-    arrive_warp(memory_.y_full(slot));
+                                      const int (&position)[2], const BandRun& run, int query) const {
+    mbarrier_arrive_warp(memory_.y_full(query));
     const Rows rows = Rows::of(f_.y, run.b, run.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);
@@ -291,37 +305,37 @@ class LongForwardConsumer {
 };
 
 template <class T, int Dqk, int Dv, bool kAccumulate, bool kWindow>
-__global__ void __launch_bounds__(LongForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
-    long_band_forward_kernel(const __grid_constant__ AttentionForward f,
-                             const __grid_constant__ BandForwardMaps maps) {
+__global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
+    column_forward_kernel(const __grid_constant__ AttentionForward f,
+                          const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
+  using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
   extern __shared__ __align__(128) char shared[];
-  const auto memory = LongForwardMemory<Shape>::of(shared);
+  const auto memory = ColumnForwardMemory<Shape>::of(shared);
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<Shape::kProducerRegisters>();
+    setmaxnreg_dec<Shape::kProducerRegisters>();
     if (threadIdx.x == 0)
-      produce_long_band(memory, maps);
+      produce_columns(memory, maps);
     else if (threadIdx.x % 32 == 0)
-      store_long_band(memory, maps);
+      store_columns(memory, maps);
   } else {
-    take_registers<Shape::kConsumerRegisters>();
-    LongForwardConsumer<T, Shape>(memory, f, maps).run();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
 }
 
 template <class T>
-void launch_long_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::checked(f, pass);
+void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
   with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
-      using Shape = LongForwardShape<Dqk, Dv, kAccumulate, kWindow>;
+      using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kOwners);
-      start(queue, long_band_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.units(),
-            Shape::kThreads, Shape::kBytes, f, maps);
+      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
+            Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();

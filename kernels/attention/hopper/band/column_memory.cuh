@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole columns that are longer than the sweep takes (backward.cuh):
-// the order of its steps, and what its warpgroups share. All but that order serves windows, too
-// (window_backward.cuh), whose blocks take runs of a column.
-//   A block takes a column, its key tiles two at a time. Two warpgroups own one of them each and sum its dK
-// and dV while the queries of the column pass, from the first that see it on; a third sums dQ over both, from
-// dS in shared memory. Queries come again with the next two key tiles.
+// Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
+// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks
+// take runs of a column. A thread block takes a column, its key tiles two at a time. Two warpgroups own one
+// of them each and accumulate its dK and dV while the queries of the column stream by, from the first that
+// see it on. A third accumulates dQ over both, from dS in shared memory. Queries come again with the next two
+// key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_producer.cuh"
@@ -18,8 +18,8 @@ namespace weft::attention::hopper {
 template <bool kTurns>
 class ColumnSteps {
  public:
-  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), unit_(blockIdx.x) {}
-  __device__ explicit operator bool() const { return unit_ < tiles_.units(); }
+  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) {}
+  __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
   __device__ __forceinline__ void next() {
     if (!ends_pair()) {
       query_ += ascends() ? 1 : -1;
@@ -30,13 +30,13 @@ class ColumnSteps {
       query_ = ascends() ? 2 * pair_ : tiles_.tiles - 1;
       return;
     }
-    unit_ += gridDim.x;
+    item_ += gridDim.x;
     parity_ ^= 1;
     pair_ = query_ = 0;
   }
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.unit(unit_); }
-  __device__ int unit() const { return unit_; }
+  __device__ BandRun run() const { return tiles_.work_item(item_); }
+  __device__ int unit() const { return item_; }
   __device__ int pair() const { return pair_; }
   __device__ int query() const { return query_; }
   __device__ int parity() const { return parity_; }  // of the column
@@ -57,54 +57,67 @@ class ColumnSteps {
 
  private:
   const BandTiles& tiles_;
-  int unit_, pair_ = 0, query_ = 0, parity_ = 0;
+  int item_, pair_ = 0, query_ = 0, parity_ = 0;
 };
 
 // Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeySlots, of the keys and
-// values of a tile; kYSlots, of y; kBuffers, of dS of each owner; kOutPanels, for rows and sums on their way
-// to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
+// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
+// and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows on their
+// way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
 template <class Shape>
 struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
-  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeySlots = Shape::kKeySlots,
-                       kYSlots = Shape::kYSlots, kBuffers = Shape::kBuffers;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kKeptNumbers = Shape::kKeptTiles * kTile * 4;
-  static constexpr int kQueries = kKeySlots * (kX + kY), kYs = kQueries + kStages * (kX + kY),
-                       kScores = kYs + kYSlots * kY, kOuts = kScores + kOwners * kBuffers * kPanel,
-                       kNumbers = kOuts + Shape::kOutPanels * kPanel, kBarriers = kNumbers + 2 * kKeptNumbers,
-                       kEnd = kBarriers +
-                              (3 * kStages + 2 * kKeySlots + 2 * kYSlots + 2 * kOwners * kBuffers) * 8,
-                       kBytes = kEnd + 1024;  // the first panel is moved up to a multiple of 1024
+  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
+                       kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kYStages][kY];
+    Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+    Panel out[Shape::kOutPanels];
+    float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
+        ds_free[kOwners][kBuffers];
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int slot) const { return base + kYs + slot * kY; }
-  // dS^T of an owner: rows are keys.
+  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
   __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + kScores + (owner * kBuffers + buffer) * kPanel;
+    return base + int{offsetof(SharedStorage, ds)} + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t out(int panel) const { return base + kOuts + panel * kPanel; }
+  __device__ std::uint32_t out(int panel) const {
+    return base + int{offsetof(SharedStorage, out)} + panel * kPanel;
+  }
   // Of the queries of tile `place` of those whose numbers are kept.
-  __device__ std::uint32_t lse_at(int place) const { return base + kNumbers + place * kTile * 4; }
-  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + kKeptNumbers; }
+  __device__ std::uint32_t lse_at(int place) const {
+    return base + int{offsetof(SharedStorage, lse)} + place * kTile * 4;
+  }
+  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
   // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
-    return y_full(2 * kYSlots + owner * kBuffers + buffer);
+    return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
   __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: the owner, and the warpgroup that sums dQ.
+      // Keys: the owner, and the warpgroup that accumulates dQ.
       Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       for (int i = 0; i < kOwners * kBuffers; ++i)
-        init_barrier(ds_full(0, i), kWarps), init_barrier(ds_free(0, i), kWarps);
-      show_to_products();  // and to the copy engine
+        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
+      fence_proxy_async();
     }
     __syncthreads();
   }
@@ -114,7 +127,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 // kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
-  static constexpr int kKeySlots = 5, kYSlots = kWhole ? 2 : 1, kBuffers = 2;
+  static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
   static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
   static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
 };
@@ -135,18 +148,18 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   }
 };
 
-// ---- the first warpgroup: what brings tiles into shared memory, and delta ----
+// ---- the producer warpgroup: tiles to shared memory, and delta ----
 
-// One thread: asks the copy engine for tiles.
+// One thread: loads tiles by TMA.
 template <class M>
-__device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kKeySlots> key;
-  Ring<M::kYSlots> y;
+  Ring<M::kKeyStages> key;
+  Ring<M::kYStages> y;
   const auto load_keys = [&](const BandRun& run, int tile) {
     const std::uint32_t full = memory.keys_full(key.at);
-    wait_for_phase(memory.keys_free(key.at), key.parity ^ 1);
-    arrive_and_expect(full, 2 * kPanel);
+    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
+    mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
     copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
     key.advance();
@@ -155,14 +168,14 @@ __device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandB
     const BandRun run = step.run();
     if (step.begins_pair()) load_keys(run, step.key(0));
     const std::uint32_t full = memory.full(stage.at);
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
-    arrive_and_expect(full, 2 * kPanel);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
     copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
       const std::uint32_t y_full = memory.y_full(y.at);
-      wait_for_phase(memory.y_free(y.at), y.parity ^ 1);
-      arrive_and_expect(y_full, kPanel);
+      mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
+      mbarrier_arrive_expect_tx(y_full, kPanel);
       copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
       y.advance();
     }
@@ -170,44 +183,44 @@ __device__ __forceinline__ void load_tiles_of_pairs(const M& memory, const BandB
   }
 }
 
-// Warp 1: the numbers of queries, when they come for the first time.
+// Warp 1: lse and delta of queries, when they come for the first time.
 template <class M>
-__device__ __forceinline__ void load_numbers_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    wait_for_phase(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     if (!step.first_visit()) {
-      arrive(memory.full(stage.at));
+      mbarrier_arrive(memory.full(stage.at));
       continue;
     }
     const BandRun run = step.run();
-    fetch_numbers(memory, step, g, run, step.query(), g.first_number(run.b, run.h));
-    arrive_after_copies(memory.full(stage.at));
+    fetch_scalars(memory, step, g, run, step.query(), g.first_scalar(run.b, run.h));
+    cp_async_mbarrier_arrive(memory.full(stage.at));
   }
 }
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
-__device__ __forceinline__ void make_delta_of_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void make_pair_delta(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  Ring<M::kYSlots> y;
+  Ring<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    wait_for_phase(memory.full(stage.at), stage.parity);
+    mbarrier_wait(memory.full(stage.at), stage.parity);
     float sum = 0;
     if (step.first_visit()) {
-      wait_for_phase(memory.y_full(y.at), y.parity);
+      mbarrier_wait(memory.y_full(y.at), y.parity);
       sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
-      store_float(memory.delta(step) + row * 4, sum);
-      arrive_warp(memory.y_free(y.at));
+      st_shared_float(memory.delta(step) + row * 4, sum);
+      mbarrier_arrive_warp(memory.y_free(y.at));
       y.advance();
     }
-    arrive_warp(memory.delta_full(stage.at));
-    arrive_warp(memory.free(stage.at));
+    mbarrier_arrive_warp(memory.delta_full(stage.at));
+    mbarrier_arrive_warp(memory.free(stage.at));
     if (!step.first_visit()) continue;
     const BandRun run = step.run();
     const int position = g.tiles.position(run.group, step.query(), row);
-    if (position >= 0 && step.owns_query()) g.delta[g.first_number(run.b, run.h) + position] = sum;
+    if (position >= 0 && step.owns_query()) g.delta[g.first_scalar(run.b, run.h) + position] = sum;
   }
 }
 
@@ -215,11 +228,11 @@ template <class T, class M>
 __device__ __forceinline__ void produce_pairs(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
-      if (threadIdx.x == 0) load_tiles_of_pairs(memory, g);
+      if (threadIdx.x == 0) load_pair_tiles(memory, g);
       break;
-    case 1: load_numbers_of_pairs(memory, g); break;
+    case 1: load_pair_scalars(memory, g); break;
     default:
-      if (!g.accumulate) make_delta_of_pairs<T>(memory, g);
+      if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the forward kernel for bands.
+// f16 and bf16 instantiations of forward.cuh.
 #include "kernels/attention/hopper/band/forward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
-template bool launch_band_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template bool launch_band_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_band_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_band_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

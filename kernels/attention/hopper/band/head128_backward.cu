@@ -1,11 +1,309 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the backward sweep with wide heads.
-#include "kernels/attention/hopper/band/head128_backward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: there are
+// registers for dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which
+// meets its own queries and those of the next two tiles; of every second tile of queries a consumer meets one
+// key tile, of the others two, so that a tile of queries stays for one and a half steps on the average, is
+// fetched once, and both consumers are busy all the time. A third warpgroup accumulates dQ over the
+// consumers' dS in the order of the key tiles.
+#include "kernels/attention/hopper/band/backward.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
-template void launch_wide_band_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_wide_band_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+// Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
+struct Head128Memory : BackwardRings<Head128Memory> {
+  static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
+  static constexpr int kOwners = 2, kKeyStages = 3, kStages = 3;
+  static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
+  struct SharedStorage {
+    struct {
+      char k[kX], v[kY];
+    } keys[kKeyStages];
+    struct {
+      char q[kX], dy[kY];
+    } stages[kStages];
+    char y[kDeltaWarps][2 * kYPanel];
+    Panel ds[kOwners], out;  // ds: dS^T
+    struct {
+      float lse[kTile], delta[kTile];
+    } scalars[kStages];
+    SweepStep::Shared step[kStages];
+    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  static_assert(kBytes <= 227 * 1024);
+
+  __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
+  __device__ std::uint32_t y(int warp) const {
+    return base + int{offsetof(SharedStorage, y)} + warp * 2 * kYPanel;
+  }
+  __device__ std::uint32_t ds(int owner) const {
+    return base + int{offsetof(SharedStorage, ds)} + owner * kPanel;
+  }
+  __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
+  __device__ std::uint32_t lse(int stage) const {
+    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
+  }
+  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(SharedStorage, step)} + stage * 32;
+  }
+
+  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
+  __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
+  __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
+
+  // By all threads of the block, before anything else.
+  __device__ void init(bool makes_delta) const {
+    if (threadIdx.x == 0) {
+      // Keys: a thread of the owner, and the warpgroup that accumulates dQ.
+      init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
+      for (int i = 0; i < kDeltaWarps; ++i) mbarrier_init(y_full(i), 1);
+      for (int i = 0; i < kOwners; ++i) mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
+      fence_proxy_async();
+    }
+    __syncthreads();
+  }
+};
+
+// Rows first .. first + 15 of a tile of D columns to shared memory, panels of 16 rows one after the other;
+// D * 32 bytes are counted at `barrier`.
+template <int D>
+__device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
+                                             const BandTiles& tiles, const TilePlace& at, int first,
+                                             std::uint32_t barrier) {
+#pragma unroll
+  for (int panel = 0; panel < D / 64; ++panel)
+    tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.column_rows - 1)),
+             at.group * tiles.columns() + (first >> tiles.column_shift), at.h, at.b, barrier);
+}
+
+// Warps 2 and 3: delta = dy . y of 32 rows each, half a row a lane.
+template <class T>
+__device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, const BandBackward& g) {
+  constexpr int kRows = Head128Memory::kYRows;
+  Ring<Head128Memory::kStages> stage;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
+  for (;; stage.advance()) {
+    mbarrier_wait(memory.full(stage.at), stage.parity);
+    if (SweepStep::read(memory.step(stage.at)).met_before < 0) return;
+#pragma unroll 1  // registers are scarce, here and below: what a step is is read anew
+    for (int part = 0; part < 2; ++part) {
+      const int first = (2 * warp + part) * kRows, row = lane % kRows, panel = lane / kRows;
+      if (lane == 0) {
+        mbarrier_arrive_expect_tx(memory.y_full(warp), 2 * Head128Memory::kYPanel);
+        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, SweepStep::read_place(memory.step(stage.at)), first,
+                          memory.y_full(warp));
+      }
+      mbarrier_wait(memory.y_full(warp), part);
+      float sum = row_product<T, 64>(memory.dy(stage.at) + panel * kPanel + first * 128,
+                                     memory.y(warp) + panel * Head128Memory::kYPanel, row);
+      sum += __shfl_xor_sync(0xffffffffu, sum, kRows);
+      const bool owned = SweepStep::read(memory.step(stage.at)).owns_queries;
+      if (panel == 0) {
+        st_shared_float(memory.delta(stage.at) + (first + row) * 4, sum);
+        const TilePlace at = SweepStep::read_place(memory.step(stage.at));
+        g.put_delta(at, first + row, sum, owned);
+      }
+      __syncwarp();
+    }
+    mbarrier_arrive_warp(memory.delta_full(stage.at));
+    mbarrier_arrive_warp(memory.free(stage.at));
+  }
+}
+
+// A warpgroup that owns every second key tile.
+template <class T>
+class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
+ public:
+  using M = Head128Memory;
+  using Base = KeyGradients<T, M, 32>;
+  __device__ Head128KeyOwner(const M& memory, const BandBackward& g)
+      : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
+
+  __device__ __forceinline__ void run() {
+    bool begins = false;  // whether the key tile of the queries at hand is its own
+    for (;; stage_.advance(), key_.advance()) {
+      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      if (step.met_before < 0) break;
+      begins = step.met_before == 0 ? own_ == 0 : !begins;
+      if (begins && step.met_before == 2) {
+        meet(2);
+        end(step, 2);
+      }
+      const int back = begins ? 0 : 1;
+      if (back <= step.met_before) {
+        meet(back);
+        if (step.is_last) end(step, back);
+      }
+      mbarrier_arrive_warp(memory_.free(stage_.at));
+    }
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
+  }
+
+ private:
+  using Base::memory_, Base::g_, Base::stage_, Base::dk_, Base::dv_;
+
+  // The queries at hand meet the key tile of `back` steps ago.
+  __device__ __forceinline__ void meet(int back) {
+    const int key_stage = key_.index_back(back);
+    if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
+#pragma unroll
+    for (int part = 0; part < Base::kParts; ++part)
+      Base::meet_part(back, key_stage, part, memory_.ds(own_), memory_.ds_free(own_), parity_ ^ 1);
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.ds_full(own_));
+    wgmma_wait_group<0>();
+    pin(dk_), pin(dv_);
+    parity_ ^= 1;
+  }
+
+  // The key tile of `back` steps ago meets no later queries.
+  __device__ __forceinline__ void end(const SweepStep& step, int back) {
+    const int key_stage = key_.index_back(back);
+    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    warpgroup_sync(own_ + 1);  // its values are not read any more
+    if (step.owned_keys >> back & 1) {
+      const TilePlace keys{at.tile - back, at.group, at.h, at.b};
+      put(dv_, 1.0f, g_.dv, keys, memory_.v(key_stage));
+      warpgroup_sync(own_ + 1);
+      put(dk_, g_.scale, g_.dk, keys, memory_.v(key_stage));
+    }
+    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
+  }
+  // Epilogue: accumulators times `factor`, rounded, to global memory; the thread that leads returns when
+  // `out` is free again.
+  __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
+                                      const TilePlace& at, std::uint32_t out) const {
+#pragma unroll
+    for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
+    fence_proxy_async();
+    warpgroup_sync(own_ + 1);
+    if (!is_warpgroup_leader()) return;
+    for (int panel = 0; panel < 2; ++panel)
+      store_panel(to, out + panel * kPanel, panel, g_.tiles, at, g_.accumulate);
+    tma_store_wait_group_read<0>();
+  }
+
+  int own_, parity_ = 0;
+  Ring<M::kKeyStages> key_;
+};
+
+// The warpgroup that accumulates dQ.
+template <class T>
+class Head128DqAccumulator {
+ public:
+  using M = Head128Memory;
+  __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
+
+  __device__ __forceinline__ void run() {
+    int owner = 0;  // of the key tile of the queries at hand
+    for (;; stage_.advance(), key_.advance()) {
+      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      if (step.met_before < 0) break;
+      owner = step.met_before == 0 ? 0 : owner ^ 1;
+      meet(step, owner);
+    }
+    if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
+  }
+
+ private:
+  __device__ __forceinline__ void meet(const SweepStep& step, int owner) {
+    float dq[64];
+    pin(dq);
+    if (step.met_before == 2) add(dq, owner, 2, 0);
+    if (step.met_before > 0) {
+      add(dq, owner ^ 1, 1, step.met_before - 1);
+      wgmma_wait_group<0>();
+      pin(dq);
+      if (step.met_before == 2) {
+        release(owner);
+        mbarrier_arrive_warp(memory_.keys_free(key_.index_back(2)));
+      }
+      release(owner ^ 1);
+      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(1)));
+    }
+    add(dq, owner, 0, step.met_before);
+    wgmma_wait_group<0>();
+    pin(dq);
+    release(owner);
+    if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.at));
+    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    mbarrier_arrive_warp(memory_.free(stage_.at));
+    if (step.owns_queries) put(dq, at);
+  }
+  // dS K of the key tile of `back` iterations ago, from dS of its owner.
+  __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
+    mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
+    const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner))),
+                     k = descriptor(warp_uniform(memory_.k(key_.index_back(back))));
+    wgmma_fence();
+    mma_atb<T>(dq, ds, k, add_to);
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void release(int owner) {
+    mbarrier_arrive_warp(memory_.ds_free(owner));
+    counts_ ^= 1u << owner;
+  }
+  __device__ __forceinline__ void put(const float (&dq)[64], const TilePlace& at) const {
+#pragma unroll
+    for (int panel = 0; panel < 2; ++panel) {
+      if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
+      warpgroup_sync(M::kOwners + 1);
+      put_panel<T>(dq, panel, g_.scale, memory_.out());
+      fence_proxy_async();
+      warpgroup_sync(M::kOwners + 1);
+      if (is_warpgroup_leader()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
+    }
+  }
+
+  const M& memory_;
+  const BandBackward& g_;
+  Ring<M::kStages> stage_;
+  Ring<M::kKeyStages> key_;
+  unsigned counts_ = 0;  // of each owner's dS, modulo 2, a bit each
+};
+
+template <class T>
+__global__ void __launch_bounds__(Head128Memory::kThreads, 1)
+    head128_backward_kernel(const __grid_constant__ BandBackward g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(128) char shared[];
+  const Head128Memory memory = Head128Memory::of(shared);
+  memory.init(!g.accumulate);
+  const int group = warp_uniform(warpgroup_index());
+  if (group == 0) {
+    setmaxnreg_dec<OwnerRegisters::kProducer>();
+    const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32));
+    if (warp == 1) load_scalars(memory, g);
+    if (warp > 1 && !g.accumulate) make_head128_delta<T>(memory, g);
+    if (threadIdx.x == 0) load_tiles(memory, g);
+  } else if (group > Head128Memory::kOwners) {
+    setmaxnreg_dec<OwnerRegisters::kQueries>();
+    Head128DqAccumulator<T>(memory, g).run();
+  } else {
+    setmaxnreg_inc<OwnerRegisters::kOwner>();
+    Head128KeyOwner<T>(memory, g).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  tiles.cut(multiprocessors(), tiles.tiles_back());
+  BandBackward work = BandBackward::of(g, pass, tiles);
+  const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
+  WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
+  start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads, Head128Memory::kBytes,
+        work);
+}
+
+template void launch_head128_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_head128_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

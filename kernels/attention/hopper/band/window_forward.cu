@@ -1,9 +1,231 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of the forward sweep over windows.
-#include "kernels/attention/hopper/band/window_forward.cuh"
-#include "kernels/attention/hopper/hopper.cuh"
+// Forward attention on Hopper over windows of 129 to 257 rows, heads up to 64: the producer and the schedule
+// of forward.cuh. A consumer meets the five key tiles of a query tile one after the other, with an online
+// softmax. The first and the last share their exp2: no query sees the same column of both.
+#include "kernels/attention/hopper/band/column_forward.cuh"
+#include "kernels/attention/hopper/band/forward.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
+
+struct WindowShape {
+  static constexpr int Dqk = 64, Dv = 64;
+  static constexpr bool kAccumulate = false,
+                        kStorer = true;  // kStorer: store_window() sends y to global memory
+  static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
+                       kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kQ = kPanel, kY = kPanel, kQueryBytes = kQ, kQueryStages = 8, kStages = 10;
+  static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
+  static_assert(kStages >= kConsumers + kMostBack);
+};
+
+// The stages that a query tile meets, from its own on: what forward_iteration() asks of a Consumer. A mask is
+// the distance of a key tile that hides something, or -1.
+class WindowStream {
+ public:
+  using Memory = BandMemory<WindowShape>;
+  __device__ WindowStream(const Memory& memory, const BandTiles& tiles) : memory_(memory), tiles_(tiles) {}
+  // Of the tile whose own stage is `own`, up to `last` tiles back.
+  __device__ __forceinline__ void open(Memory::Stage own, int last) {
+    own_ = own, back_ = 0, last_ = last;
+    mbarrier_wait(memory_.keys_full(own_), own_.parity);
+  }
+  __device__ __forceinline__ int step() {
+    if (back_ == last_) return kEnd;
+    ++back_;
+    const auto stage = own_.back(back_);
+    mbarrier_wait(memory_.keys_full(stage), stage.parity);
+    return tiles_.hides(back_) ? back_ : -1;
+  }
+  __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
+  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).at; }
+  // All stages of a tile are given back at once.
+  __device__ __forceinline__ void release(int) const {}
+
+ private:
+  const Memory& memory_;
+  const BandTiles& tiles_;
+  Memory::Stage own_{};
+  int back_ = 0, last_ = 0;
+};
+
+// A consumer warpgroup: every kConsumers-th query tile of the block.
+template <class T>
+class WindowConsumer {
+ public:
+  using Shape = WindowShape;
+  using Memory = BandMemory<Shape>;
+  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
+      : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
+
+  // Its whole life.
+  __device__ __forceinline__ void run() {
+    take_query_tiles<Shape>(
+        maps_.tiles, this_thread(),
+        [&](const BandRun& run, int tile, auto query, auto stage) { attend(run, tile, query, stage); });
+  }
+
+ private:
+  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::QueryStage query,
+                                         Memory::Stage stage) {
+    ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
+    Owned<Shape::Dqk, false> q;
+    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
+    mbarrier_wait(memory_.queries_full(query), query.parity);
+    walk(acc, q, tile, stage);
+    mbarrier_arrive_warp(memory_.done(query));
+    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    Softmax::Row row[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row[half] = acc.softmax.finish(half, -INFINITY);
+      const int position = maps_.tiles.position(run.group, tile, row_of(half));
+      if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
+    }
+    // y takes the place of the queries, which the group reads.
+    warpgroup_sync();
+    put_rows<T, false>(acc.y, row, memory_.y(query));
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.y_full(query));
+  }
+
+  __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& acc,
+                                       const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
+    const BandTiles& tiles = maps_.tiles;
+    const StageDescriptors<Memory> at(memory_);
+    const int farthest = tiles.tiles_back();
+    // A reach of 64 m + 1 rows begins in the column where the query's own keys end.
+    const bool shares = tile >= farthest && tiles.reach - tiles.skip <= farthest * kTile;
+    stream_.open(own, shares ? farthest - 1 : min(tile, farthest));
+    std::uint32_t p[4][4], p_far[4][4];
+    int mask;
+    if (shares) {
+      begin_shared(acc, p, p_far, q, at, own);
+      mask = stream_.step();
+      pin(acc.y), pin(p_far);
+      wgmma_fence();
+      acc.issue_values(p_far, at.values(own.back(farthest).at));
+      wgmma_wait_group<0>();  // there are no registers to let them run on
+      pin(acc.y);
+    } else {
+      acc.issue_scores(q, at.keys(own.at));
+      mask = stream_.step();
+      wgmma_wait_group<0>();
+      pin(acc.s);
+      hide(acc.s, BandMasks<true>{tiles}, 0);
+      acc.softmax.begin(acc.s);
+      acc.softmax.add();
+      round_to_operand<T>(p, acc.s);
+    }
+    while (mask != kEnd)
+      mask = forward_iteration<T>(acc, p, stream_, memory_, at, BandMasks<true>{tiles}, q, mask);
+    pin(acc.y);
+    wgmma_fence();
+    acc.issue_values(p, at.values(stream_.stage()));
+    wgmma_wait_group<0>();
+    pin(acc.y);
+  }
+
+  // The query tile's own keys and the farthest ones: the scores of both share their registers, and their
+  // probabilities are told apart when they are rounded.
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
+                                               std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
+                                               const Owned<Shape::Dqk, false>& q,
+                                               const StageDescriptors<Memory>& at, Memory::Stage own) {
+    const BandTiles& tiles = maps_.tiles;
+    const int farthest = tiles.tiles_back();
+    const auto far = own.back(farthest);
+    mbarrier_wait(memory_.keys_full(far), far.parity);
+    float distant[32];
+    pin(acc.s);
+    wgmma_fence();
+    q.template mma_abt<T>(acc.s, at.keys(own.at));
+    q.template mma_abt<T>(distant, at.keys(far.at));
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    pin(acc.s), pin(distant);
+    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
+    const SeenKeys seen = SeenKeys::of(tiles, 0);
+    // Only 16 x 16 scores around the diagonal are looked at one by one.
+    const int diagonal = warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
+#pragma unroll
+    for (int columns = 0; columns < kTile; columns += 16) {
+      if (columns + 15 <= diagonal) continue;  // all rows of this warp see them
+      if (columns > diagonal + 15) {
+#pragma unroll
+        for (int i = columns / 2; i < columns / 2 + 8; ++i) acc.s[i] = distant[i];
+      } else {
+#pragma unroll
+        for (int i = columns / 2; i < columns / 2 + 8; ++i)
+          acc.s[i] = seen.before_end(i) ? acc.s[i] : distant[i];
+      }
+    }
+    acc.softmax.begin(acc.s);
+    acc.softmax.add();
+    round_to_operand<T>(p, acc.s);
+    split(p, p_far, seen);
+  }
+
+  const Memory& memory_;
+  const AttentionForward& f_;
+  const BandForwardMaps& maps_;
+  WindowStream stream_;
+};
+
+// A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
+// consumer waits for that.
+__device__ __forceinline__ void store_window(const BandMemory<WindowShape>& memory,
+                                             const BandForwardMaps& maps) {
+  constexpr int kThreads = kWarpgroup / 32 - 1;
+  const BandTiles& tiles = maps.tiles;
+  int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
+  int query = 0;                                      // number of the next one
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
+    for (int tile = run.first; tile < run.end; ++tile, ++query) {
+      if (turn-- > 0) continue;
+      turn = kThreads - 1;
+      const auto at = BandMemory<WindowShape>::QueryStage::of(query);
+      mbarrier_wait(memory.y_full(at), at.parity);
+      store_tile_rows<WindowShape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
+      tma_store_wait_group_read<0>();
+      mbarrier_arrive(memory.queries_free(at));
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(WindowShape::kThreads, 1)
+    window_forward_kernel(const __grid_constant__ AttentionForward f,
+                          const __grid_constant__ BandForwardMaps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = WindowShape;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = BandMemory<Shape>::of(shared);
+  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+  memory.init();
+  if (threadIdx.x < kWarpgroup) {
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    int* const last_users = memory.last_users(shared);
+    if (threadIdx.x == 0)
+      produce_band(memory, maps, last_users);
+    else if (threadIdx.x % 32 == 0)
+      store_window(memory, maps);
+  } else {
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    WindowConsumer<T>(memory, f, maps).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  // A tile that is loaded again but not written costs about half as much as others.
+  maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
+  start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
+        BandMemory<WindowShape>::kBytes, f, maps);
+}
 
 template void launch_window_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 template void launch_window_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);

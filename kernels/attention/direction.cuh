@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What every CUDA form of attention reads of a TileMap and of its tensors.
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace weft::device {}
+
+namespace weft::attention {
+
+using namespace device;
+
+inline constexpr int kEnd = 0x7fffffff;  // tile number or mask index: past the last
+inline constexpr int kSkip = -2;         // mask index: this tile is in the list of another owner only
+
+// Rows of a (B, T, H, D) tensor of one (batch, head).
+struct Rows {
+  const char* base;
+  std::uint32_t stride;  // bytes from one position to the next
+  std::uint32_t chunks;  // 16-byte chunks of 8 elements in a row
+  __device__ static Rows of(const HeadsView& x, std::int64_t b, std::int64_t h) {
+    return {static_cast<const char*>(x.data) + (b * x.batch_stride + h * x.head_stride) * 2,
+            static_cast<std::uint32_t>(x.time_stride * 2), static_cast<std::uint32_t>(x.size / 8)};
+  }
+  __device__ const char* at(int position, std::uint32_t chunk) const {
+    return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(max(position, 0))) * stride +
+           chunk * 16;
+  }
+};
+
+// One direction of a TileMap: the stationary side, whose tiles a thread block owns, and the side that streams
+// by.
+struct Direction {
+  const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
+  const std::uint64_t* masks;
+  int own_tiles;
+  __device__ static Direction query_stationary(const TileMap& m) {
+    return {m.row_start,   m.row_tile,  m.row_mask, nullptr,      m.row_schedule,
+            m.query_order, m.key_order, m.masks,    m.query_tiles};
+  }
+  __device__ static Direction key_stationary(const TileMap& m) {
+    return {m.col_start, m.col_tile,    m.col_mask,         m.col_turn, m.col_schedule,
+            m.key_order, m.query_order, m.masks_transposed, m.key_tiles};
+  }
+};
+
+// Thread blocks are numbered (rank, batch, head), head fastest; rank 0 has the longest lists.
+struct BlockIndex {
+  int b, h, rank;
+  __device__ explicit BlockIndex(const HeadsView& x) {
+    const unsigned heads = static_cast<unsigned>(x.heads), pairs = static_cast<unsigned>(x.batch) * heads;
+    const unsigned pair = blockIdx.x % pairs;
+    rank = static_cast<int>(blockIdx.x / pairs);
+    b = static_cast<int>(pair / heads);
+    h = static_cast<int>(pair % heads);
+  }
+};
+
+}  // namespace weft::attention

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT
+// Backward attention on Hopper as one kernel: what its warpgroups share. Two own a tile of keys each and
+// accumulate dK and dV. A third accumulates dQ of each query tile over both, from dS in shared memory. A
+// thread of the producer adds that to what earlier work items left in global memory, when it is this work
+// item's turn.
+#pragma once
+
+#include "kernels/attention/hopper/query_stationary.cuh"
+#include "kernels/attention/hopper/tma_producer.cuh"
+#include "kernels/device/dependent_launch.cuh"
+
+namespace weft::attention::hopper {
+
+// dQ of a query tile of one (batch, head) on its way to global memory; tile -1: there are no more. `turn`
+// work items have added to it already.
+struct QueryPlace {
+  int tile, turn;
+};
+
+struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
+  using Base = Memory<kTaskTiles, 64, 64, true, true, 5, 2, true>;
+  static constexpr bool kFused = true;
+  static constexpr int kProducingWarps = 2;
+  static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup,
+                       kBuffers = 2;  // of dS of each owner, and of dQ: one thread of the producer sends each
+  static constexpr int kDqBytes = kTile * 64 * 4;
+
+  struct SharedStorage {
+    Base::SharedStorage base;
+    alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+    char dq[kBuffers][kDqBytes];
+    QueryPlace place[kBuffers];
+    std::uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers],
+        dq_free[kBuffers];
+  };
+  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  static_assert(kBytes <= 227 * 1024);
+
+  __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
+  __device__ std::uint32_t ds(int owner, int buffer) const {
+    return base + int{offsetof(SharedStorage, ds)} + (owner * kBuffers + buffer) * kPanel;
+  }
+  __device__ std::uint32_t dq(int buffer) const {
+    return base + int{offsetof(SharedStorage, dq)} + buffer * kDqBytes;
+  }
+  __device__ std::uint32_t place(int buffer) const {
+    return base + int{offsetof(SharedStorage, place)} + buffer * 8;
+  }
+  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+    return base + int{offsetof(SharedStorage, ds_full)} + (owner * kBuffers + buffer) * 8;
+  }
+  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+  __device__ std::uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
+  __device__ std::uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
+
+  // Behind the mask indices of a stage: its query tile, and whose turn it is to add to it
+  // (TileMap::col_turn).
+  __device__ void write_turn(int stage, int tile, int turn) const {
+    asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn) : "memory");
+  }
+
+  // By all threads of the block, before anything else.
+  __device__ void init() const {
+    if (threadIdx.x == 0) {
+      constexpr int kReaders = (kOwners + 1) * kWarps;
+      for (int i = 0; i < kStages; ++i) mbarrier_init(full(i), 1 + 32), mbarrier_init(free(i), kReaders);
+      for (int i = 0; i < kOwnStages; ++i)
+        mbarrier_init(own_full(i), 1), mbarrier_init(own_free(i), kReaders);
+      for (int i = 0; i < kOwners * kBuffers; ++i)
+        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
+      for (int i = 0; i < kBuffers; ++i) mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_free(i), 1);
+      fence_proxy_async();
+    }
+    __syncthreads();
+  }
+};
+
+// What the kernel needs in global memory besides the tensors: of each row less_lse() and delta times
+// kProbabilityUnit (fragments.cuh); of each query tile dQ, in the order of the lanes that hold it, and how
+// many work items have added to it.
+struct FusedScratch {
+  float2* scalars = nullptr;      // (B, H, T)
+  float* dq = nullptr;            // (B, H, tiles, kTile * 64)
+  std::int32_t* turns = nullptr;  // (B, H, tiles)
+  int tiles = 0;
+
+  __device__ __forceinline__ float* dq_of(int tile) const {
+    return dq + static_cast<std::int64_t>(tile) * (kTile * 64);
+  }
+  // Until earlier work items have added their parts.
+  __device__ __forceinline__ void wait_for_turn(QueryPlace place) const {
+    for (int turn = -1; turn != place.turn;)
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(turns + place.tile) : "memory");
+  }
+  static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
+    const std::int64_t pairs = g.q.batch * g.q.heads;
+    FusedScratch s;
+    s.tiles = pass.query_tiles;
+    s.dq = static_cast<float*>(g.scratch.data);
+    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * kTile * 64);
+    s.turns = reinterpret_cast<std::int32_t*>(s.scalars + pairs * g.q.time);
+    return s;
+  }
+};
+
+// ---- dQ ----
+
+template <class T>
+class FusedDqAccumulator {
+ public:
+  __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+                                const AttentionPass& pass, const FusedScratch& scratch)
+      : memory_(memory), shared_(shared), g_(g), pass_(pass), scratch_(scratch) {}
+
+  __device__ __forceinline__ void run() {
+    for (;;) {
+      mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
+      const auto& work = memory_.work(shared_, own_stage_.at);
+      if (warp_uniform(work.end)) break;
+      const int pair = warp_uniform(work.b * static_cast<int>(g_.q.heads) + work.h);
+      for (bool more = !warp_uniform(work.empty); more;) more = step(pair);
+      mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
+      own_stage_.advance();
+    }
+    for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
+  }
+
+ private:
+  // A query tile of one (batch, head); false: it was the last of the work item.
+  __device__ __forceinline__ bool step(int pair) {
+    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    int info[2];
+    QueryPlace place;
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(info[0]), "=r"(info[1]), "=r"(place.tile), "=r"(place.turn)
+                 : "r"(memory_.info(stage_.at)));
+    info[0] = warp_uniform(info[0]), info[1] = warp_uniform(info[1]);
+    place.turn = warp_uniform(place.turn);
+    mbarrier_arrive_warp(memory_.free(stage_.at));
+    stage_.advance();
+    const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
+    float dq[32];
+    place.tile += pair * scratch_.tiles;
+    if (place.turn < 0) {
+      finish(dq, has, pair, {place.tile, ~place.turn});
+    } else {
+      clear(dq);
+      sum(dq, has);
+      open();
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         memory_.dq(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
+                     "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                     : "memory");
+      close(place);
+    }
+    return !(info[0] & 1);
+  }
+  __device__ __forceinline__ static void clear(float (&dq)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dq[i] = 0;
+  }
+  // The last turn: this work item's part is added to what earlier ones left, and rounded.
+  __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
+    const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
+    const std::int32_t* order = pass_.maps[g_.maps.group_of_head[h]].query_order +
+                                static_cast<std::int64_t>(place.tile - pair * scratch_.tiles) * kTile;
+    const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
+    clear(dq);
+    if (place.turn > 0) {
+      scratch_.wait_for_turn(place);
+      const auto* parts =
+          reinterpret_cast<const float4*>(scratch_.dq_of(place.tile)) + threadIdx.x % kWarpgroup;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float4 x = __ldcg(parts + i * kWarpgroup);
+        dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+      }
+    }
+    sum(dq, has);
+    const Rows out = Rows::of(g_.dq, b, h);
+    const auto scale = static_cast<float>(g_.scale);
+    store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
+    store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
+  }
+  // Adds to dQ over the keys of the owners that have the tile.
+  __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
+    if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
+    if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0] && has[1])
+      add<0, 1>(dq);
+    else
+      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0]) release(0);
+    if (has[1]) release(1);
+  }
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void add(float (&dq)[32]) const {
+    pin(dq);
+    wgmma_fence();
+#pragma unroll
+    for (int owner = kFirst; owner <= kLast; ++owner) {
+      const Descriptor ds = descriptor(memory_.ds(owner, ds_[owner].at)),
+                       k = descriptor(memory_.own_x(own_stage_.at, owner));
+      mma_atb<T>(dq, ds, k, 1);
+    }
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    pin(dq);
+  }
+  __device__ __forceinline__ void release(int owner) {
+    mbarrier_arrive_warp(memory_.ds_free(owner, ds_[owner].at));
+    ds_[owner].advance();
+  }
+  // A buffer for dQ, from when it is free to when it is full.
+  __device__ __forceinline__ void open() { mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1); }
+  __device__ __forceinline__ void close(QueryPlace place) {
+    if (is_warpgroup_leader())
+      asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)), "r"(place.tile),
+                   "r"(place.turn)
+                   : "memory");
+    fence_proxy_async();
+    mbarrier_arrive_warp(memory_.dq_full(out_.at));
+    out_.advance();
+  }
+
+  const FusedMemory& memory_;
+  char* shared_;
+  const AttentionBackward& g_;
+  const AttentionPass& pass_;
+  const FusedScratch& scratch_;
+  Ring<FusedMemory::kStages> stage_;
+  Ring<FusedMemory::kOwnStages> own_stage_;
+  Ring<FusedMemory::kBuffers> ds_[2];
+  Ring<FusedMemory::kBuffers> out_;
+};
+
+// One thread for each buffer of dQ.
+class TurnTaker {
+ public:
+  __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
+      : memory_(memory), scratch_(scratch), buffer_(buffer) {}
+
+  __device__ __forceinline__ void run() {
+    for (int parity = 0;; parity ^= 1) {
+      mbarrier_wait(memory_.dq_full(buffer_), parity);
+      QueryPlace place;
+      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];"
+                   : "=r"(place.tile), "=r"(place.turn)
+                   : "r"(memory_.place(buffer_)));
+      if (place.tile < 0) break;
+      scratch_.wait_for_turn(place);
+      send(place);
+      mbarrier_arrive(memory_.dq_free(buffer_));
+      finish(place);
+    }
+  }
+
+ private:
+  // Returns when shared memory has been read.
+  __device__ __forceinline__ void send(QueryPlace place) const {
+    float* to = scratch_.dq_of(place.tile);
+    const std::uint32_t from = memory_.dq(buffer_);
+    fence_proxy_async_global();
+    place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
+                    : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
+    tma_store_commit_group();
+    tma_store_wait_group_read<0>();
+  }
+  // Once dQ is there it is the next work item's turn.
+  __device__ __forceinline__ void finish(QueryPlace place) const {
+    tma_store_wait_all();
+    fence_proxy_async_global();
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile), "r"(place.turn + 1)
+                 : "memory");
+  }
+
+  const FusedMemory& memory_;
+  const FusedScratch& scratch_;
+  int buffer_;
+};
+
+// ---- the kernel that runs before ----
+
+// dQ of a query tile that attends nothing, which no work item has.
+__device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
+                                                 int pair, int tile) {
+  const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
+  const TileMap& map = pass.maps[g.maps.group_of_head[h]];
+  if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
+  const Rows out = Rows::of(g.dq, b, h);
+  for (int i = 0; i < kTile; ++i) {
+    const int position = map.query_order[static_cast<std::int64_t>(tile) * kTile + i];
+    for (std::uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// lse and delta of rows, eight lanes for each, which have several rows in flight; no work item has added to
+// any dQ yet.
+inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
+                     kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
+template <class T>
+__global__ void __launch_bounds__(kRowThreads)
+    begin_fused_kernel(const __grid_constant__ AttentionBackward g,
+                       const __grid_constant__ AttentionPass pass,
+                       const __grid_constant__ FusedScratch scratch) {
+  griddepcontrol_launch_dependents();
+  // Rows are fewer than 2^32: each has 16 bytes or more in every tensor.
+  const auto heads = static_cast<unsigned>(g.q.heads), time = static_cast<unsigned>(g.q.time),
+             rows = static_cast<unsigned>(g.q.batch) * time * heads,
+             first = blockIdx.x * kRowsOfBlock + threadIdx.x / kRowLanes;
+  const unsigned chunk = threadIdx.x % kRowLanes;
+  unsigned at[kRowsAhead];
+  float lse[kRowsAhead];
+  uint4 y_part[kRowsAhead], dy_part[kRowsAhead];
+#pragma unroll
+  for (int i = 0; i < kRowsAhead; ++i) {
+    const unsigned row = first + i * (kRowThreads / kRowLanes), bt = row / heads, h = row - bt * heads,
+                   b = bt / time, t = bt - b * time;
+    at[i] = (b * heads + h) * time + t;
+    y_part[i] = dy_part[i] = {};
+    if (row >= rows) continue;
+    if (chunk == 0) lse[i] = __ldg(static_cast<const float*>(g.lse.data) + at[i]);
+    const Rows y = Rows::of(g.y, b, h), dy = Rows::of(g.dy, b, h);
+    if (chunk >= y.chunks) continue;
+    y_part[i] = __ldg(reinterpret_cast<const uint4*>(y.at(static_cast<int>(t), chunk)));
+    dy_part[i] = __ldg(reinterpret_cast<const uint4*>(dy.at(static_cast<int>(t), chunk)));
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsAhead; ++i) {
+    float sum = dot<T>(y_part[i], dy_part[i]);
+#pragma unroll
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
+      scratch.scalars[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
+  }
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
+  scratch.turns[tile] = 0;
+  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
+}
+
+}  // namespace weft::attention::hopper

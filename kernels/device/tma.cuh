@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// TMA, the copy engine of sm_90a (PTX ISA, "cp.async.bulk.tensor"): tensor maps that describe a tensor in
+// global memory, and copies of one box of it to or from shared memory by one thread.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace weft::device {
+
+// The driver's encoder of tensor maps, which programs do not link to; null: a driver older than TMA.
+inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
+  static const auto encoder = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                               cudaEnableDefault, &found);
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) function = nullptr;
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  return encoder;
+}
+
+// Fetches a tensor map ahead of its first use.
+__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
+// ---- global to shared memory: the box that begins at coordinates x (fastest) ...; its bytes count at
+// `mbarrier` ----
+
+__device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
+                                         int w, std::uint32_t mbarrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
+                                         int w, int v, std::uint32_t mbarrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(mbarrier)
+      : "memory");
+#endif
+}
+
+// ---- shared to global memory, of the group that tma_store_commit_group() ends; parts outside are left out
+// ----
+
+__device__ __forceinline__ void tma_store(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
+                                          int w, int v) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &to),
+      "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+      : "memory");
+#endif
+}
+// The same, added to what is there.
+__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
+                                               int w, int v) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+      "[%1];" ::"l"(&to),
+      "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+      : "memory");
+#endif
+}
+
+// Contiguous bytes, without a tensor map.
+__device__ __forceinline__ void bulk_store(float* to, std::uint32_t from, int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void bulk_reduce_add(float* to, std::uint32_t from, int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(from), "r"(bytes)
+               : "memory");
+#endif
+}
+// Orders global memory between TMA and ordinary instructions.
+__device__ __forceinline__ void fence_proxy_async_global() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
+// Ends a group of this thread's stores.
+__device__ __forceinline__ void tma_store_commit_group() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Waits until all but the last kPending groups of this thread have read shared memory, which may then be
+// overwritten. The bytes may still be on their way.
+template <int kPending>
+__device__ __forceinline__ void tma_store_wait_group_read() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+#endif
+}
+// Waits until the stores of all groups of this thread are in global memory.
+__device__ __forceinline__ void tma_store_wait_all() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
+
+}  // namespace weft::device

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What keeps CUDA kernels from a case whatever they compute: reasons that the choices of kernels share. ""
+// where nothing does.
+#pragma once
+
+#include <string>
+
+#include "kernels/view.h"
+
+namespace weft {
+
+#ifdef WEFT_SM90A  // the build has machine code for sm_90a
+inline constexpr bool kBuiltForSm90a = true;
+#else
+inline constexpr bool kBuiltForSm90a = false;
+#endif
+
+// Of kernels whose operands are rounded to 16 bits.
+inline std::string reason_against_16_bits(DType dtype) {
+  if (dtype == DType::f16 || dtype == DType::bf16) return "";
+  return str("it rounds to 16 bits, and ", name_of(dtype), " must not be rounded");
+}
+
+// Of kernels for wgmma and TMA of sm_90a, which round to 16 bits too. `compute_capability` 90 is 9.0.
+inline std::string reason_against_sm90a(DType dtype, int compute_capability) {
+  if (!kBuiltForSm90a) return "it is not part of this build, whose CUDA targets lack 90a";
+  if (compute_capability != 90)
+    return str("it needs a GPU of compute capability 9.0, got ", compute_capability / 10, ".",
+               compute_capability % 10);
+  return reason_against_16_bits(dtype);
+}
+
+}  // namespace weft
