@@ -99,12 +99,12 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
 Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
                           bool recomputed) const {
   const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
-    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).product;
+    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).matmul;
   };
   const Var packed = qkv.forward(ctx, store, x);
-  const Var product = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
+  const Var matmul = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
   ctx.mark(proj.bias.index);
-  return {product, store.var(proj.bias)};
+  return {matmul, store.var(proj.bias)};
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
@@ -112,9 +112,9 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  const Var product = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
+  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
   ctx.mark(down.bias.index);
-  return {product, store.var(down.bias)};
+  return {matmul, store.var(down.bias)};
 }
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,

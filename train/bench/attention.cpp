@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/attention/select.h"
+#include "src/patterns/pattern.h"
 #include "train/bench/attention_case.h"
 #include "train/bench/attention_types.h"
 #include "train/bench/kernels.h"
@@ -66,7 +67,7 @@ struct RowOf {
   const AttentionBenchShape& shape;
   DType dtype;
   const BenchAttentionOptions& options;
-  double matrix_rate, copy_rate;  // of the device
+  double peak_flops, copy_bandwidth;  // of the device
 };
 
 // Runs in a row, after a few that are not counted.
@@ -124,7 +125,7 @@ void print_json(const Result& r, const RowOf& row, std::ostream& out) {
       << ", \"fwdbwd_MHz\": " << r.both_clock << ", \"pause_ms\": " << row.options.pause_ms
       << ", \"fwd_tflops\": " << forward.tflops << ", \"fwdbwd_tflops\": " << both.tflops
       << ", \"fwd_TBps\": " << forward.tbps << ", \"fwdbwd_TBps\": " << both.tbps
-      << ", \"matmul_tflops\": " << row.matrix_rate * 1e-12 << ", \"copy_TBps\": " << row.copy_rate * 1e-12;
+      << ", \"matmul_tflops\": " << row.peak_flops * 1e-12 << ", \"copy_TBps\": " << row.copy_bandwidth * 1e-12;
   if (r.both_of_all > 0)
     out << ", \"fwd_of_all\": " << r.forward_of_all << ", \"fwdbwd_of_all\": " << r.both_of_all;
   out << ", \"pairs\": " << r.pairs << ", \"waste\": " << r.waste << ", \"error\": " << r.error
@@ -152,9 +153,9 @@ void print_head(Device& device, const BenchAttentionOptions& options, const std:
   if (options.json) {
     for (const DType dtype : dtypes)
       out << "{\"ceiling\": \"" << name_of(dtype)
-          << "_matmul_tflops\", \"peer\": \"weft\", \"value\": " << device.matrix_rate(dtype) * 1e-12
+          << "_matmul_tflops\", \"peer\": \"weft\", \"value\": " << device.peak_flops(dtype) * 1e-12
           << "}\n";
-    out << "{\"ceiling\": \"copy_TBps\", \"peer\": \"weft\", \"value\": " << device.copy_rate() * 1e-12 << "}"
+    out << "{\"ceiling\": \"copy_TBps\", \"peer\": \"weft\", \"value\": " << device.copy_bandwidth() * 1e-12 << "}"
         << std::endl;
     return;
   }
@@ -168,8 +169,8 @@ void print_head(Device& device, const BenchAttentionOptions& options, const std:
          "all: "
          "how many times faster than `all`\nthis device:";
   for (const DType dtype : dtypes)
-    out << " " << device.matrix_rate(dtype) * 1e-12 << " TFLOP/s in " << name_of(dtype) << " products,";
-  out << " " << device.copy_rate() * 1e-12 << " TB/s in copies\n"
+    out << " " << device.peak_flops(dtype) * 1e-12 << " TFLOP/s in " << name_of(dtype) << " products,";
+  out << " " << device.copy_bandwidth() * 1e-12 << " TB/s in copies\n"
       << std::left << std::setw(17) << "shape" << std::setw(15) << "pattern" << std::setw(5) << "type"
       << std::right << std::setw(10) << "f ms" << std::setw(10) << "f+b ms" << std::setw(11) << "TFLOP/s f"
       << std::setw(7) << "f+b" << std::setw(8) << "TB/s f" << std::setw(6) << "f+b" << std::setw(7) << "x all"
@@ -181,7 +182,7 @@ void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype
                    const BenchAttentionOptions& options, std::ostream& out) {
   const AttentionWorkload load(device, shape, dtype);
   const AttentionForm form = attention::parse_form(options.form);
-  const RowOf row{shape, dtype, options, device.matrix_rate(dtype), device.copy_rate()};
+  const RowOf row{shape, dtype, options, device.peak_flops(dtype), device.copy_bandwidth()};
   Result all;
   for (const std::string& mode : modes_of(shape, options)) {
     const AttentionBenchCase work(device, shape, mode, load, form, options.verify);

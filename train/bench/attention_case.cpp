@@ -7,6 +7,7 @@
 #include <random>
 
 #include "kernels/attention/select.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -125,12 +125,12 @@ StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& st
     }
   }
   StepBreakdown result;
-  result.copy_rate = device.copy_rate();
-  result.matrix_rate = device.matrix_rate(dtype_on(device, config));
+  result.copy_bandwidth = device.copy_bandwidth();
+  result.peak_flops = device.peak_flops(dtype_on(device, config));
   result.groups = group_launches(medians(std::move(launches)));
   add_attention_flops(result.groups, config);
   for (KernelGroup& g : result.groups)
-    g.floor_ms = 1e3 * std::max(g.bytes / result.copy_rate, g.flops / result.matrix_rate);
+    g.floor_ms = 1e3 * std::max(g.bytes / result.copy_bandwidth, g.flops / result.peak_flops);
   return result;
 }
 
@@ -160,15 +160,16 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
   out << std::left << std::setw(65) << "gaps: launches, copies, clears" << std::right << std::setprecision(3)
       << std::setw(10) << step_ms - all.milliseconds << std::setprecision(1) << std::setw(7)
       << 100 * (step_ms - all.milliseconds) / step_ms << "\n"
-      << std::setprecision(3) << "measured here: copies " << b.copy_rate * 1e-12 << " TB/s, matrices "
-      << b.matrix_rate * 1e-12 << " TFLOP/s" << std::defaultfloat << std::endl;
+      << std::setprecision(3) << "measured here: copies " << b.copy_bandwidth * 1e-12 << " TB/s, matrices "
+      << b.peak_flops * 1e-12 << " TFLOP/s" << std::defaultfloat << std::endl;
 }
 
 std::string breakdown_json(const StepBreakdown& b, double step_ms) {
   std::ostringstream out;
-  out << "\"copy_tb_per_s\": " << b.copy_rate * 1e-12 << ", \"matrix_tflop_per_s\": " << b.matrix_rate * 1e-12
-      << ", \"kernel_ms\": " << b.kernel_ms() << ", \"gap_ms\": " << step_ms - b.kernel_ms()
-      << ", \"floor_ms\": " << b.floor_ms() << ", \"kernels\": [";
+  out << "\"copy_tb_per_s\": " << b.copy_bandwidth * 1e-12
+      << ", \"matrix_tflop_per_s\": " << b.peak_flops * 1e-12 << ", \"kernel_ms\": " << b.kernel_ms()
+      << ", \"gap_ms\": " << step_ms - b.kernel_ms() << ", \"floor_ms\": " << b.floor_ms()
+      << ", \"kernels\": [";
   for (const KernelGroup& g : b.groups)
     out << (&g == b.groups.data() ? "" : ", ") << "{\"kernel\": \"" << g.kernel << "\", \"shape\": \""
         << g.shape << "\", \"launches\": " << g.launches << ", \"ms\": " << g.milliseconds

@@ -10,6 +10,7 @@
 #include "src/config/config.h"
 #include "src/device.h"
 #include "src/memory.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/progress.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Connectivity matrices and receptive fields as text and as images.
 #include "train/inspect/picture.h"
+#include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,6 +6,7 @@
 
 #include "src/files/files.h"
 #include "src/files/npy.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 
 namespace weft {

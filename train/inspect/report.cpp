@@ -12,6 +12,7 @@
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/memory.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/counts.h"
 #include "train/inspect/pattern.h"
 #include "train/program/loaded_model.h"

@@ -7,6 +7,7 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

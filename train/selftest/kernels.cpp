@@ -4,6 +4,7 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "src/patterns/cache_rows.h"
+#include "src/patterns/pattern.h"
 #include "train/attention/on_device.h"
 
 namespace weft {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/patterns/cache_rows.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 
 namespace weft {
