@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/sampling/decode_linear.h"
+#include "models/shape.h"
 
 namespace weft {
 
@@ -116,6 +117,29 @@ Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   ctx.mark(down.bias.index);
   return {matmul, store.var(down.bias)};
 }
+
+namespace {
+
+// Standard deviation of a weight that sums over `fan_in` inputs.
+double weight_std(const InitConfig& init, std::int64_t fan_in) {
+  const auto n = static_cast<double>(fan_in);
+  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
+}
+
+// The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
+double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
+  return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
+}
+
+}  // namespace
+
+ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m)
+    : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
+      attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
+                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size)),
+      mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
+      mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
+          last_weight_std(m, mlp_width(m))) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {

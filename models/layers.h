@@ -9,6 +9,7 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
+#include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
 
@@ -88,6 +89,7 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };

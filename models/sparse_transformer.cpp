@@ -8,34 +8,10 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
-#include <cmath>
-
 #include "models/shape.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
-namespace {
-
-// Standard deviation of a weight that sums over `fan_in` inputs.
-double weight_std(const InitConfig& init, std::int64_t fan_in) {
-  const auto n = static_cast<double>(fan_in);
-  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
-}
-
-// The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
-ResidualBlock make_block(const ModelConfig& m, ParameterStore& store, const std::string& name) {
-  const AttentionShape shape = attention_shape(m);
-  const std::int64_t hidden = mlp_width(m);
-  const double std = weight_std(m.init, m.width), share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
-  return {LayerNorm(store, name + ".attention_norm", m.width, m.norm_eps),
-          Attention(store, name + ".attention", m.width, shape, std,
-                    share * weight_std(m.init, shape.heads * shape.v_size)),
-          LayerNorm(store, name + ".mlp_norm", m.width, m.norm_eps),
-          Mlp(store, name + ".mlp", m.width, hidden, std, share * weight_std(m.init, hidden))};
-}
-
-}  // namespace
-
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
     : config_(config.model),
@@ -47,8 +23,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
                  config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
-  for (std::int64_t i = 0; i < config_.layers; ++i)
-    blocks_.push_back(make_block(config_, store, str("blocks.", i)));
+  for (std::int64_t i = 0; i < config_.layers; ++i) blocks_.emplace_back(store, str("blocks.", i), config_);
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform

@@ -185,6 +185,20 @@ BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affin
   return {p, ctx.site++};
 }
 
+// What both residual ops launch; the norm is added to it where there is one.
+ResidualForward residual_forward(const Ctx& ctx, const Var& x, const Affine& branch, BranchDropout drop,
+                                 const Var& sum) {
+  ResidualForward k{};
+  k.h = sum.value, k.x = x.value, k.branch = branch.matmul.value, k.bias = branch.bias.value;
+  k.p = drop.p, k.site = drop.site, k.step = ctx.step;
+  return k;
+}
+ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Tensor& dh) {
+  ResidualBackward k{};
+  k.dh = dh, k.p = drop.p, k.site = drop.site, k.step = ctx.step;
+  return k;
+}
+
 }  // namespace
 
 // Keeps nothing but the number of the call. x gets the buffer of dy itself, the branch one of its own: two
@@ -192,38 +206,14 @@ BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affin
 Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   const BranchDropout drop = checked_branch("residual_dropout", ctx, x, branch, p);
   const Var y = ctx.output(x.shape(), x.dtype());
-  ctx.launch(ResidualForward{.h = y.value,
-                             .y = {},
-                             .mean = {},
-                             .rstd = {},
-                             .x = x.value,
-                             .branch = branch.matmul.value,
-                             .bias = branch.bias.value,
-                             .w = {},
-                             .b = {},
-                             .p = drop.p,
-                             .site = drop.site,
-                             .step = ctx.step});
+  ctx.launch(residual_forward(ctx, x, branch, drop, y));
   if (!ctx.tape) return y;
   ctx.tape->record("residual_dropout", y,
                    [x = x.without_value(), matmul = branch.matmul.without_value(),
                     bias = branch.bias.without_value(), drop](Ctx& c, const Tensor& dy) {
-                     c.launch(ResidualBackward{.dx = {},
-                                               .dbranch = c.grad(matmul),
-                                               .dbias = c.grad(bias),
-                                               .dw = {},
-                                               .db = {},
-                                               .y = {},
-                                               .dh = dy,
-                                               .dy = {},
-                                               .h = {},
-                                               .mean = {},
-                                               .rstd = {},
-                                               .w = {},
-                                               .b = {},
-                                               .p = drop.p,
-                                               .site = drop.site,
-                                               .step = c.step});
+                     ResidualBackward k = residual_backward(c, drop, dy);
+                     k.dbranch = c.grad(matmul), k.dbias = c.grad(bias);
+                     c.launch(k);
                      c.pass_gradient(x, dy);
                    });
   return y;
@@ -239,19 +229,10 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   const BranchDropout drop = checked_branch("residual_layernorm", ctx, x, branch, p);
   const SumAndNorm y{ctx.output(x.shape(), x.dtype()), ctx.output(x.shape(), x.dtype())};
   const Tensor mean = ctx.empty({rows}, wide(x.dtype())), rstd = ctx.empty({rows}, wide(x.dtype()));
-  ctx.launch(ResidualForward{.h = y.sum.value,
-                             .y = y.norm.value,
-                             .mean = mean,
-                             .rstd = rstd,
-                             .x = x.value,
-                             .branch = branch.matmul.value,
-                             .bias = branch.bias.value,
-                             .w = w.value,
-                             .b = b.value,
-                             .eps = eps,
-                             .p = drop.p,
-                             .site = drop.site,
-                             .step = ctx.step});
+  ResidualForward forward = residual_forward(ctx, x, branch, drop, y.sum);
+  forward.y = y.norm.value, forward.mean = mean, forward.rstd = rstd;
+  forward.w = w.value, forward.b = b.value, forward.eps = eps;
+  ctx.launch(forward);
   if (!ctx.tape) return y;
   y.norm.gradient->recomputed = true;
   const auto backward = [x = x.without_value(), matmul = branch.matmul.without_value(),
@@ -262,22 +243,12 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
     const GradView dx = dy ? c.grad(x) : GradView{};
     // Without dropout x and the branch have one gradient, and one buffer for it.
     const bool same = drop.p == 0 && dx && !dx.accumulate && x.gradient != matmul.gradient;
-    c.launch(ResidualBackward{.dx = dx,
-                              .dbranch = same ? GradView{} : c.grad(matmul),
-                              .dbias = c.grad(bias),
-                              .dw = dy ? c.grad(w) : GradView{},
-                              .db = dy ? c.grad(b) : GradView{},
-                              .y = again,
-                              .dh = dh,
-                              .dy = dy,
-                              .h = h,
-                              .mean = mean,
-                              .rstd = rstd,
-                              .w = w.value,
-                              .b = again ? b.value : Tensor{},
-                              .p = drop.p,
-                              .site = drop.site,
-                              .step = c.step});
+    ResidualBackward k = residual_backward(c, drop, dh);
+    k.dx = dx, k.dbranch = same ? GradView{} : c.grad(matmul), k.dbias = c.grad(bias);
+    if (dy) k.dw = c.grad(w), k.db = c.grad(b);
+    k.y = again, k.dy = dy, k.h = h, k.mean = mean, k.rstd = rstd, k.w = w.value;
+    if (again) k.b = b.value;
+    c.launch(k);
     for (const auto& use : waiting) use(c, again);
     if (same) c.pass_gradient(matmul, x.gradient->tensor);
     if (!dy) c.pass_gradient(x, dh);

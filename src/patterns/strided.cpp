@@ -16,12 +16,11 @@ class Strided : public AttentionPattern {
  public:
   explicit Strided(std::int64_t l) : l_(l) {}
   std::string name() const override { return str("strided(stride ", l_, ")"); }
+  // S_i three times: as a predicate, as runs of keys, and as a band for the kernels that know bands.
   bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && (i - j) % l_ == 0; }
-  // The same set: from the top of the column to i, in steps of l.
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % l_, i + 1, l_});
   }
-  // The same set for kernels that know bands: whole columns, all of n / l rows.
   Band band(int, std::int64_t n) const override {
     if (n % l_ != 0) return {};
     return {static_cast<std::int32_t>(l_), static_cast<std::int32_t>(n / l_), 0};
@@ -48,10 +47,10 @@ class Strided : public AttentionPattern {
     return a_tile > 0 ? column / a_tile * kTile + column % a_tile * (kTile / a_tile)
                       : column * tile_ceil(length);
   }
-  // Tiles that a column of 64 a + b positions touches, 0 < b < 64. Starting on a tile: (a + 1) (a + 2) / 2,
-  // or 1 / floor(64 / b) for a = 0. One behind the other it starts at any multiple of g = gcd(b, 64), touches
-  // a row of tiles more if it starts after 64 - b, and shares the tiles on the diagonal: a (a + 1) / 2 + (a +
-  // 1) (b - g) / 64 + (64 a + b) / 64. Compared as multiples of 1 / 64.
+  // Tiles of a column of 64 a + b positions, 0 < b < 64. On a tile: (a + 1) (a + 2) / 2, or 1 / floor(64 / b)
+  // for a = 0. One behind the other, it starts at any multiple of g = gcd(b, 64), and the tiles on the
+  // diagonal are shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + a + b / 64 in the mean. Compared 64 times as
+  // large.
   static bool starts_on_tile(std::int64_t length) {
     const std::int64_t a = length / kTile, b = length % kTile;
     if (b == 0) return true;

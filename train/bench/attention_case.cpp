@@ -7,7 +7,6 @@
 #include <random>
 
 #include "kernels/attention/select.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -23,7 +23,7 @@ struct KernelGroup {
 };
 
 struct StepBreakdown {
-  double copy_rate = 0, matrix_rate = 0;  // bytes/s, FLOP/s, measured here
+  double copy_bandwidth = 0, peak_flops = 0;  // bytes/s, FLOP/s, measured here
   std::vector<KernelGroup> groups;        // longest first
   double kernel_ms() const;
   double floor_ms() const;
