@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What training reads for a step: windows of a stream, or whole images, mixed and augmented. A pure function
-// of (seed, step, index in the step), so that one integer resumes it and any number of processes agrees.
+// What training reads in an update: windows of a stream of tokens, or whole images, mixed and augmented. A
+// pure function of (seed, step, index in the batch): one integer resumes a run, and any number of processes
+// reads the same batch.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "data/augment/augment.h"
@@ -17,8 +19,22 @@ struct HostBatch {
   std::vector<std::int32_t> tokens, offsets, positions, conditions;
 };
 
-// The images that model.position_axes describe; Error unless they have rows, columns and channels.
-ImageShape image_shape(const Config&);
+// Windows of a stream, at uniformly random places.
+class Batcher {
+ public:
+  Batcher(const TokenDataset&, std::uint64_t seed);
+  // Fills out (count, context) with windows first .. first + count - 1 of this step.
+  void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
+            std::span<std::int32_t> out) const;
+  // Where short windows lie in the full context: for window first + i a multiple of `unit`, uniform over
+  // those at which `context` positions still fit.
+  void read_offsets(std::int64_t step, std::int64_t first, std::int64_t context, std::int64_t full_context,
+                    std::int64_t unit, std::span<std::int32_t> out) const;
+
+ private:
+  const TokenDataset& data_;
+  std::uint64_t seed_;
+};
 
 class BatchSource {
  public:
@@ -31,8 +47,11 @@ class BatchSource {
             HostBatch& out) const;
 
  private:
-  void read_stream(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-                   HostBatch&) const;
+  void read_windows(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
+                    HostBatch&) const;
+  // data/image_batches.cpp
+  void check_images() const;
+  void read_images(std::int64_t step, std::int64_t first, std::int64_t count, HostBatch&) const;
   void read_image(std::int64_t index, std::int64_t place, HostBatch&) const;
 
   Config config_;
@@ -41,5 +60,8 @@ class BatchSource {
   Batcher batcher_;
   std::optional<Augmenter> augmenter_;  // of images
 };
+
+// The images that model.position_axes describe. Throws Error unless they have rows, columns and channels.
+ImageShape image_shape(const Config&);
 
 }  // namespace weft

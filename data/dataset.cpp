@@ -14,18 +14,6 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kOrderKey =
-    0x6f72646572ull;  // keeps the data order apart from dropout under the same seed
-
-// The random bits of window `index` of update `step`: two words for its place in the data, one for its
-// offset.
-Philox4 window_bits(std::uint64_t seed, std::int64_t step, std::int64_t index) {
-  const auto i = static_cast<std::uint64_t>(index), update = static_cast<std::uint64_t>(step);
-  return philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32),
-                     static_cast<std::uint32_t>(update), static_cast<std::uint32_t>(update >> 32)},
-                    seed ^ kOrderKey);
-}
-
 [[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
   if (file.has("/params")) fail(str(file.path(), ": is a checkpoint, expected a data file made by prepare"));
   auto there = file.list("/");
@@ -104,37 +92,6 @@ void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
              first + static_cast<std::int64_t>(out.size()) - 1, " of ", size(), " in ", path_);
   std::visit([&](const auto& tokens) { std::copy_n(tokens.begin() + first, out.size(), out.begin()); },
              tokens_);
-}
-
-Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
-
-void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-                   std::span<std::int32_t> out) const {
-  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
-             " tokens, expected ", count, " * ", context);
-  if (data_.size() < context)
-    fail(str(data_.path(), ": the split ", data_.split(), " has ", data_.size(),
-             " tokens, fewer than a window of model.context ", context,
-             "; use more data or a shorter context"));
-  const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Philox4 bits = window_bits(seed_, step, first + i);
-    const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32) | bits[0];
-    const auto start = static_cast<std::int64_t>((uniform * places) >> 64);
-    data_.read(start, out.subspan(static_cast<std::size_t>(i * context), static_cast<std::size_t>(context)));
-  }
-}
-
-void Batcher::read_offsets(std::int64_t step, std::int64_t first, std::int64_t context,
-                           std::int64_t full_context, std::int64_t unit, std::span<std::int32_t> out) const {
-  WEFT_CHECK(unit > 0 && context > 0 && context <= full_context, "windows of ", context,
-             " positions in a context of ", full_context, ", in units of ", unit);
-  const auto places = static_cast<std::uint64_t>((full_context - context) / unit + 1);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Philox4 bits = window_bits(seed_, step, first + static_cast<std::int64_t>(i));
-    const std::uint64_t place = (bits[2] * places) >> 32;
-    out[i] = static_cast<std::int32_t>(place * static_cast<std::uint64_t>(unit));
-  }
 }
 
 namespace {

@@ -48,25 +48,8 @@ class TokenDataset {
   std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
 };
 
-// Windows of a stream, of `context` tokens, for update `step`, micro-batch after micro-batch: a pure function
-// of (seed, step, index of the window in the step), so that one integer resumes it and any number of
-// processes agrees.
-class Batcher {
- public:
-  Batcher(const TokenDataset&, std::uint64_t seed);
-  // Fills out (count, context) with windows first .. first + count - 1 of this step.
-  void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-            std::span<std::int32_t> out) const;
-  // Where in the full context the windows of a short stage lie: for window first + i a whole number of
-  // `unit`s, uniform over those from 0 to the last at which `context` positions still fit. A pure function,
-  // like read().
-  void read_offsets(std::int64_t step, std::int64_t first, std::int64_t context, std::int64_t full_context,
-                    std::int64_t unit, std::span<std::int32_t> out) const;
-
- private:
-  const TokenDataset& data_;
-  std::uint64_t seed_;
-};
+// Key of the random numbers that order the data: keeps them apart from dropout's under the same seed.
+inline constexpr std::uint64_t kOrderKey = 0x6f72646572;
 
 // Which of `count` images is the one with number `index` of all that training sees: each comes once in
 // `count` of them, in an order that depends on (seed, index / count) alone.

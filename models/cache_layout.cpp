@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows are packed: a head takes as many as its group needs, and no more.
 #include "models/cache_layout.h"
+#include "src/patterns/pattern.h"
 
 #include <algorithm>
 

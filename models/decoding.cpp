@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Memory of the caches, and the words of a position on their way to the device.
+// Sampling one position at a time: the caches of the keys and values, what a position needs to know of the
+// patterns, and the step of the model.
 #include "models/decoding.h"
 
 #include "models/shape.h"
+#include "models/sparse_transformer.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -84,6 +87,30 @@ std::vector<CacheUse> LayerCaches::use() const {
     use.dense_bytes += static_cast<std::size_t>(dense * size_of(k.dtype));
   }
   return uses;
+}
+
+std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::int64_t batch,
+                                                           std::int64_t length) {
+  WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
+             "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context, ", got ",
+             batch, " and ", length);
+  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), store_.compute_dtype(),
+                                       batch, length);
+}
+
+Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s) {
+  auto& cache = dynamic_cast<LayerCaches&>(decode_cache);
+  WEFT_CHECK(!ctx.tape && !ctx.training, "decode is for sampling: no tape, no dropout");
+  check_sequences(s);
+  WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
+             cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
+  std::vector<DecodeBlock> blocks;
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
+  Tensor x = embedding_.decode(ctx, store_, s, cache.position());
+  if (!blocks.empty()) x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_));
+  const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
+  return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
 }
 
 }  // namespace weft

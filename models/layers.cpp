@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/sampling/decode_linear.h"
+#include "models/shape.h"
 
 namespace weft {
 
@@ -99,12 +100,12 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
 Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
                           bool recomputed) const {
   const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
-    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).product;
+    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).matmul;
   };
   const Var packed = qkv.forward(ctx, store, x);
-  const Var product = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
+  const Var matmul = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
   ctx.mark(proj.bias.index);
-  return {product, store.var(proj.bias)};
+  return {matmul, store.var(proj.bias)};
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
@@ -112,10 +113,33 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std
     : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  const Var product = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
+  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
   ctx.mark(down.bias.index);
-  return {product, store.var(down.bias)};
+  return {matmul, store.var(down.bias)};
 }
+
+namespace {
+
+// Standard deviation of a weight that sums over `fan_in` inputs.
+double weight_std(const InitConfig& init, std::int64_t fan_in) {
+  const auto n = static_cast<double>(fan_in);
+  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
+}
+
+// The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
+double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
+  return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
+}
+
+}  // namespace
+
+ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m)
+    : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
+      attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
+                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size)),
+      mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
+      mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
+          last_weight_std(m, mlp_width(m))) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {

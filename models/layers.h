@@ -9,9 +9,9 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
+#include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -20,7 +20,7 @@ struct Linear {
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
          bool with_bias = true);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
-  // The same with the bias left to the op that reads the product.
+  // The same with the bias left to the op that reads the result.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
   DecodeAffine decoding(const ParameterStore&) const;
 };
@@ -34,8 +34,8 @@ struct LayerNorm {
   SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
   DecodeNorm decoding(const ParameterStore&) const;
 };
-// For sampling, without gradients: the product of x, normalised where there is a norm, and a weight. The bits
-// of a row of x do not depend on the others.
+// For sampling, without gradients: x weight^T, with x normalised first where there is a norm. The bits of a
+// row do not depend on the other rows.
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
                      const Tensor& weight);
 
@@ -72,7 +72,7 @@ struct Attention {
   Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std);
-  // recomputed: of all that attention makes, only q, k and v are kept for the backward pass.
+  // recomputed: the backward pass keeps q, k and v alone.
   Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
 };
 
@@ -89,7 +89,8 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
-  // What one position takes of it: its key and value are put into the cache, where it attends to `keys`.
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&);
+  // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
 // x (B, 1, C), one position, through blocks of one shape of attention and one width of the MLP.

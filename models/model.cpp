@@ -7,6 +7,7 @@
 
 #include "models/shape.h"
 #include "models/sparse_transformer.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -55,18 +56,18 @@ struct BlockBytes {
     attention_rows = m.heads * wide_element;
   }
   // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. The norm that attention
-  // reads is made again of x, but that of the first x on a tape: first_norm().
+  // reads is recomputed from x, but that of the first x on a tape: first_norm().
   std::int64_t kept() const { return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
   std::int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
-  // On top of kept() while the block is differentiated. Its output is gone by then. The walk through the MLP
-  // holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone too.
-  // made_again: bytes of what the attention computes again then.
-  std::int64_t backward(std::int64_t made_again) const {
+  // On top of kept() while the block is differentiated. Its output is gone by then. Backward through the
+  // MLP holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone.
+  // recomputed: bytes of what the attention recomputes then.
+  std::int64_t backward(std::int64_t recomputed) const {
     const std::int64_t in_mlp = 2 * stream + hidden;
     const std::int64_t in_attention =
-        stream + attended + qkv + attention_rows + made_again - (2 * stream + hidden + norm_rows);
+        stream + attended + qkv + attention_rows + recomputed - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its

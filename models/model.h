@@ -10,7 +10,7 @@
 #include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 
@@ -55,7 +55,7 @@ class Model {
     return decode_step(ctx, cache, s);
   }
 
-  // The pattern of each layer, for pictures and counts.
+  // The pattern of each layer, for drawings and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;
 };
 

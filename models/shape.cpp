@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sizes of the model's parts.
 #include "models/shape.h"
+#include "src/patterns/pattern.h"
 
 #include <cmath>
 

@@ -7,6 +7,7 @@
 
 #include "src/config/config.h"
 #include "src/ops.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

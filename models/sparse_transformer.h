@@ -20,6 +20,7 @@ class SparseTransformer : public Model {
 
   Var token_losses(Ctx&, const Sequences&) override;
   Tensor logits(Ctx&, const Sequences&) override;
+  // models/decoding.cpp
   std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
@@ -34,7 +35,6 @@ class SparseTransformer : public Model {
   std::vector<Condition> conditions_;
   bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
-  Device& device_;
   Embedding embedding_;
   std::vector<ResidualBlock> blocks_;
   std::unique_ptr<LayerNorm> final_norm_;

@@ -2,6 +2,7 @@
 // DeviceMaps: one upload.
 #include "src/attention_maps.h"
 
+#include "src/patterns/pattern.h"
 #include "src/ranks/heartbeat.h"
 
 namespace weft {

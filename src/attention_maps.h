@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// PackedMaps in a device's memory, kept as long as this lives.
+// Uploaded once, kept as long as this lives.
 class DeviceMaps {
  public:
   DeviceMaps(Device&, const AttentionPattern&, int heads, Lengths, std::int64_t head_size);
@@ -24,7 +24,7 @@ class DeviceMaps {
   std::vector<PairCount> pairs_;  // by head
 };
 
-// AttentionBackward::scratch for `g`, which runs on `queue`; empty where there is nothing to gain.
+// AttentionBackward::scratch for `g` on `queue`; empty where it would make nothing faster.
 Tensor attention_scratch(MemoryPool&, const Queue& queue, const AttentionBackward& g);
 
 // Shares DeviceMaps between the layers of a model: one for each (pattern name, n).

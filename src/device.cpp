@@ -24,7 +24,7 @@ namespace weft {
 
 namespace {
 
-// All work is done when it is enqueued.
+// On the CPU, work is done when it is enqueued.
 class PassedMark : public QueueMark {
  public:
   void record() override {}
@@ -87,7 +87,7 @@ int visible_gpus() { return cuda_device_count(); }
 
 std::unique_ptr<Device> open_cuda(const std::string& name) { return make_cuda_device(cuda_index(name)); }
 
-// A GPU that is there and cannot be used is said to be so, not passed over in silence.
+// A GPU that cannot be used is reported, not passed over in silence.
 std::unique_ptr<Device> open_any() {
   if (cuda_device_count() == 0) return std::make_unique<CpuDevice>();
   try {
@@ -110,7 +110,7 @@ std::unique_ptr<Device> open_cuda(const std::string& name) {
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
 #endif
 
-// A block of random numbers, again and again: what a product costs does not depend on more.
+// One block of random numbers, repeated: the time of a matmul does not depend on more.
 void fill_with_noise(Device& device, const Tensor& tensor) {
   constexpr std::int64_t kBlock = std::int64_t{1} << 18;
   const auto count = static_cast<std::size_t>(std::min(kBlock, tensor.size()));
@@ -155,14 +155,14 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
 
 int gpu_count() { return visible_gpus(); }
 
-double Device::matrix_rate(DType compute) {
-  double& rate = matrix_rate_[static_cast<int>(compute)];
+double Device::peak_flops(DType compute) {
+  double& rate = peak_flops_[static_cast<int>(compute)];
   if (rate > 0) return rate;
   WEFT_CHECK(compute == DType::f32 || compute == DType::f16 || compute == DType::bf16,
-             "matrix_rate: expected f32, f16 or bf16, got ", name_of(compute));
+             "peak_flops: expected f32, f16 or bf16, got ", name_of(compute));
   const std::int64_t n = is_cuda() ? 4096 : 1024;
-  const Tensor x(*pool, {n, n}, compute, "matrix rate"), w(*pool, {n, n}, compute, "matrix rate"),
-      y(*pool, {n, n}, compute, "matrix rate");
+  const Tensor x(*pool, {n, n}, compute, "peak FLOP/s"), w(*pool, {n, n}, compute, "peak FLOP/s"),
+      y(*pool, {n, n}, compute, "peak FLOP/s");
   fill_with_noise(*this, x);
   fill_with_noise(*this, w);
   const double seconds = median_seconds(
@@ -170,14 +170,14 @@ double Device::matrix_rate(DType compute) {
   return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds;
 }
 
-double Device::copy_rate() {
-  if (copy_rate_ > 0) return copy_rate_;
+double Device::copy_bandwidth() {
+  if (copy_bandwidth_ > 0) return copy_bandwidth_;
   const std::int64_t n = std::int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
-  const Tensor from(*pool, {n}, DType::f32, "copy rate"), to(*pool, {n}, DType::f32, "copy rate");
+  const Tensor from(*pool, {n}, DType::f32, "copy bandwidth"), to(*pool, {n}, DType::f32, "copy bandwidth");
   zero(from);
   const double seconds =
       median_seconds(*this, is_cuda() ? 10 : 1, [&] { launch(queue, Add{.out = {to}, .x = from}); });
-  return copy_rate_ = 2.0 * static_cast<double>(from.view().bytes()) / seconds;
+  return copy_bandwidth_ = 2.0 * static_cast<double>(from.view().bytes()) / seconds;
 }
 
 std::unique_ptr<Device> make_device(const std::string& name) {

@@ -15,9 +15,9 @@ namespace weft {
 class QueueMark {
  public:
   virtual ~QueueMark() = default;
-  virtual void record() = 0;  // behind all that is enqueued
-  // Until the queue has come to where the mark was recorded last; at once if it never was. Throws Error when
-  // work before it has failed.
+  virtual void record() = 0;  // after all work that is enqueued
+  // Waits until the queue reaches the place that was recorded last; returns at once if there is none. Throws
+  // Error when work before it has failed.
   virtual void wait() = 0;
 };
 
@@ -37,21 +37,21 @@ class Device {
       const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
   bool is_cuda() const { return name.starts_with("cuda"); }
-  // Matrix rate that a large product of this type reaches here, in FLOP/s: measured once, on first use.
-  double matrix_rate(DType compute);
-  // Bytes a second, read and written ones together, that copying a large tensor reaches: measured once.
-  double copy_rate();
+  // FLOP/s that a large matmul of this type reaches here: measured once, on first use. MFU is a share of it.
+  double peak_flops(DType compute);
+  // Bytes a second, read and written, that copying a large tensor reaches: measured once.
+  double copy_bandwidth();
 
   std::string name;            // "cpu", "cuda:0"
   int compute_capability = 0;  // of a GPU: 80, 90 ...
   Queue queue;
   std::shared_ptr<MemoryPool> pool;
-  // Memory of the host that kernels write to as well: what they wrote ahead of a mark is there when that was
-  // waited for.
+  // Memory of the host that kernels write to: what they wrote before a mark is there once the mark was waited
+  // for.
   std::shared_ptr<MemoryPool> host_pool;
 
  private:
-  double matrix_rate_[6] = {}, copy_rate_ = 0;
+  double peak_flops_[6] = {}, copy_bandwidth_ = 0;
 };
 
 // "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what to do:

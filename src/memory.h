@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// MemoryPool: where all tensors come from. Free lists by rounded size; nothing is returned to the driver
-// before the pool dies. Work on one queue is ordered, so a block that the host lets go may be handed out
-// again at once.
+// MemoryPool: a caching allocator for all tensors, with free lists by rounded size. Nothing is returned to
+// the driver before the pool dies. Work on one queue is ordered, so a block that the host frees may be handed
+// out again at once.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +34,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // only when no graph is held.
   void trim();
 
-  // A captured graph writes to the addresses it was captured with, although its tensors are long free. So
-  // code that is captured takes from free lists of its own (the graph side), and nothing else does: between
-  // two replays, other code can neither keep a tensor in such a block nor have one overwritten.
+  // A captured graph writes to the addresses of its capture, although its tensors are free by then. Captured
+  // code therefore has free lists of its own (the graph side): between two replays, no other code keeps a
+  // tensor in such a block.
   void use_graph_side(bool graph_side) { side_ = graph_side ? 1 : 0; }
   void hold_graph() { ++graphs_; }
   void release_graph() { --graphs_; }

@@ -36,7 +36,7 @@ void check_like(const char* op, const Var& a, const Var& b) {
              " and ", shape_text(b.value), " of ", name_of(b.dtype()));
 }
 
-// Of a product x w^T.
+// Of a matmul x w^T.
 void check_weight(const char* op, const Var& x, const Var& w) {
   const TensorView &vx = x.value, &vw = w.value;
   WEFT_CHECK(vw.rank == 2 && vw.cols() == vx.cols() && vw.dtype == vx.dtype, op, ": w must be (M, ",
@@ -45,7 +45,7 @@ void check_weight(const char* op, const Var& x, const Var& w) {
 }
 
 void check_bias(const char* op, const Affine& x) {
-  if (x.bias.value) check_vector(op, "the bias", x.bias, x.product.value.view().cols(), x.product.dtype());
+  if (x.bias.value) check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
 }
 
 Segments segments_of(const AttentionOptions& options) {
@@ -80,7 +80,7 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
 
 namespace {
 
-// The gradients of x w^T + b, which may wait for x (GradSlot::waiting).
+// The gradients of x w^T + b, which may wait for x (Gradient::waiting).
 void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Tensor& dy) {
   const GradView dx = c.grad(x);
   if (x.value) {
@@ -89,7 +89,7 @@ void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Ten
     return;
   }
   c.launch(LinearBackward{.dx = dx, .dw = {}, .db = {}, .dy = dy, .x = x.value, .w = w.value});
-  x.slot->waiting.emplace_back([w, b, dy](Ctx& now, const Tensor& value) {
+  x.gradient->waiting.emplace_back([w, b, dy](Ctx& now, const Tensor& value) {
     now.launch(
         LinearBackward{.dx = {}, .dw = now.grad(w), .db = now.grad(b), .dy = dy, .x = value, .w = w.value});
   });
@@ -97,7 +97,7 @@ void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Ten
 
 }  // namespace
 
-// Keeps x, unless it is made again and b is there: products that have their bias added elsewhere keep it.
+// Keeps x, unless the op before recomputes it and b is there: a matmul whose bias is added elsewhere keeps x.
 Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   check_weight("linear", x, w);
   if (b.value) check_vector("linear", "b", b, w.value.view().rows(), x.dtype());
@@ -113,20 +113,20 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
 
 // Keeps x and the bias.
 Var gelu(Ctx& ctx, const Affine& x) {
-  const Var &product = x.product, &bias = x.bias;
+  const Var &matmul = x.matmul, &bias = x.bias;
   check_bias("gelu", x);
-  const Var y = ctx.output(product.shape(), product.dtype());
-  ctx.launch(GeluForward{.y = y.value, .x = product.value, .bias = bias.value});
+  const Var y = ctx.output(matmul.shape(), matmul.dtype());
+  ctx.launch(GeluForward{.y = y.value, .x = matmul.value, .bias = bias.value});
   if (!ctx.tape) return y;
-  ctx.tape->record("gelu", y, [product, bias](Ctx& c, const Tensor& dy) {
+  ctx.tape->record("gelu", y, [matmul, bias](Ctx& c, const Tensor& dy) {
     c.launch(GeluBackward{
-        .dx = c.grad(product), .dy = dy, .x = product.value, .dbias = c.grad(bias), .bias = bias.value});
+        .dx = c.grad(matmul), .dy = dy, .x = matmul.value, .dbias = c.grad(bias), .bias = bias.value});
   });
   return y;
 }
 
-// Keeps x and h = x up^T. What lies between the two products is as large as h, and is made again from it, in
-// its place, in the pass that makes h's gradient.
+// Keeps x and h = x up^T. The activation between the two matmuls is as large as h; the kernel that computes
+// the gradient of h recomputes it, in the place of h.
 Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down) {
   check_weight("mlp", x, up);
   check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
@@ -155,7 +155,7 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
   return y;
 }
 
-// Keeps nothing but the number of the call: the mask is drawn again.
+// Keeps the number of the call alone: Philox draws the same dropout mask again.
 Var dropout(Ctx& ctx, const Var& x, double p) {
   if (!drops(ctx, p)) return x;
   WEFT_CHECK(ctx.step, "dropout: ctx.step is not set");
@@ -178,59 +178,49 @@ struct BranchDropout {
 };
 
 BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
-  check_like(op, x, branch.product);
+  check_like(op, x, branch.matmul);
   check_bias(op, branch);
   if (!drops(ctx, p)) return {};
   WEFT_CHECK(ctx.step, op, ": ctx.step is not set");
   return {p, ctx.site++};
 }
 
+// What both residual ops launch; the norm is added to it where there is one.
+ResidualForward residual_forward(const Ctx& ctx, const Var& x, const Affine& branch, BranchDropout drop,
+                                 const Var& sum) {
+  ResidualForward k{};
+  k.h = sum.value, k.x = x.value, k.branch = branch.matmul.value, k.bias = branch.bias.value;
+  k.p = drop.p, k.site = drop.site, k.step = ctx.step;
+  return k;
+}
+ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Tensor& dh) {
+  ResidualBackward k{};
+  k.dh = dh, k.p = drop.p, k.site = drop.site, k.step = ctx.step;
+  return k;
+}
+
 }  // namespace
 
 // Keeps nothing but the number of the call. x gets the buffer of dy itself, the branch one of its own: two
-// slots never share.
+// gradients never share.
 Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   const BranchDropout drop = checked_branch("residual_dropout", ctx, x, branch, p);
   const Var y = ctx.output(x.shape(), x.dtype());
-  ctx.launch(ResidualForward{.h = y.value,
-                             .y = {},
-                             .mean = {},
-                             .rstd = {},
-                             .x = x.value,
-                             .branch = branch.product.value,
-                             .bias = branch.bias.value,
-                             .w = {},
-                             .b = {},
-                             .p = drop.p,
-                             .site = drop.site,
-                             .step = ctx.step});
+  ctx.launch(residual_forward(ctx, x, branch, drop, y));
   if (!ctx.tape) return y;
   ctx.tape->record("residual_dropout", y,
-                   [x = x.without_value(), product = branch.product.without_value(),
+                   [x = x.without_value(), matmul = branch.matmul.without_value(),
                     bias = branch.bias.without_value(), drop](Ctx& c, const Tensor& dy) {
-                     c.launch(ResidualBackward{.dx = {},
-                                               .dbranch = c.grad(product),
-                                               .dbias = c.grad(bias),
-                                               .dw = {},
-                                               .db = {},
-                                               .y = {},
-                                               .dh = dy,
-                                               .dy = {},
-                                               .h = {},
-                                               .mean = {},
-                                               .rstd = {},
-                                               .w = {},
-                                               .b = {},
-                                               .p = drop.p,
-                                               .site = drop.site,
-                                               .step = c.step});
+                     ResidualBackward k = residual_backward(c, drop, dy);
+                     k.dbranch = c.grad(matmul), k.dbias = c.grad(bias);
+                     c.launch(k);
                      c.pass_gradient(x, dy);
                    });
   return y;
 }
 
-// Keeps the sum, each row's mean and rstd, and the number of the call. The norm is made again from them, in
-// the place of the sum, in the pass that makes the sum's gradient, where something waits for it.
+// Keeps the sum, each row's mean and rstd, and the number of the call. Where a later op waits for the norm,
+// the kernel that computes the gradient of the sum recomputes it, in the place of the sum.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
   const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
@@ -239,47 +229,28 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   const BranchDropout drop = checked_branch("residual_layernorm", ctx, x, branch, p);
   const SumAndNorm y{ctx.output(x.shape(), x.dtype()), ctx.output(x.shape(), x.dtype())};
   const Tensor mean = ctx.empty({rows}, wide(x.dtype())), rstd = ctx.empty({rows}, wide(x.dtype()));
-  ctx.launch(ResidualForward{.h = y.sum.value,
-                             .y = y.norm.value,
-                             .mean = mean,
-                             .rstd = rstd,
-                             .x = x.value,
-                             .branch = branch.product.value,
-                             .bias = branch.bias.value,
-                             .w = w.value,
-                             .b = b.value,
-                             .eps = eps,
-                             .p = drop.p,
-                             .site = drop.site,
-                             .step = ctx.step});
+  ResidualForward forward = residual_forward(ctx, x, branch, drop, y.sum);
+  forward.y = y.norm.value, forward.mean = mean, forward.rstd = rstd;
+  forward.w = w.value, forward.b = b.value, forward.eps = eps;
+  ctx.launch(forward);
   if (!ctx.tape) return y;
-  y.norm.slot->made_again = true;
-  const auto backward = [x = x.without_value(), product = branch.product.without_value(),
+  y.norm.gradient->recomputed = true;
+  const auto backward = [x = x.without_value(), matmul = branch.matmul.without_value(),
                          bias = branch.bias.without_value(), norm = y.norm.without_value(), h = y.sum.value,
                          mean, rstd, w, b, drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
-    const auto waiting = std::exchange(norm.slot->waiting, {});
+    const auto waiting = std::exchange(norm.gradient->waiting, {});
     const Tensor again = waiting.empty() ? Tensor{} : h;
     const GradView dx = dy ? c.grad(x) : GradView{};
     // Without dropout x and the branch have one gradient, and one buffer for it.
-    const bool same = drop.p == 0 && dx && !dx.accumulate && x.slot != product.slot;
-    c.launch(ResidualBackward{.dx = dx,
-                              .dbranch = same ? GradView{} : c.grad(product),
-                              .dbias = c.grad(bias),
-                              .dw = dy ? c.grad(w) : GradView{},
-                              .db = dy ? c.grad(b) : GradView{},
-                              .y = again,
-                              .dh = dh,
-                              .dy = dy,
-                              .h = h,
-                              .mean = mean,
-                              .rstd = rstd,
-                              .w = w.value,
-                              .b = again ? b.value : Tensor{},
-                              .p = drop.p,
-                              .site = drop.site,
-                              .step = c.step});
+    const bool same = drop.p == 0 && dx && !dx.accumulate && x.gradient != matmul.gradient;
+    ResidualBackward k = residual_backward(c, drop, dh);
+    k.dx = dx, k.dbranch = same ? GradView{} : c.grad(matmul), k.dbias = c.grad(bias);
+    if (dy) k.dw = c.grad(w), k.db = c.grad(b);
+    k.y = again, k.dy = dy, k.h = h, k.mean = mean, k.rstd = rstd, k.w = w.value;
+    if (again) k.b = b.value;
+    c.launch(k);
     for (const auto& use : waiting) use(c, again);
-    if (same) c.pass_gradient(product, x.slot->grad);
+    if (same) c.pass_gradient(matmul, x.gradient->tensor);
     if (!dy) c.pass_gradient(x, dh);
   };
   ctx.tape->record("residual_layernorm", y.sum, y.norm, backward);

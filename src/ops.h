@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The differentiable operations. Each one: check shapes, allocate, launch, record.
-// T is the compute type (f64, f32, f16, bf16); wide(T) is f64 beside f64, else f32.
+// T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
 #include <cmath>
@@ -43,13 +43,13 @@ Var linear(Ctx&, const Var& x, const Var& w,
            const Var& b);                   // (..., K) x (M, K) -> (..., M); b may be empty (Var{})
 Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
 
-// An affine map, product + bias, whose bias is still to be added: the op that reads the product does it in
-// the same pass, and sums the bias's gradient up in the pass that makes the product's.
+// An affine map, matmul + bias, whose bias is still to be added. The op that reads the matmul fuses the
+// addition, and its backward kernel fuses the gradient of the bias.
 struct Affine {
-  Var product;  // (..., C)  T
-  Var bias;     // (C)       T, or empty (Var{})
+  Var matmul;  // (..., C)  T
+  Var bias;    // (C)       T, or empty (Var{})
 
-  Affine(Var x, Var b = {}) : product(std::move(x)), bias(std::move(b)) {}  // a Var alone is one, too
+  Affine(Var x, Var b = {}) : matmul(std::move(x)), bias(std::move(b)) {}  // without a bias, too
 };
 Var gelu(Ctx&, const Affine& x);  // x * sigmoid(1.702 x)
 // gelu(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.

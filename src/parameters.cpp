@@ -131,10 +131,9 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
     gradients_ = make("gradients", wide(compute), size_of_block_);
     m_ = make("optimizer", wide(compute), part);
     v_ = make("optimizer", wide(compute), part);
-    for (const ParamInfo& p : params_) {
-      slots_.push_back(
-          std::make_shared<GradSlot>(GradSlot{gradients_.slice(p.offset, p.shape), false, true}));
-    }
+    for (const ParamInfo& p : params_)
+      gradient_of_.push_back(std::make_shared<Gradient>(
+          Gradient{.tensor = gradients_.slice(p.offset, p.shape), .pinned = true}));
   }
   if (ema) {
     ema_ = make("moving average", wide(compute), part);
@@ -161,17 +160,17 @@ void ParameterStore::draw_initial_values(std::uint64_t seed) {
 }
 
 void ParameterStore::begin_step() {
-  for (const auto& slot : slots_) slot->written = false;
+  for (const auto& gradient : gradient_of_) gradient->written = false;
 }
 
 void ParameterStore::finish_gradients(Ctx&) { finish_gradients(0, gradients_.size()); }
 
 void ParameterStore::finish_gradients(std::int64_t begin, std::int64_t end) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    GradSlot& slot = *slots_[i];
-    if (slot.written || params_[i].offset < begin || params_[i].offset >= end) continue;
-    device_->zero(slot.grad);
-    slot.written = true;
+  for (std::size_t i = 0; i < gradient_of_.size(); ++i) {
+    Gradient& gradient = *gradient_of_[i];
+    if (gradient.written || params_[i].offset < begin || params_[i].offset >= end) continue;
+    device_->zero(gradient.tensor);
+    gradient.written = true;
   }
 }
 
@@ -263,7 +262,7 @@ Var ParameterStore::var(Param param) const {
   const Tensor value = p.kind == ParamKind::compute ? compute_.slice(p.offset, p.shape)
                        : whole                      ? master_.slice(p.offset, p.shape)
                                : master_.slice(own_parts().back().state + p.offset - decayed_, p.shape);
-  return {value, slots_.empty() ? nullptr : slots_[i]};
+  return {value, gradient_of_.empty() ? nullptr : gradient_of_[i]};
 }
 
 }  // namespace weft

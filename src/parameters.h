@@ -124,7 +124,7 @@ class ParameterStore {
   const Tensor& v() const { return v_; }
   const Tensor& ema() const { return ema_; }
 
-  // The weight as kernels read it, with its slice of the gradients as slot (none without training).
+  // The weight as kernels read it, with its slice of the gradients (none without training).
   Var var(Param) const;
 
  private:
@@ -136,7 +136,7 @@ class ParameterStore {
   Communicator* communicator_ = nullptr;  // with sharding
   std::vector<ParamInfo> params_;
   std::vector<GradientRange> shards_;
-  std::vector<std::shared_ptr<GradSlot>> slots_;
+  std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
   std::int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;

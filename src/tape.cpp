@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backward walk, where gradients go, and recompute.
+// The backward pass, where gradients go, and recompute.
 #include "src/tape.h"
 
 #include "kernels/layers/pointwise.h"
@@ -11,26 +11,26 @@ void Ctx::mark(std::int32_t first) {
 }
 
 GradView Ctx::grad(const Var& v) {
-  if (!v.slot) return {};
-  Tensor& gradient = v.slot->grad;
+  if (!v.gradient) return {};
+  Tensor& gradient = v.gradient->tensor;
   if (!gradient) gradient = empty(v.shape(), v.dtype());
-  if (v.slot->written && !v.slot->fixed && gradient.is_shared()) {
+  if (v.gradient->written && !v.gradient->pinned && gradient.is_shared()) {
     const Tensor own = empty(v.shape(), v.dtype());
     launch(Add{.out = {own}, .x = gradient});
     gradient = own;
   }
-  const GradView view{gradient, v.slot->written};
-  v.slot->written = true;
+  const GradView view{gradient, v.gradient->written};
+  v.gradient->written = true;
   return view;
 }
 
-// dy is handed over to a slot that has no buffer, and added otherwise (a parameter's slot has its slice from
-// the start).
+// A gradient without a buffer takes dy as its own; otherwise dy is added (a parameter has its slice from the
+// start).
 void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
-  if (!v.slot) return;
-  if (!v.slot->grad && v.dtype() == dy.dtype()) {
-    v.slot->grad = dy;
-    v.slot->written = true;
+  if (!v.gradient) return;
+  if (!v.gradient->tensor && v.dtype() == dy.dtype()) {
+    v.gradient->tensor = dy;
+    v.gradient->written = true;
   } else {
     launch(Add{.out = grad(v), .x = dy});
   }
@@ -38,27 +38,27 @@ void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
 
 void Tape::run_backward(Ctx& ctx) {
   while (!steps_.empty()) {
-    // Taken off the list before it runs: its closure, and with it what the op saved, dies at the end of this
-    // turn.
+    // Taken off the list before it runs: at the end of this iteration its closure dies, and with it what the
+    // op kept.
     const Step step = std::move(steps_.back());
     steps_.pop_back();
     std::array<Tensor, 2> gradients;
     bool any = step.is_mark;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (!step.slots[i] || !step.slots[i]->written) continue;
+      if (!step.outputs[i] || !step.outputs[i]->written) continue;
       any = true;
-      gradients[i] = std::exchange(step.slots[i]->grad, {});
-      step.slots[i]->written = false;
+      gradients[i] = std::exchange(step.outputs[i]->tensor, {});
+      step.outputs[i]->written = false;
     }
     if (any) step.backward(ctx, gradients[0], gradients[1]);
   }
 }
 
 void backward(Ctx& ctx, const Var& objective) {
-  WEFT_CHECK(ctx.tape && objective.slot, "backward: the objective was computed without a tape");
+  WEFT_CHECK(ctx.tape && objective.gradient, "backward: the objective was computed without a tape");
   WEFT_CHECK(objective.value.size() == 1, "backward: the objective must be the result of mean(), got ",
              shape_text(objective.value));
-  objective.slot->written = true;  // with no gradient tensor: mean() takes step->loss_gradient for it
+  objective.gradient->written = true;  // with no gradient tensor: mean() takes step->loss_gradient for it
   ctx.tape->run_backward(ctx);
 }
 
@@ -66,7 +66,7 @@ Var recompute(Ctx& ctx, const Block& block, const Var& x) {
   if (!ctx.tape) return block(ctx, x);
   const Ctx start = ctx;  // the number of the next dropout call, among others
   ctx.tape = nullptr;
-  const Var y{block(ctx, Var{x.value, nullptr}).value, std::make_shared<GradSlot>()};
+  const Var y{block(ctx, Var{x.value, nullptr}).value, std::make_shared<Gradient>()};
   ctx.tape = start.tape;
   ctx.tape->record("recompute", y, [start, block, x](Ctx&, const Tensor& dy) {
     Tape tape;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reverse-mode differentiation. A Tape is a list of closures, run backwards and dropped as it goes: dropping
-// a closure frees the activations it saved. There are no globals: everything an op needs comes with its Ctx.
+// Reverse-mode differentiation. A forward op computes its output and records a closure on the Tape. The
+// backward pass runs the closures, last first: each turns the gradient of its op's output into gradients of
+// its inputs. A closure is dropped as soon as it has run, which frees the activations that it kept.
+// There are no globals: everything an op needs comes with its Ctx. Examples: src/ops.cpp.
 #pragma once
 
 #include <array>
@@ -19,67 +21,28 @@ namespace weft {
 
 struct Ctx;
 
-struct GradSlot {  // shared by every copy of a Var
-  Tensor grad;
-  bool written = false;
-  bool fixed = false;  // a parameter's: grad is its place in a flat block
-  // The op that made the value makes it again in its backward pass. Closures of later ops then need not keep
-  // it: what they do with it waits here, and runs when it is there.
-  bool made_again = false;
+// The gradient of one value; every copy of its Var shares it.
+struct Gradient {
+  Tensor tensor;         // none until a backward kernel writes it
+  bool written = false;  // the first writer stores, later ones add
+  bool pinned = false;   // a parameter's: `tensor` is its slice of a flat block, and stays that
+  // The op that made the value recomputes it in its backward pass. Later ops need not keep it: what they do
+  // with it waits here until it exists again.
+  bool recomputed = false;
   std::vector<std::function<void(Ctx&, const Tensor& value)>> waiting = {};
 };
 
-struct Var {  // a tensor, plus where its gradient goes (null: no gradient wanted)
+// A value of the computation, and its gradient (null: none is wanted).
+struct Var {
   Tensor value;
-  std::shared_ptr<GradSlot> slot;
+  std::shared_ptr<Gradient> gradient;
 
   Shape shape() const { return value.shape(); }
   DType dtype() const { return value.dtype(); }
-  // The same for gradients alone: what a closure keeps that does not need the value.
-  Var without_value() const { return {value.without_memory(), slot}; }
-  // What a closure keeps that can wait for a value that is made again.
-  Var kept() const { return slot && slot->made_again ? without_value() : *this; }
-};
-
-class Tape;
-
-// Hears, while a backward pass goes on, that the gradients of all parameters numbered `first` and above are
-// complete.
-using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
-
-struct Ctx {
-  Queue* queue = nullptr;
-  MemoryPool* pool = nullptr;
-  Tape* tape = nullptr;               // null: inference, or the discarded forward of a recomputed block
-  const StepScalars* step = nullptr;  // in the queue's memory; needed by dropout and by the loss
-  StepResults* results = nullptr;     // in the queue's memory
-  LossScale* loss_scale = nullptr;    // in the queue's memory; null: none (other types than f16)
-  std::uint32_t site = 0;        // number of the next dropout call: copying it is saving the random state
-  bool training = false;         // dropout acts
-  bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size
-  std::int64_t launches = 0;     // kernels started through this context
-  const GradientsComplete* complete = nullptr;  // null: nobody wants to know; must outlive the backward pass
-
-  Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
-    return Tensor(*pool, shape, dtype, name);
-  }
-  Var output(const Shape& shape, DType dtype) {
-    return {empty(shape, dtype), tape ? std::make_shared<GradSlot>() : nullptr};
-  }
-  // Called by a model when nothing that was recorded so far uses a parameter numbered `first` or above: the
-  // backward pass, come back to here, tells `complete`.
-  void mark(std::int32_t first);
-  // Where a backward kernel writes the gradient of v: the first writer stores, later ones add. What is added
-  // to is nobody else's: a buffer that another slot has, too, is copied first.
-  GradView grad(const Var& v);
-  // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy afterwards.
-  void pass_gradient(const Var& v, const Tensor& dy);
-  template <class Kernel>
-  void launch(const Kernel& kernel) {
-    ++launches;
-    note_progress();
-    weft::launch(*queue, kernel);
-  }
+  // For a closure that needs the gradient and the shape alone: the memory of the value is not kept.
+  Var without_value() const { return {value.without_memory(), gradient}; }
+  // For a closure that can wait for a value that is recomputed.
+  Var kept() const { return gradient && gradient->recomputed ? without_value() : *this; }
 };
 
 class Tape {
@@ -91,34 +54,72 @@ class Tape {
   // Of an op with two outputs: the gradient of one of them is empty when it got none.
   using BackwardOfTwo = std::function<void(Ctx&, const Tensor& dy, const Tensor& dz)>;
   void record(const char* op, const Var& y, const Var& z, BackwardOfTwo backward) {
-    steps_.push_back({op, {y.slot, z.slot}, std::move(backward)});
+    steps_.push_back({op, {y.gradient, z.gradient}, std::move(backward)});
   }
   // A closure that always runs, after all that are recorded from here on.
   void mark(std::function<void(Ctx&)> passed) {
     const auto run = [run = std::move(passed)](Ctx& c, const Tensor&, const Tensor&) { run(c); };
     steps_.push_back({"mark", {}, run, true});
   }
-  // Runs the closures, last first. Those whose outputs got no gradient are skipped. Called through backward()
-  // below.
+  // Runs the closures, last first; skips those whose outputs got no gradient. See backward() below.
   void run_backward(Ctx&);
   std::size_t size() const { return steps_.size(); }
 
  private:
   struct Step {
     const char* op;
-    std::array<std::shared_ptr<GradSlot>, 2> slots;
+    std::array<std::shared_ptr<Gradient>, 2> outputs;
     BackwardOfTwo backward;
     bool is_mark = false;  // runs without a gradient
   };
   std::vector<Step> steps_;
 };
 
+// Called during a backward pass: the gradients of all parameters numbered `first` and above are complete.
+using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
+
+// Where an op runs, and what it may use. Pointers to scalars point into the queue's memory.
+struct Ctx {
+  Queue* queue = nullptr;
+  MemoryPool* pool = nullptr;
+  Tape* tape = nullptr;               // null: inference, or the first forward pass of a recomputed block
+  const StepScalars* step = nullptr;  // learning rate, random seed ... of this update
+  StepResults* results = nullptr;     // loss, gradient norm ... of this update
+  LossScale* loss_scale = nullptr;    // null: none (f16 alone has one)
+  std::uint32_t site = 0;             // number of the next dropout call: the whole random state
+  bool training = false;              // dropout acts
+  bool batch_invariant = false;       // sampling: linear() gives the same bits on any batch size
+  std::int64_t launches = 0;          // kernels started through this context
+  const GradientsComplete* complete = nullptr;  // null: not called; must outlive the backward pass
+
+  Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
+    return Tensor(*pool, shape, dtype, name);
+  }
+  Var output(const Shape& shape, DType dtype) {
+    return {empty(shape, dtype), tape ? std::make_shared<Gradient>() : nullptr};
+  }
+  template <class Kernel>
+  void launch(const Kernel& kernel) {
+    ++launches;
+    note_progress();
+    weft::launch(*queue, kernel);
+  }
+  // Where a backward kernel writes the gradient of v: the first writer stores, later ones add. Before an
+  // addition, a buffer that another gradient shares is copied.
+  GradView grad(const Var& v);
+  // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy afterwards.
+  void pass_gradient(const Var& v, const Tensor& dy);
+  // A model calls this where nothing recorded so far uses a parameter numbered `first` or above: the backward
+  // pass tells `complete` when it is back here.
+  void mark(std::int32_t first);
+};
+
 // Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
 void backward(Ctx&, const Var& objective);
 
-// Runs `block` keeping only its input and output; the backward pass runs it again (Chen et al. 2016, arXiv
-// 1604.06174), with the same dropout masks: gradients are the same to the last bit. The closure must outlive
-// the step.
+// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): runs `block` and keeps its input and output
+// alone. The backward pass runs the block again, with the same dropout masks: gradients have the same bits.
+// The closure must outlive the step.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
 

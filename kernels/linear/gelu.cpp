@@ -3,8 +3,8 @@
 // forms.
 #include "kernels/linear/gelu.h"
 
-#include "kernels/form_reasons.h"
 #include "kernels/checks.h"
+#include "kernels/form_reasons.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 

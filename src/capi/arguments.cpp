@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "src/capi/handles.h"
+#include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "src/capi/handles.h"
 #include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {

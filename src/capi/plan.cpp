@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/capi/handles.h"
+#include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {

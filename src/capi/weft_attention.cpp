@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "src/capi/handles.h"
+#include "src/patterns/pattern.h"
 
 namespace {
 

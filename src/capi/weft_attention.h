@@ -45,14 +45,16 @@ WEFT_API const char* weft_last_error(void);
 
 // A named pattern. weft_pattern_spec_init() fills in the defaults; a kind reads the fields that it needs
 // (src/patterns/README.md) and leaves the others alone. Arrays are read during the call only.
+// "fixed" sees its own block so far and the summaries of the blocks before it. "block" is the first part
+// alone; "summary" is the summaries of all blocks so far, its own block included.
 typedef struct weft_pattern_spec {
   size_t size;        // sizeof(weft_pattern_spec) of the caller's header
   const char* kind;   // "all", "local", "strided", "fixed", ...
   int64_t stride;     // 128: window, column distance or block length
-  int64_t c;          // 32: fixed: summary positions at the end of each block
-  int64_t num_verts;  // 1: fixed: sub-blocks that heads take in turn
+  int64_t c;          // 32: fixed, summary: summary positions at the end of each block
+  int64_t num_verts;  // 1: fixed, summary: sub-blocks that heads take in turn
   int64_t block;      // 0: exact positions; else the edge of the blocks of a block-level form
-  int64_t vertsize;   // 1: fixed with blocks: c = vertsize * block
+  int64_t vertsize;   // 1: fixed, summary with blocks: c = vertsize * block
   int32_t causal;     // 1; 0: later keys are seen too
   const struct weft_pattern_spec* const* of;  // merged, heads: `of_count` patterns
   size_t of_count;

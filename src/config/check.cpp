@@ -6,6 +6,7 @@
 #include "kernels/view.h"
 #include "src/config/conditions.h"
 #include "src/config/fields.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

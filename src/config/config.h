@@ -12,7 +12,7 @@
 
 #include "kernels/dtype.h"
 #include "src/config/names.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Pinned memory between the host's and the device's, for copies that nobody waits for.
+// Pinned host memory for asynchronous copies to the device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// Buffers taken in turn. One is used again when what was enqueued up to the mark() after it is done.
+// A ring of buffers. One is reused when the work enqueued up to the mark() after it is done.
 class StagingRing {
  public:
   StagingRing() = default;
@@ -18,14 +18,13 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
   ~StagingRing();
 
-  // A pinned copy of bytes > 0 bytes at `src`; waits where all buffers are in use. It stays until the stream
-  // that the next mark() names has come there.
+  // A pinned copy of bytes > 0 bytes at `src`; waits while all buffers are in use. It stays until the stream
+  // has passed the next mark().
   const void* stage(const void* src, std::size_t bytes);
   void mark(cudaStream_t);
-  // A buffer of that many bytes or more, whatever it holds, which stays as long as this object: null when
-  // there has been none.
+  // Any buffer of at least that many bytes, which lives as long as this object; null when there is none.
   const void* any(std::size_t bytes) const;
-  // Waits for one mark after the other, so that the work between them is seen to go on.
+  // Waits for all marks, one after the other, and notes progress after each.
   void follow();
 
  private:

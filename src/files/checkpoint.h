@@ -15,7 +15,7 @@ namespace weft {
 
 inline constexpr std::int64_t kCheckpointFormat = 1;
 
-// Everything besides the tensors that decides how training goes on.
+// Everything but the tensors that decides how training goes on.
 struct TrainState {
   std::int64_t step = 0;     // updates tried: decides data, dropout, learning rate
   std::int64_t updates = 0;  // updates applied (f16 skips some): Adam's t

@@ -9,90 +9,109 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <ostream>
+#include <streambuf>
+#include <utility>
 #include <vector>
 
 #include "kernels/view.h"
-#include "src/files/disk_writer.h"
 
 namespace weft {
 namespace {
-
-// Returns 0, or the errno of what went wrong.
-int copy_pieces(int from, int to) {
-  DiskWriter writer(to);
-  std::vector<char> piece(kProgressBytes);
-  for (;;) {
-    const ssize_t n = uninterrupted([&] { return read(from, piece.data(), piece.size()); });
-    if (n < 0) return errno;
-    note_progress();
-    if (n == 0) return writer.finish();
-    if (const int error = writer.write(piece.data(), static_cast<std::size_t>(n)); error != 0) return error;
-  }
-}
 
 int open_file(const std::string& path, int how) {
   return uninterrupted([&] { return open(path.c_str(), how | O_CLOEXEC, 0666); });
 }
 
-int copy_file(const std::string& from, const std::string& path) {
-  const int in = open_file(from, O_RDONLY);
-  if (in < 0) return errno;
-  const int out = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  int error = out < 0 ? errno : copy_pieces(in, out);
-  if (out >= 0 && close(out) != 0 && errno != EINTR && error == 0) error = errno;
-  close(in);
-  return error;
-}
-
-// What is in a file goes to the disk.
-int sync_file(const std::string& path) {
-  const int file = open_file(path, O_RDONLY);
-  if (file < 0) return errno;
-  const int error = DiskWriter(file).finish();
-  close(file);
-  return error;
-}
-
-}  // namespace
-
-void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  if (!out)
-    fail(str("cannot write '", path, "': ", std::strerror(errno),
-             "; does its folder exist, may you write there?"));
-  std::error_code ignored;
-  try {
-    write(out);
-    out.close();
-    if (!out) fail(str("could not write '", path, "': ", std::strerror(errno), "; is the disk full?"));
-    if (const int error = sync_file(temporary); error != 0)
-      fail(str("could not write '", path, "': ", disk_error(error)));
-    std::filesystem::rename(temporary, path);
-  } catch (const std::filesystem::filesystem_error& error) {
-    std::filesystem::remove(temporary, ignored);
-    fail(str("could not write '", path, "': ", error.code().message()));
-  } catch (...) {
-    out.close();
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-}
-
-void copy_whole_file(const std::string& from, const std::string& path) {
-  const std::string temporary = path + ".tmp";
-  int error = copy_file(from, temporary);
-  if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return sync_names_beside(path);
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  fail(str("could not write '", path, "', a copy of '", from, "': ", disk_error(error)));
-}
-
 std::string parent_folder(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+int open_temporary(const std::string& path, const std::string& temporary) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(str(path, ": is a folder, expected the name of a file to write"));
+  const int fd = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd < 0 && errno == ENOENT)
+    fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
+  if (fd < 0) fail(str(path, ": cannot be written: ", std::strerror(errno)));
+  return fd;
+}
+
+// Text on its way to a NewFile.
+class FileBuffer : public std::streambuf {
+ public:
+  explicit FileBuffer(NewFile& file) : file_(file), bytes_(std::size_t{1} << 16) { empty(); }
+
+ protected:
+  int overflow(int c) override {
+    file_.write(pbase(), static_cast<std::size_t>(pptr() - pbase()));
+    empty();
+    return c == traits_type::eof() ? 0 : sputc(static_cast<char>(c));
+  }
+  int sync() override { return overflow(traits_type::eof()); }
+
+ private:
+  void empty() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+
+  NewFile& file_;
+  std::vector<char> bytes_;
+};
+
+}  // namespace
+
+NewFile::NewFile(const std::string& path)
+    : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)), writer_(fd_) {}
+
+NewFile::~NewFile() {
+  if (fd_ >= 0) close(fd_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void NewFile::check(int error) const {
+  if (error == 0) return;
+  std::error_code unknown;
+  fail(str(path_, ": could not be written: ", disk_error(error),
+           std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
+}
+
+void NewFile::write(const char* bytes, std::size_t size) { check(writer_.write(bytes, size)); }
+
+void NewFile::commit() {
+  check(writer_.finish());
+  check(close(std::exchange(fd_, -1)) != 0 && errno != EINTR ? errno : 0);
+  check(std::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno : 0);
+  temporary_.clear();
+  sync_names_beside(path_);
+}
+
+void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
+  NewFile file(path);
+  FileBuffer buffer(file);
+  std::ostream out(&buffer);
+  out.exceptions(std::ios::badbit);  // passes on what the file throws
+  write(out);
+  out.flush();
+  file.commit();
+}
+
+void copy_whole_file(const std::string& from, const std::string& path) {
+  const int in = open_file(from, O_RDONLY);
+  if (in < 0) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
+  const struct Closer {
+    int fd;
+    ~Closer() { close(fd); }
+  } closer{in};
+  NewFile file(path);
+  std::vector<char> piece(kProgressBytes);
+  for (;;) {
+    const ssize_t n = uninterrupted([&] { return read(in, piece.data(), piece.size()); });
+    if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
+    if (n == 0) return file.commit();
+    note_progress();
+    file.write(piece.data(), static_cast<std::size_t>(n));
+  }
 }
 
 void sync_names_beside(const std::string& path) {

@@ -12,11 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "kernels/view.h"
-#include "src/files/disk_writer.h"
 #include "src/files/files.h"
 #include "src/ranks/heartbeat.h"
 
@@ -68,8 +66,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   for (std::size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
   return s + ")";
 }
-
-std::string system_error() { return std::strerror(errno); }
 
 // The innermost message on HDF5's error stack: the nearest it has to a reason.
 std::string library_error() {
@@ -128,21 +124,12 @@ bool read_pieces(hid_t set, hid_t type, std::vector<hsize_t> dims, char* data) {
 const char* name_of(StoredType type) { return row_of(type).name; }
 
 struct Hdf5File::Handle {
-  std::string path, temporary;  // temporary: empty when reading or after commit()
-  int fd = -1;                  // of the temporary file
+  std::string path;
+  std::unique_ptr<NewFile> made;  // by create(), until commit()
   Id file;
 
-  ~Handle() {
-    if (fd >= 0) ::close(fd);
-    if (!temporary.empty()) ::unlink(temporary.c_str());
-  }
   [[noreturn]] void library_failed(const std::string& what) const {
     fail(str(path, ": ", what, ": ", library_error()));
-  }
-  [[noreturn]] void write_failed(int error) const {
-    std::error_code unknown;
-    fail(str(path, ": could not be written: ", disk_error(error),
-             std::filesystem::exists(path, unknown) ? " (the earlier file is unchanged)" : ""));
   }
   Id open_dataset(const std::string& name) const {
     Id set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
@@ -173,13 +160,6 @@ struct Hdf5File::Handle {
     if (H5Aread(a, memory_type, value) < 0) library_failed("attribute " + name + " cannot be read");
     return true;
   }
-  void write_out(const char* bytes, std::size_t size) {
-    DiskWriter writer(fd);
-    int error = writer.write(bytes, size);
-    if (error == 0) error = writer.finish();
-    if (error != 0) write_failed(error);
-    if (::close(std::exchange(fd, -1)) != 0 && errno != EINTR) write_failed(errno);
-  }
 };
 
 Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) { silence(); }
@@ -192,7 +172,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
   f.handle_->path = path;
   struct stat info {};
   const int fd = ::open(path.c_str(), O_RDONLY);
-  if (fd < 0) fail(str(path, ": cannot be opened: ", system_error()));
+  if (fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
   ::fstat(fd, &info);
   ::close(fd);
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
@@ -218,17 +198,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
   Hdf5File f;
   Handle& h = *f.handle_;
   h.path = path;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    fail(str(path, ": is a folder, expected the name of a file to write"));
-  const std::string temporary = path + ".tmp";
-  h.fd = uninterrupted(
-      [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
-  if (h.fd < 0) {
-    if (errno == ENOENT) fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
-    fail(str(path, ": cannot be written: ", system_error()));
-  }
-  h.temporary = temporary;
+  h.made = std::make_unique<NewFile>(path);
   const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_core(access, std::size_t{16} << 20, false);
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
@@ -239,18 +209,16 @@ Hdf5File Hdf5File::create(const std::string& path) {
 
 void Hdf5File::commit() {
   Handle& h = *handle_;
-  WEFT_CHECK(h.fd >= 0, h.path, ": commit() belongs to a file that create() made, once");
+  WEFT_CHECK(h.made, h.path, ": commit() belongs to a file that create() made, once");
   void* memory = nullptr;
   ssize_t size = -1;
   if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0 || (size = H5Fget_file_image(h.file, nullptr, 0)) <= 0 ||
       H5Fget_vfd_handle(h.file, H5P_DEFAULT, &memory) < 0)
     h.library_failed("cannot be completed in memory");
-  h.write_out(*static_cast<const char**>(memory), static_cast<std::size_t>(size));
+  h.made->write(*static_cast<const char**>(memory), static_cast<std::size_t>(size));
   h.file = Id();
-  if (::rename(h.temporary.c_str(), h.path.c_str()) != 0) h.write_failed(errno);
-  h.temporary.clear();
-  note_progress();
-  sync_names_beside(h.path);
+  h.made->commit();
+  h.made.reset();
 }
 
 const std::string& Hdf5File::path() const { return handle_->path; }

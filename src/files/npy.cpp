@@ -124,7 +124,7 @@ std::uint64_t little_endian(std::string_view bytes) {
   return value;
 }
 
-// The product of the shape in bytes; false when it does not fit into 64 bits.
+// Bytes of an array of this shape; false when they do not fit into 64 bits.
 bool bytes_of(const NpyArray& array, std::int64_t& bytes) {
   bytes = array.item;
   if (std::count(array.shape.begin(), array.shape.end(), 0) > 0) bytes = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Last readers by a walk from the last query to the first, in which each key is met once; rows by linear
-// scan.
+// Last readers: from the last query to the first, each key is met once. Rows: linear scan, as registers are
+// allocated.
 #include "src/patterns/cache_rows.h"
+#include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <map>
@@ -26,7 +27,7 @@ class Unread {
       if (link == found) link = static_cast<std::int32_t>(std::min(found + step_, n));
       found = link;
     }
-    while (j < found) {  // the way is short next time
+    while (j < found) {  // path compression
       const std::int64_t after = next_[static_cast<std::size_t>(j)];
       next_[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(found);
       j = after;

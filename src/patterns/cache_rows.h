@@ -4,7 +4,7 @@
 // ring of l rows and `fixed` in the open block and the summaries. It follows from the pattern alone.
 #pragma once
 
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

@@ -42,6 +42,13 @@ void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vecto
   push({first_from(run, low), std::min(run.end, high), run.step}, out);
 }
 
+void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs) {
+  if (runs.size() > first && runs.back().end == begin && runs.back().step == 1)
+    runs.back().end = end;
+  else
+    runs.push_back({begin, end});
+}
+
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs) {
   std::vector<KeyRun> left;
   for (const KeyRun& cut : taken) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What patterns made of patterns share: arithmetic on runs of keys, and how the inner ones are made.
+// Arithmetic on runs of keys; and what patterns made of patterns share.
 #pragma once
 
 #include "src/patterns/pattern.h"
@@ -8,6 +8,9 @@ namespace weft {
 
 // The keys of `run` that are not below `low` and below `high`; empty runs are not appended.
 void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out);
+
+// Appends keys begin .. end - 1: to the last of runs[first ..] where they touch it.
+void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs);
 
 // Removes the keys of `taken` from those of runs[first ..]. Runs in equal steps are cut by arithmetic; others
 // in time that grows with the keys of `taken` that lie between the ends of a run.

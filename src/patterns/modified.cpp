@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What any pattern may have besides: `prefix` (a pattern that sees later keys sees only those below
-// `prefix`), `documents` (nobody sees across a border) and `length` (positions from there on are padding).
-// Together they leave of S_i the keys of one interval: S_i and low(i) <= j < high(i). Slots are those of the
-// pattern.
+// The modifiers of any pattern: `prefix` (a pattern that sees later keys sees only those below `prefix`),
+// `documents` (no query sees across a border) and `length` (positions from there on are padding). Together
+// they leave one interval of S_i: the keys with low(i) <= j < high(i). Slots are those of the pattern.
 #include <algorithm>
 #include <map>
 

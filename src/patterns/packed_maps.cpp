@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // PackedMaps: parts of equal edge that do not depend on each other share a pass.
 #include "src/patterns/packed_maps.h"
+#include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <cstring>

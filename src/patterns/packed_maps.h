@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 // AttentionMaps of a whole pattern: the tile tables of all its head groups and parts as one piece of memory.
-// Needs neither the engine nor a device: the C library (src/capi/) stands on it as DeviceMaps does.
+// Needs neither the engine nor a device: DeviceMaps and the C library (src/capi/) both use it.
 #pragma once
 
 #include "src/patterns/tile_tables.h"
 
 namespace weft {
 
-// All tables on the host, to be laid down wherever kernels shall read them.
+// Builds all tables on the host; write() copies them to where kernels read them.
 class PackedMaps {
  public:
   // `head_size` is the larger of Dqk and Dv; `edge` that of all tiles, 0: the one that suits each part.
   PackedMaps(const AttentionPattern&, int heads, Lengths, std::int64_t head_size, int edge = 0);
 
   std::size_t bytes() const { return bytes_; }
-  // Writes bytes() bytes to `image`, with pointers that hold once the image lies at `base` (16-byte aligned;
-  // image and base may be the same), and returns what a kernel is given then.
+  // Writes bytes() bytes to `image`, with pointers for an image that lies at `base` (16-byte aligned; image
+  // and base may be the same). Returns the argument of the kernels.
   AttentionMaps write(void* image, void* base) const;
 
   int passes() const { return static_cast<int>(passes_.size()); }

@@ -70,6 +70,12 @@ void check_pattern_field(const char* kind, const char* field, std::int64_t value
              value));
 }
 
+void require_pattern_field(const char* kind, const char* field, std::int64_t value) {
+  if (value == 0)
+    fail(str("attention pattern '", kind, "': ", field, " is required, a number from 1 to ", kMaxPositions));
+  check_pattern_field(kind, field, value);
+}
+
 std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
   std::sort(globals.begin(), globals.end());
   for (std::size_t k = 0; k < globals.size(); ++k) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// strided: the column above a position when the sequence is written in rows of l = `stride`:
-// S_i = {j : j <= i, (i - j) mod l = 0} (A^(2) of arXiv 1904.10509 section 4.3). Reads `stride`.
-// Slots: column after column, for queries and keys alike: each column is a short causal sequence. Columns of
-// ceil(n / l) positions come first, then those of floor(n / l), each kind as it needs fewer tiles: one column
-// right behind the other, or each on a border of tiles, several to a tile where they are short.
+// strided: every l-th position back, l = `stride`. Written in rows of l, the sequence is an image, and a
+// query sees the column above it:
+//   S_i = {j : j <= i, (i - j) mod l = 0}                     A^(2) of arXiv 1904.10509, section 4.3
+// Kernels work on tiles of 64 x 64 (query, key) pairs and skip empty ones. In the order of the positions
+// every tile below the diagonal holds pairs, at most one in l. Tiles therefore take the positions column by
+// column: each column is a short causal sequence, dense below its diagonal.
 #include <numeric>
 
 #include "src/patterns/pattern.h"
@@ -15,6 +16,7 @@ class Strided : public AttentionPattern {
  public:
   explicit Strided(std::int64_t l) : l_(l) {}
   std::string name() const override { return str("strided(stride ", l_, ")"); }
+  // S_i three times: as a predicate, as runs of keys, and as a band for the kernels that know bands.
   bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && (i - j) % l_ == 0; }
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % l_, i + 1, l_});
@@ -24,6 +26,8 @@ class Strided : public AttentionPattern {
     return {static_cast<std::int32_t>(l_), static_cast<std::int32_t>(n / l_), 0};
   }
 
+  // Slot: the place of position i in the order of the tiles. Columns of ceil(n / l) positions come first,
+  // then those of floor(n / l), which start on a tile.
   std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
     const std::int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;
     if (column < longer_columns) return start_of(column, shorter + 1) + row;
@@ -35,18 +39,19 @@ class Strided : public AttentionPattern {
   }
 
  private:
-  // Slot of the first position of a column, counted from the first column of its kind.
+  // Slot of the first position of a column among columns of one length. They lie one behind the other, or
+  // each starts on a tile (several to a tile where they are short): whichever needs fewer tiles.
   static std::int64_t start_of(std::int64_t column, std::int64_t length) {
-    const std::int64_t a_tile = length == 0 ? 1 : kTile / length;  // whole columns that fit
-    if (!on_tile_borders(length)) return column * length;
+    if (!starts_on_tile(length)) return column * length;
+    const std::int64_t a_tile = length == 0 ? 1 : kTile / length;  // whole columns that fit into a tile
     return a_tile > 0 ? column / a_tile * kTile + column % a_tile * (kTile / a_tile)
                       : column * tile_ceil(length);
   }
-  // Tiles a column touches on and below the diagonal, with length = 64 a + b, 0 < b < 64. On borders: (a + 1)
-  // (a + 2) / 2, or 1 / floor(64 / b) for a = 0. One behind the other: it starts at any multiple of
-  // g = gcd(b, 64), and touches a + 2 tiles instead of a + 1 if it starts after 64 - b; each tile on the
-  // diagonal is shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + length / 64.
-  static bool on_tile_borders(std::int64_t length) {
+  // Tiles of a column of 64 a + b positions, 0 < b < 64. On a tile: (a + 1) (a + 2) / 2, or 1 / floor(64 / b)
+  // for a = 0. One behind the other, it starts at any multiple of g = gcd(b, 64), and the tiles on the
+  // diagonal are shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + a + b / 64 in the mean. Compared 64 times as
+  // large.
+  static bool starts_on_tile(std::int64_t length) {
     const std::int64_t a = length / kTile, b = length % kTile;
     if (b == 0) return true;
     const std::int64_t behind = kTile * a * (a + 1) / 2 + (a + 1) * (b - std::gcd(b, kTile)) + length;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// summary: c positions of every block so far, the own one included: S_i = {j : j <= i, l - (u + 1) c <= j mod
-// l < l - u c}, the second step of fixed attention by itself (A^(2) of arXiv 1904.10509 section 4.3). The
-// first l - c queries see nothing. Slots: summary keys packed, then the others, which nobody sees.
+// summary: c positions of every block of l = `stride` so far, the own block included:
+//   S_i = {j : j <= i, l - (u + 1) c <= j mod l < l - u c}
+// the second step of fixed attention by itself (A^(2) of arXiv 1904.10509, section 4.3). The first l - (u +
+// 1) c queries see nothing. Slots: summary keys packed, then the others, which no query sees.
 #include "src/patterns/summary.h"
 
 #include <algorithm>
@@ -11,25 +12,25 @@ namespace {
 
 class Summary : public AttentionPattern {
  public:
-  explicit Summary(const SummaryColumns& columns) : columns_(columns) {}
-  std::string name() const override { return "summary" + columns_.text(); }
-  int groups(int heads) const override { return columns_.groups(heads); }
-  int group(int head) const override { return columns_.group(head); }
+  explicit Summary(const SummaryPositions& summaries) : summaries_(summaries) {}
+  std::string name() const override { return "summary" + summaries_.text(); }
+  int groups(int heads) const override { return summaries_.groups(heads); }
+  int group(int head) const override { return summaries_.group(head); }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
-    return j <= i && columns_.contains(head, j);
+    return j <= i && summaries_.contains(head, j);
   }
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    columns_.runs(head, i + 1, runs);
+    summaries_.runs(head, i + 1, runs);
     runs.back().end = std::min(runs.back().end, i + 1);
   }
   std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    if (columns_.contains(head, j)) return columns_.rank(head, j);
-    return tile_ceil(columns_.count(head, n)) + j - columns_.count(head, j);
+    if (summaries_.contains(head, j)) return summaries_.rank(head, j);
+    return tile_ceil(summaries_.count(head, n)) + j - summaries_.count(head, j);
   }
 
  private:
-  SummaryColumns columns_;
+  SummaryPositions summaries_;
 };
 
 // The block-level form: blocks of `block` positions, `vertsize` of them are a summary.
@@ -48,7 +49,7 @@ std::int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
 
 }  // namespace
 
-SummaryColumns SummaryColumns::of(const char* kind, const PatternSpec& spec, int heads) {
+SummaryPositions SummaryPositions::of(const char* kind, const PatternSpec& spec, int heads) {
   check_pattern_field(kind, "stride", spec.stride);
   check_pattern_field(kind, "num_verts", spec.num_verts);
   const std::int64_t c = spec.block ? summary_of_blocks(kind, spec) : spec.c;
@@ -66,28 +67,28 @@ SummaryColumns SummaryColumns::of(const char* kind, const PatternSpec& spec, int
   return {spec.stride, c, spec.num_verts};
 }
 
-std::vector<std::string> SummaryColumns::fields(const PatternSpec& spec) {
+std::vector<std::string> SummaryPositions::fields(const PatternSpec& spec) {
   if (spec.block) return {"stride", "num_verts", "block", "vertsize"};
   return {"stride", "c", "num_verts", "block"};
 }
 
-std::string SummaryColumns::text() const {
+std::string SummaryPositions::text() const {
   return str("(stride ", l, ", c ", c, ", num_verts ", num_verts, ")");
 }
 
-std::int64_t SummaryColumns::count(int head, std::int64_t n) const {
+std::int64_t SummaryPositions::count(int head, std::int64_t n) const {
   return n / l * c + std::clamp<std::int64_t>(n % l - first(head), 0, c);
 }
 
-void SummaryColumns::runs(int head, std::int64_t end, std::vector<KeyRun>& runs) const {
+void SummaryPositions::runs(int head, std::int64_t end, std::vector<KeyRun>& runs) const {
   for (std::int64_t block = 0; block < end; block += l)
     runs.push_back({block + first(head), block + first(head) + c});
 }
 
 PatternKind summary_pattern() {
-  return {"summary", "`c` summary positions of every block of `stride` so far", SummaryColumns::fields,
+  return {"summary", "`c` summary positions of every block of `stride` so far", SummaryPositions::fields,
           [](const PatternSpec& spec, int heads) {
-            return std::make_unique<Summary>(SummaryColumns::of("summary", spec, heads));
+            return std::make_unique<Summary>(SummaryPositions::of("summary", spec, heads));
           }};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The summary columns of fixed attention: of every block of l = `stride` positions the c that start at
+// The summary positions of fixed attention: of every block of l = `stride` positions the c that start at
 // first(head). Heads take sub-blocks in turn, the last c positions first: u = head mod num_verts has l - (u +
 // 1) c <= j mod l < l - u c. Given by `stride`, `num_verts`, and `c` or, in blocks as OpenAI's code has it,
 // `block` and `vertsize`: c = vertsize * block.
@@ -9,11 +9,11 @@
 
 namespace weft {
 
-struct SummaryColumns {
+struct SummaryPositions {
   std::int64_t l = 0, c = 0, num_verts = 1;
 
   // Throws Error that names the wrong field of a pattern of this kind.
-  static SummaryColumns of(const char* kind, const PatternSpec&, int heads);
+  static SummaryPositions of(const char* kind, const PatternSpec&, int heads);
   static std::vector<std::string> fields(const PatternSpec&);  // that of() reads
 
   std::string text() const;  // "(stride 128, c 32, num_verts 4)"

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "src/patterns/pattern.h"
 #include "src/patterns/tile_tables.h"
 
 namespace weft {
@@ -89,8 +90,7 @@ std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& li
 // at most. Tiles with equally much work follow each other, or runs of `run` neighbours do, whichever makes
 // fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. The
 // last run may have fewer tiles, and often the longest lists of all, which must not come late: it counts as a
-// whole one. Of runs with equally much the last come first: walks over columns begin with the last queries,
-// too.
+// whole one. Of runs with equally much work the last come first.
 std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
   const std::vector<std::int32_t> lengths = lengths_of(lists.start);
   std::vector<std::int32_t> of_runs;  // a whole run's work at the mean of its tiles
@@ -355,7 +355,7 @@ TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, 
   // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
   constexpr double kGoodWaste = 2.5;
   // Time of an executed pair in small tiles, in large tiles 1. Measured with the tensor-core kernels on an
-  // H200: each key read serves 16 queries and not 64, and what a tile costs besides its pairs falls on fewer
+  // H200: each key read serves 16 queries and not 64, and the fixed cost of a tile falls on fewer
   // of them.
   constexpr std::int64_t kSmallTileCost = 2;
   if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);

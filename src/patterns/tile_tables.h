@@ -2,7 +2,8 @@
 // The attended pairs of one head as tiles of slots, on the host: what a TileMap points to.
 #pragma once
 
-#include "src/patterns/pattern.h"
+#include "kernels/attention/attention.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Token files and the order of training: what is written reads back, windows are a pure and uniform function
 // of (seed, step, index), and every unfit file is refused with its reason.
-#include "data/dataset.h"
+#include "data/batch_source.h"
 
 #include <gtest/gtest.h>
 #include <hdf5.h>

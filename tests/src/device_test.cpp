@@ -129,18 +129,18 @@ TEST(Device, DescribesItself) {
 
 TEST(Device, MatrixRateIsMeasuredOnce) {
   const auto device = make_device("cpu");
-  const double rate = device->matrix_rate(DType::f32);
+  const double rate = device->peak_flops(DType::f32);
   EXPECT_GT(rate, 1e8);
-  EXPECT_EQ(device->matrix_rate(DType::f32), rate);
-  EXPECT_THROW(device->matrix_rate(DType::i32), Error);
+  EXPECT_EQ(device->peak_flops(DType::f32), rate);
+  EXPECT_THROW(device->peak_flops(DType::i32), Error);
 }
 
 #ifdef WEFT_CUDA
 TEST(Device, CopyRateIsMeasuredOnce) {
   const auto device = make_device("cpu");
-  const double rate = device->copy_rate();
+  const double rate = device->copy_bandwidth();
   EXPECT_GT(rate, 1e8);
-  EXPECT_EQ(device->copy_rate(), rate);
+  EXPECT_EQ(device->copy_bandwidth(), rate);
   EXPECT_EQ(device->pool->in_use(), 0u);
 }
 
@@ -150,7 +150,7 @@ TEST(CudaDevice, CopiesAndDescribesItself) {
   check_copies(*device);
   EXPECT_NE(device->description().find("sm_"), std::string::npos) << device->description();
   EXPECT_GT(device->memory_free(), std::size_t{1} << 28);
-  EXPECT_GT(device->matrix_rate(DType::bf16), 1e12);
+  EXPECT_GT(device->peak_flops(DType::bf16), 1e12);
 }
 
 TEST(CudaDevice, Marks) { check_marks(*make_device("cuda")); }

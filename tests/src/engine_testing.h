@@ -74,7 +74,7 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
   const auto run = [&](Tape* tape, std::vector<Var>& inputs) {
     inputs.clear();
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      inputs.push_back({engine.tensor(shapes[i], values[i]), std::make_shared<GradSlot>()});
+      inputs.push_back({engine.tensor(shapes[i], values[i]), std::make_shared<Gradient>()});
     }
     Ctx ctx = engine.ctx(tape, training);
     const Var once = op(ctx, inputs), twice = op(ctx, inputs);
@@ -92,14 +92,14 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
   const auto [once, twice] = run(&tape, inputs);
   w1 = normals(once.value.size(), 77);
   w2 = normals(once.value.size(), 78);
-  once.slot->grad = engine.tensor(once.shape(), w1);
-  twice.slot->grad = engine.tensor(once.shape(), w2);
-  once.slot->written = twice.slot->written = true;
+  once.gradient->tensor = engine.tensor(once.shape(), w1);
+  twice.gradient->tensor = engine.tensor(once.shape(), w2);
+  once.gradient->written = twice.gradient->written = true;
   tape.run_backward(ctx);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    ASSERT_TRUE(inputs[i].slot->written) << "input " << i;
-    expect_gradient(values[i], engine.host(inputs[i].slot->grad), objective, str("gradient of input ", i),
-                    tolerance);
+    ASSERT_TRUE(inputs[i].gradient->written) << "input " << i;
+    expect_gradient(values[i], engine.host(inputs[i].gradient->tensor), objective,
+                    str("gradient of input ", i), tolerance);
   }
 }
 

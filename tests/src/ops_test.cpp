@@ -3,6 +3,7 @@
 #include "src/ops.h"
 
 #include "src/attention_maps.h"
+#include "src/patterns/pattern.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
@@ -103,7 +104,7 @@ TEST(Ops, GradientsOfWhatReadsANorm) {
 TEST(Ops, ANormThatIsMadeAgainIsNotKept) {
   Engine engine;
   const auto var = [&](const Shape& shape) {
-    return Var{engine.tensor(shape, normals(elements(shape), 3)), std::make_shared<GradSlot>()};
+    return Var{engine.tensor(shape, normals(elements(shape), 3)), std::make_shared<Gradient>()};
   };
   const Var x = var({8, 32}), branch = var({8, 32}), w = var({32}), b = var({32}), up = var({64, 32}),
             up_bias = var({64});
@@ -216,7 +217,7 @@ AttentionRun run_attention(bool recompute) {
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   const Var qkv{engine.tensor({2, 6, shape.columns()}, normals(2 * 6 * shape.columns(), 3), DType::f32),
-                std::make_shared<GradSlot>()};
+                std::make_shared<Gradient>()};
   const std::size_t before = engine.device->pool->in_use();
   AttentionRun run;
   Var objective;
@@ -228,7 +229,7 @@ AttentionRun run_attention(bool recompute) {
   }
   run.kept = engine.device->pool->in_use() - before;
   backward(ctx, objective);
-  run.dqkv = engine.host(qkv.slot->grad);
+  run.dqkv = engine.host(qkv.gradient->tensor);
   return run;
 }
 
@@ -252,7 +253,7 @@ MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
   std::vector<Var> inputs;
   for (const Shape& shape : {Shape{2, 8, 16}, Shape{48, 16}, Shape{48}, Shape{16, 48}})
     inputs.push_back({engine.tensor(shape, normals(elements(shape), inputs.size() + 1), DType::f32),
-                      std::make_shared<GradSlot>()});
+                      std::make_shared<Gradient>()});
   const std::size_t before = engine.device->pool->in_use();
   MlpRun run;
   Var objective;
@@ -263,7 +264,7 @@ MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
   }
   run.kept = engine.device->pool->in_use() - before;
   backward(ctx, objective);
-  for (const Var& input : inputs) run.values.push_back(engine.host(input.slot->grad));
+  for (const Var& input : inputs) run.values.push_back(engine.host(input.gradient->tensor));
   return run;
 }
 
@@ -281,12 +282,12 @@ TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
   engine.set({.loss_gradient = 8});
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
-  const Var x{engine.tensor({4}, {1, 2, 3, 6}), std::make_shared<GradSlot>()};
+  const Var x{engine.tensor({4}, {1, 2, 3, 6}), std::make_shared<Gradient>()};
   const Var y = mean(ctx, x);
   EXPECT_EQ(engine.host(y.value)[0], 3);
   EXPECT_EQ(engine.results().loss, 3);
   backward(ctx, y);
-  EXPECT_EQ(engine.host(x.slot->grad), std::vector<double>(4, 2.0));
+  EXPECT_EQ(engine.host(x.gradient->tensor), std::vector<double>(4, 2.0));
 }
 
 // Each call of a forward pass draws its own mask; the same call of another pass with the same draw repeats
@@ -328,8 +329,8 @@ TEST(Ops, ResidualKeepsNothing) {
   const std::size_t before = engine.device->pool->in_use();
   Var y;
   {
-    const Var x{ctx.empty({1024}, DType::f32), std::make_shared<GradSlot>()};
-    const Var h{ctx.empty({1024}, DType::f32), std::make_shared<GradSlot>()};
+    const Var x{ctx.empty({1024}, DType::f32), std::make_shared<Gradient>()};
+    const Var h{ctx.empty({1024}, DType::f32), std::make_shared<Gradient>()};
     engine.device->zero(x.value);
     engine.device->zero(h.value);
     y = residual_dropout(ctx, x, h, 0.5);

@@ -55,8 +55,8 @@ TEST(Optimizer, OneUpdateByHand) {
               bias = store.add("bias", {1}, Init::constant(1));
   store.allocate(*engine.device, DType::f32, 1, true, true);
   const float decayed_gradient[] = {3, 4}, bias_gradient[] = {0};
-  engine.device->upload(store.var(weight).slot->grad, decayed_gradient);
-  engine.device->upload(store.var(bias).slot->grad, bias_gradient);
+  engine.device->upload(store.var(weight).gradient->tensor, decayed_gradient);
+  engine.device->upload(store.var(bias).gradient->tensor, bias_gradient);
   TrainConfig train;
   train.beta1 = 0.9;
   train.beta2 = 0.95;
@@ -82,7 +82,7 @@ TEST(Optimizer, AGradientThatIsNotFiniteChangesNothing) {
   store.allocate(*engine.device, DType::bf16, 1, true, true);
   const std::vector<double> before = engine.host(store.master());
   const float gradient[] = {1, std::numeric_limits<float>::infinity()};
-  engine.device->upload(store.var(weight).slot->grad, gradient);
+  engine.device->upload(store.var(weight).gradient->tensor, gradient);
   engine.set({.learning_rate = 0.25f, .beta1_correction = 0.1f, .beta2_correction = 0.05f});
   Ctx ctx = engine.ctx();
   update_parameters(ctx, store, TrainConfig{});

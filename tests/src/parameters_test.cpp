@@ -37,7 +37,7 @@ TEST(Parameters, LayoutPutsDecayedFirstAndAligns) {
   EXPECT_EQ(store.var(three.norm).dtype(), DType::f32);
   EXPECT_EQ(store.var(three.norm).value.view().data, store.master().slice(16, {5}).view().data);
   EXPECT_EQ(store.var(three.weight).dtype(), DType::bf16);
-  EXPECT_EQ(store.var(three.weight).slot->grad.dtype(), DType::f32);
+  EXPECT_EQ(store.var(three.weight).gradient->tensor.dtype(), DType::f32);
   // Padding is zero everywhere.
   for (const Tensor& block :
        {store.master(), store.compute(), store.gradients(), store.m(), store.v(), store.ema()}) {
@@ -55,7 +55,7 @@ TEST(Parameters, InitialValuesAreTheSameInEveryPrecision) {
     store.allocate(*device, compute, 42, false, true);
     masters[compute == DType::f64] = to_host(*device, store.master());
     EXPECT_EQ(to_host(*device, store.ema()), to_host(*device, store.master()));
-    EXPECT_EQ(store.var(three.weight).slot, nullptr);
+    EXPECT_EQ(store.var(three.weight).gradient, nullptr);
     EXPECT_FALSE(store.gradients());
     EXPECT_EQ(store.compute().view().data == store.master().view().data, compute == DType::f64);
   }
@@ -133,7 +133,7 @@ TEST(Parameters, FirstWriterStoresLaterOnesAddUnwrittenOnesBecomeZero) {
   ParameterStore store;
   Three three(store);
   store.allocate(*engine.device, DType::f64, 1, true, false);
-  const auto gradient = [&](Param p) { return engine.host(store.var(p).slot->grad); };
+  const auto gradient = [&](Param p) { return engine.host(store.var(p).gradient->tensor); };
   const auto step = [&](int passes) {
     store.begin_step();
     for (int i = 0; i < passes; ++i) {
@@ -153,7 +153,7 @@ TEST(Parameters, FirstWriterStoresLaterOnesAddUnwrittenOnesBecomeZero) {
   step(1);
   EXPECT_EQ(gradient(three.weight), once);
   EXPECT_EQ(gradient(three.norm), std::vector<double>(5, 0.0));
-  engine.device->upload(store.var(three.norm).slot->grad, once.data());
+  engine.device->upload(store.var(three.norm).gradient->tensor, once.data());
   step(1);
   EXPECT_EQ(gradient(three.norm), std::vector<double>(5, 0.0));
 }

@@ -14,21 +14,21 @@ TEST(Tape, RunsBackwardsSkipsAndFrees) {
   Ctx ctx = engine.ctx(&tape);
   std::vector<std::string> ran;
   auto kept = std::make_shared<int>(1);
-  const auto slot = [] { return Var{Tensor(), std::make_shared<GradSlot>()}; };
-  const Var a = slot(), b = slot(), unused = slot();
+  const auto var = [] { return Var{Tensor(), std::make_shared<Gradient>()}; };
+  const Var a = var(), b = var(), unused = var();
   tape.record("a", a, [&ran, kept](Ctx&, const Tensor&) { ran.push_back("a"); });
   tape.record("unused", unused, [&ran](Ctx&, const Tensor&) { ran.push_back("unused"); });
   tape.record("b", b, [&](Ctx&, const Tensor&) {
     ran.push_back("b");
     EXPECT_EQ(kept.use_count(), 2);
-    a.slot->written = true;
+    a.gradient->written = true;
   });
-  b.slot->written = true;
+  b.gradient->written = true;
   tape.run_backward(ctx);
   EXPECT_EQ(ran, (std::vector<std::string>{"b", "a"}));
   EXPECT_EQ(tape.size(), 0u);
   EXPECT_EQ(kept.use_count(), 1);
-  EXPECT_FALSE(a.slot->written);
+  EXPECT_FALSE(a.gradient->written);
 }
 
 TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
@@ -37,7 +37,7 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
   Ctx ctx = engine.ctx(&tape);
   std::vector<std::string> ran;
   const GradientsComplete complete = [&](Ctx&, std::int32_t first) { ran.push_back(str("mark ", first)); };
-  const Var a{Tensor(), std::make_shared<GradSlot>()}, b{Tensor(), std::make_shared<GradSlot>()};
+  const Var a{Tensor(), std::make_shared<Gradient>()}, b{Tensor(), std::make_shared<Gradient>()};
   ctx.mark(9);
   EXPECT_EQ(tape.size(), 0u) << "nobody listens";
   ctx.complete = &complete;
@@ -46,7 +46,7 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
   tape.record("unused", a, [&](Ctx&, const Tensor&) { ran.push_back("unused"); });
   ctx.mark(2);
   tape.record("b", b, [&](Ctx&, const Tensor&) { ran.push_back("b"); });
-  b.slot->written = true;
+  b.gradient->written = true;
   tape.run_backward(ctx);
   EXPECT_EQ(ran, (std::vector<std::string>{"b", "mark 2", "mark 1"}));
 }
@@ -55,8 +55,8 @@ TEST(Tape, AnOpWithTwoOutputsGetsWhatEachWasGiven) {
   Engine engine;
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
-  const auto slot = [] { return Var{Tensor(), std::make_shared<GradSlot>()}; };
-  const Var first = slot(), second = slot(), unused[2] = {slot(), slot()};
+  const auto var = [] { return Var{Tensor(), std::make_shared<Gradient>()}; };
+  const Var first = var(), second = var(), unused[2] = {var(), var()};
   int runs = 0;
   const auto record = [&](const Var& y, const Var& z) {
     tape.record("two", y, z, [&](Ctx&, const Tensor& dy, const Tensor& dz) {
@@ -75,18 +75,18 @@ TEST(Tape, AnOpWithTwoOutputsGetsWhatEachWasGiven) {
 TEST(Tape, PassGradientHandsOverThenAdds) {
   Engine engine;
   Ctx ctx = engine.ctx();
-  const Var v{engine.tensor({2}, {0, 0}), std::make_shared<GradSlot>()};
+  const Var v{engine.tensor({2}, {0, 0}), std::make_shared<Gradient>()};
   const Tensor first = engine.tensor({2}, {1, 2}), second = engine.tensor({2}, {10, 20});
   ctx.pass_gradient(v, first);
-  EXPECT_EQ(v.slot->grad.view().data, first.view().data);
+  EXPECT_EQ(v.gradient->tensor.view().data, first.view().data);
   ctx.pass_gradient(v, second);
-  EXPECT_EQ(engine.host(v.slot->grad), (std::vector<double>{11, 22}));
+  EXPECT_EQ(engine.host(v.gradient->tensor), (std::vector<double>{11, 22}));
   EXPECT_EQ(engine.host(second), (std::vector<double>{10, 20}));
-  // A slot with memory of its own (a parameter's) keeps it.
+  // A gradient with memory of its own (a parameter's) keeps it.
   const Tensor own = engine.tensor({2}, {5, 5});
-  const Var p{engine.tensor({2}, {0, 0}), std::make_shared<GradSlot>(GradSlot{own, false})};
+  const Var p{engine.tensor({2}, {0, 0}), std::make_shared<Gradient>(Gradient{own, false})};
   ctx.pass_gradient(p, second);
-  EXPECT_EQ(p.slot->grad.view().data, own.view().data);
+  EXPECT_EQ(p.gradient->tensor.view().data, own.view().data);
   EXPECT_EQ(engine.host(own), (std::vector<double>{10, 20}));
   ctx.pass_gradient(Var{own, nullptr}, second);
 }
@@ -96,7 +96,7 @@ TEST(Tape, BackwardWantsAnObjective) {
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   EXPECT_THROW(backward(ctx, Var{engine.tensor({1}, {0}), nullptr}), Error);
-  EXPECT_THROW(backward(ctx, Var{engine.tensor({2}, {0, 0}), std::make_shared<GradSlot>()}), Error);
+  EXPECT_THROW(backward(ctx, Var{engine.tensor({2}, {0, 0}), std::make_shared<Gradient>()}), Error);
 }
 
 // Six blocks x += dropout(w2 gelu(w1 norm(x))), kept or recomputed.
@@ -111,7 +111,7 @@ struct Toy {
     const auto add = [&](const Shape& shape) {
       const auto seed = static_cast<unsigned>(weights.size());
       weights.push_back({engine.tensor(shape, normals(elements(shape), seed, 0.3), DType::f32),
-                         std::make_shared<GradSlot>()});
+                         std::make_shared<Gradient>()});
     };
     for (int i = 0; i < kBlocks; ++i) {
       add({kWidth}), add({kWidth}), add({3 * kWidth, kWidth}), add({kWidth, 3 * kWidth});
@@ -128,8 +128,8 @@ struct Toy {
     Tape tape;
     Ctx ctx = engine.ctx(&tape, true);
     const Var input{engine.tensor({kRows, kWidth}, normals(kRows * kWidth, 99), DType::f32),
-                    std::make_shared<GradSlot>()};
-    for (const Var& w : weights) *w.slot = {};
+                    std::make_shared<Gradient>()};
+    for (const Var& w : weights) *w.gradient = {};
     Var x = input;
     for (int i = 0; i < kBlocks; ++i) {
       const Block body = [this, i](Ctx& c, const Var& in) { return block(c, i, in); };
@@ -139,8 +139,8 @@ struct Toy {
     const Var loss = mean(ctx, gelu(ctx, dropout(ctx, x, 0.2)));
     x = {};
     backward(ctx, loss);
-    std::vector<std::vector<double>> all = {engine.host(loss.value), engine.host(input.slot->grad)};
-    for (const Var& w : weights) all.push_back(engine.host(w.slot->grad));
+    std::vector<std::vector<double>> all = {engine.host(loss.value), engine.host(input.gradient->tensor)};
+    for (const Var& w : weights) all.push_back(engine.host(w.gradient->tensor));
     return all;
   }
 };
@@ -166,11 +166,11 @@ TEST(Recompute, OfABlockThatReturnsItsInput) {
   Engine engine;
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
-  const Var x{engine.tensor({2}, {1, 2}), std::make_shared<GradSlot>()};
+  const Var x{engine.tensor({2}, {1, 2}), std::make_shared<Gradient>()};
   const Var y = recompute(
       ctx, [](Ctx&, const Var& v) { return v; }, x);
   backward(ctx, mean(ctx, residual_dropout(ctx, x, y, 0)));
-  EXPECT_EQ(engine.host(x.slot->grad), (std::vector<double>{1, 1}));
+  EXPECT_EQ(engine.host(x.gradient->tensor), (std::vector<double>{1, 1}));
 }
 
 TEST(Recompute, WithoutATapeIsJustTheBlock) {

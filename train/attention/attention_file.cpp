@@ -11,6 +11,7 @@
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/counts.h"
 #include "train/program/progress.h"
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "src/patterns/packed_maps.h"
+#include "src/patterns/pattern.h"
 
 namespace weft::attention_oracle {
 

@@ -8,6 +8,8 @@
 #include <limits>
 #include <random>
 
+#include "src/patterns/pattern.h"
+
 namespace weft {
 namespace {
 

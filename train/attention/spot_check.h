@@ -4,7 +4,7 @@
 #pragma once
 
 #include "src/device.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

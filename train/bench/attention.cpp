@@ -2,6 +2,7 @@
 // `bench attention`: the shapes of the paper's models, rows of times and of rates. Rates count needed pairs
 // and bytes only.
 #include "train/bench/attention.h"
+#include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <ostream>
@@ -123,8 +124,8 @@ void print_json(const Row& r, Device& device, const BenchAttentionOptions& optio
        {"fwdbwd_tflops", r.both.tflops},
        {"fwd_TBps", r.forward.tbps},
        {"fwdbwd_TBps", r.both.tbps},
-       {"matmul_tflops", device.matrix_rate(r.dtype) * 1e-12},
-       {"copy_TBps", device.copy_rate() * 1e-12}});
+       {"matmul_tflops", device.peak_flops(r.dtype) * 1e-12},
+       {"copy_TBps", device.copy_bandwidth() * 1e-12}});
   if (r.both.of_all > 0) add({{"fwd_of_all", r.forward.of_all}, {"fwdbwd_of_all", r.both.of_all}});
   add({{"pairs", r.work.pairs},
        {"waste", r.work.waste},
@@ -152,9 +153,8 @@ void print_ceilings(Device& device, const BenchAttentionOptions& options, const 
     const auto ceiling = [&](const std::string& name, double value) {
       out << json_object({{"ceiling", name}, {"peer", "weft"}, {"value", value * 1e-12}}) << std::endl;
     };
-    for (const DType dtype : dtypes)
-      ceiling(str(name_of(dtype), "_matmul_tflops"), device.matrix_rate(dtype));
-    return ceiling("copy_TBps", device.copy_rate());
+    for (const DType dtype : dtypes) ceiling(str(name_of(dtype), "_matmul_tflops"), device.peak_flops(dtype));
+    return ceiling("copy_TBps", device.copy_bandwidth());
   }
   out << device.description() << ", form " << options.form << "\n"
       << (options.verify ? "sampled rows of outputs and gradients are compared with f64 first\n"
@@ -164,8 +164,8 @@ void print_ceilings(Device& device, const BenchAttentionOptions& options, const 
   out << "TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv; TB/s count each tensor "
          "once; x all: speedup over `all`\nthis device:";
   for (const DType dtype : dtypes)
-    out << " " << device.matrix_rate(dtype) * 1e-12 << " TFLOP/s of a GEMM in " << name_of(dtype) << ",";
-  out << " copy bandwidth " << device.copy_rate() * 1e-12 << " TB/s\n";
+    out << " " << device.peak_flops(dtype) * 1e-12 << " TFLOP/s of a GEMM in " << name_of(dtype) << ",";
+  out << " copy bandwidth " << device.copy_bandwidth() * 1e-12 << " TB/s\n";
   print_head(out, kColumns);
 }
 

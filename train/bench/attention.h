@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

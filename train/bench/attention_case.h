@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "src/attention_maps.h"
 #include "src/device.h"
+#include "src/patterns/pattern.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/attention.h"
 #include "train/bench/table.h"

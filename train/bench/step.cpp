@@ -79,13 +79,13 @@ struct Report {
   std::int64_t state_bytes = 0;  // of the optimizer, on each rank
   std::string optimizer = "";    // that, as text
   double update_ms = 0;
-  double matrix_rate = 0;  // FLOP/s of each rank
+  double peak_flops = 0;  // FLOP/s of each rank
   std::optional<Exchange> exchange = {};
   std::optional<StepBreakdown> breakdown = {};
 
   double tokens_per_s() const { return static_cast<double>(shape.tokens()) / timing.median() * 1e3; }
   double flops() const { return tokens_per_s() * flops_per_token(config.model, shape.context); }
-  double mfu() const { return flops() / matrix_rate / static_cast<double>(config.ranks); }
+  double mfu() const { return flops() / peak_flops / static_cast<double>(config.ranks); }
 };
 
 void write_json(const Report& r, std::ostream& out) {
@@ -161,7 +161,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 store.state_bytes(),
                 optimizer_text(store, config.ranks),
                 time_update(*step, *device, std::max(options.steps, kWarmUp))};
-  report.matrix_rate = device->matrix_rate(dtype);
+  report.peak_flops = device->peak_flops(dtype);
   step.reset();  // its graphs hold memory
   device->pool->trim();
   if (communicator)

@@ -113,12 +113,12 @@ StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& st
     }
   }
   StepBreakdown result;
-  result.copy_rate = device.copy_rate();
-  result.matrix_rate = device.matrix_rate(dtype_on(device, config));
+  result.copy_bandwidth = device.copy_bandwidth();
+  result.peak_flops = device.peak_flops(dtype_on(device, config));
   result.groups = group_launches(medians(std::move(launches)));
   add_attention_flops(result.groups, config);
   for (KernelGroup& g : result.groups)
-    g.roofline_ms = 1e3 * std::max(g.bytes / result.copy_rate, g.flops / result.matrix_rate);
+    g.roofline_ms = 1e3 * std::max(g.bytes / result.copy_bandwidth, g.flops / result.peak_flops);
   return result;
 }
 
@@ -147,8 +147,8 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
   const double gap_ms = step_ms - all.milliseconds;
   print_row(out, {{"", 65}, {"", 10, 3}, {"", 7, 1}},
             {"gaps: launches, copies, clears", gap_ms, 100 * gap_ms / step_ms});
-  out << "measured here: copy bandwidth " << fixed_text(b.copy_rate * 1e-12, 3) << " TB/s, GEMM "
-      << fixed_text(b.matrix_rate * 1e-12, 3) << " TFLOP/s" << std::endl;
+  out << "measured here: copy bandwidth " << fixed_text(b.copy_bandwidth * 1e-12, 3) << " TB/s, GEMM "
+      << fixed_text(b.peak_flops * 1e-12, 3) << " TFLOP/s" << std::endl;
 }
 
 std::string breakdown_json(const StepBreakdown& b, double step_ms) {
@@ -167,8 +167,8 @@ std::string breakdown_json(const StepBreakdown& b, double step_ms) {
                             {"roofline_ms", g.roofline_ms},
                             {"roofline_share", share(g)}});
   }
-  return json_members({{"copy_tb_per_s", b.copy_rate * 1e-12},
-                       {"gemm_tflop_per_s", b.matrix_rate * 1e-12},
+  return json_members({{"copy_tb_per_s", b.copy_bandwidth * 1e-12},
+                       {"gemm_tflop_per_s", b.peak_flops * 1e-12},
                        {"kernel_ms", kernel_ms},
                        {"gap_ms", step_ms - kernel_ms},
                        {"roofline_ms", roofline_ms},

@@ -22,8 +22,8 @@ struct KernelGroup {
 };
 
 struct StepBreakdown {
-  double copy_rate = 0, matrix_rate = 0;  // copy bandwidth in bytes/s, GEMM in FLOP/s, measured here
-  std::vector<KernelGroup> groups;        // longest first
+  double copy_bandwidth = 0, peak_flops = 0;  // copy bandwidth in bytes/s, GEMM in FLOP/s, measured here
+  std::vector<KernelGroup> groups;            // longest first
 };
 
 // Groups of the launches of one step.

@@ -7,6 +7,7 @@
 
 #include "kernels/attention/select.h"
 #include "src/patterns/cache_rows.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Connectivity matrices and receptive fields as text and as images; images as PNG, masks as .npy.
 #include "train/inspect/picture.h"
+#include "src/patterns/pattern.h"
 
 #include <png.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

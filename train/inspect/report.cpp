@@ -15,6 +15,7 @@
 #include "src/config/config.h"
 #include "src/device.h"
 #include "src/memory.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/counts.h"
 #include "train/inspect/picture.h"
 #include "train/program/loaded_model.h"

@@ -2,6 +2,7 @@
 // Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of pattern.
 #include "train/selftest/case.h"
 
+#include "src/patterns/pattern.h"
 #include "train/selftest/random_patterns.h"
 
 namespace weft {

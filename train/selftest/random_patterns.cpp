@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "src/patterns/pattern.h"
+
 namespace weft {
 namespace {
 

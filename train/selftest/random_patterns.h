@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "src/patterns/pattern.h"
+#include "src/patterns/spec.h"
 
 namespace weft {
 

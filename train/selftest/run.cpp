@@ -4,6 +4,7 @@
 
 #include "kernels/attention/select.h"
 #include "src/device.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 namespace {

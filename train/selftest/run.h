@@ -6,10 +6,13 @@
 #include <optional>
 #include <ostream>
 
+#include "kernels/attention/attention.h"
 #include "train/program/progress.h"
-#include "train/selftest/case.h"
 
 namespace weft {
+
+class Device;
+struct SelftestCase;
 
 struct SelftestOptions {
   std::string device = "auto";

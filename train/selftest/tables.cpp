@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/patterns/cache_rows.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/selftest/case.h"
 

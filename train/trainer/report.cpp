@@ -7,6 +7,7 @@
 #include "models/shape.h"
 #include "src/config/conditions.h"
 #include "src/memory.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/counts.h"
 #include "train/program/progress.h"
 #include "train/trainer/step.h"
@@ -136,7 +137,7 @@ std::string progress_line(const StepMetrics& m, const Config& config, Device& de
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
                          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-                         " tok/s  ", fixed_text(100 * rate / device.matrix_rate(dtype), 1),
+                         " tok/s  ", fixed_text(100 * rate / device.peak_flops(dtype), 1),
                          "% of matrix rate  context ", m.context, "  ETA ", duration_text(seconds_left));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
   if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));

@@ -114,7 +114,7 @@ void Trainer::prepare() {
       "run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
   start_.lap("summary");
-  device_->matrix_rate(dtype_);  // measured before the clock runs
+  device_->peak_flops(dtype_);  // measured before the clock runs
   start_.lap("matrix rate");
   device_->pool->reset_peak();
   first_step_ = logged_step_ = state_.step;

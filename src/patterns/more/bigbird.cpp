@@ -4,14 +4,14 @@
 //   S_i = {j : I in G or J in G or J in window(I) or J in random(head, I)}, when causal and j <= i
 //   window(I): causal the last w blocks, the own one included, I - J < w; else |I - J| <= w / 2 (rounded
 //   down) random(head, I): `random` different blocks, drawn under `seed` from those that I does not see
-//   already (all of them where there are fewer): causal from the earlier ones, so that they do not depend on
-//   the length; else from all blocks of a sequence of `length` positions.
+//   otherwise (all of them where there are fewer): causal from the earlier ones, so that they do not depend
+//   on the length; else from all blocks of a sequence of `length` positions.
 // Reads `block`, `window`, `globals`, `random`, `seed`, `causal`. Positions keep their order: tiles lie on
 // the blocks.
 #include <algorithm>
 
 #include "kernels/philox.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/combine.h"
 
 namespace weft {
 namespace {
@@ -59,21 +59,13 @@ class BigBird : public AttentionPattern {
     for (const std::int64_t key : globals_)
       if (key < first || key >= behind) others.push_back(key);
     std::sort(others.begin(), others.end());
-    KeyRun open{};  // grows while what follows touches it
-    const auto add = [&](std::int64_t block, std::int64_t end_block) {
-      const std::int64_t begin = block * block_;
-      if (begin >= end) return;
-      if (begin != open.end) {
-        if (open.size() > 0) runs.push_back(open);
-        open.begin = begin;
-      }
-      open.end = std::min(end_block * block_, end);
+    const auto add = [&, mine = runs.size()](std::int64_t block, std::int64_t end_block) {
+      if (block * block_ < end) append_run(block * block_, std::min(end_block * block_, end), mine, runs);
     };
     auto other = others.begin();
     for (; other != others.end() && *other < first; ++other) add(*other, *other + 1);
     add(first, behind);
     for (; other != others.end(); ++other) add(*other, *other + 1);
-    if (open.size() > 0) runs.push_back(open);
   }
 
  private:
@@ -141,16 +133,17 @@ class BigBird : public AttentionPattern {
 };
 
 std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
-  check_pattern_field("bigbird", "block", spec.block);
-  check_pattern_field("bigbird", "window", spec.window);
+  require_pattern_field("bigbird", "block", spec.block);
+  require_pattern_field("bigbird", "window", spec.window);
   if (spec.random < 0 || spec.random > kMostRandom)
     fail(str("attention pattern 'bigbird': random must be between 0 and ", kMostRandom, ", got ",
              spec.random));
   if (!spec.causal && (spec.length < 1 || spec.length > kMaxPositions))
-    fail(str(
-        "attention pattern 'bigbird': with causal: false, length must be the number of positions from which "
-        "random blocks are drawn, 1 to ",
-        kMaxPositions, ", got ", spec.length));
+    fail(
+        str("attention pattern 'bigbird': with causal: false, length is required, the number of positions "
+            "from which "
+            "random blocks are drawn, 1 to ",
+            kMaxPositions, ", got ", spec.length));
   return std::make_unique<BigBird>(spec, ascending_globals("bigbird", spec.globals));
 }
 

@@ -137,7 +137,8 @@ Axis make_axis(std::int64_t size, std::int64_t filter, std::int64_t step, const 
 
 std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int) {
   for (const auto& [field, sizes] : {std::pair{"grid", &spec.grid}, {"filter", &spec.filter}}) {
-    if (sizes->empty() || sizes->size() > 2)
+    if (sizes->empty()) refuse(str(field, " is required, [width] or [height, width]"));
+    if (sizes->size() > 2)
       refuse(str(field, " must be [width] or [height, width], got ", sizes->size(), " numbers"));
     for (const std::int64_t size : *sizes) check_pattern_field("convolution", field, size);
   }

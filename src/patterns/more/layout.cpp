@@ -11,8 +11,8 @@
 #include <map>
 
 #include "src/files/hash.h"
+#include "src/patterns/combine.h"
 #include "src/patterns/more/layout_file.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
@@ -82,15 +82,7 @@ class Layout : public AttentionPattern {
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
     if (i >= lengths_.queries) return;
     const HeadBlocks& blocks = blocks_of(head);
-    KeyRun open{};  // grows while what follows touches it
-    const auto add = [&](std::int64_t begin, std::int64_t end) {
-      if (begin == open.end) {
-        open.end = end;
-        return;
-      }
-      if (open.size() > 0) runs.push_back(open);
-      open = {begin, end};
-    };
+    const std::size_t mine = runs.size();
     for (std::int64_t at = blocks.row_start[i / block_]; at < blocks.row_start[i / block_ + 1]; ++at) {
       const std::int64_t first = blocks.column[at] * block_;
       std::uint64_t bits = word(blocks.mask[at], i % block_);
@@ -98,12 +90,11 @@ class Layout : public AttentionPattern {
         const int skipped = std::countr_zero(bits);
         bits >>= skipped;
         const int length = std::countr_one(bits);
-        add(first + key + skipped, first + key + skipped + length);
         key += skipped + length;
+        append_run(first + key - length, first + key, mine, runs);
         bits = length == 64 ? 0 : bits >> length;
       }
     }
-    if (open.size() > 0) runs.push_back(open);
   }
 
  private:
@@ -194,7 +185,8 @@ std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int 
 PatternKind layout_kind() {
   return {"layout", "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
           reads({"file", "dataset", "block", "causal"}), [](const PatternSpec& spec, int heads) {
-            if (spec.file.empty()) fail("attention pattern 'layout': file must name a .npy or HDF5 file");
+            if (spec.file.empty()) fail("attention pattern 'layout': file is required, a .npy or HDF5 file");
+            if (spec.block == 0) fail("attention pattern 'layout': block is required, 8, 16, 32 or 64");
             BlockLayout layout = read_block_layout(spec.file, spec.dataset);
             layout.block = spec.block;
             layout.causal = spec.causal;

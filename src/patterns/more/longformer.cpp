@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// longformer: a dilated sliding window and global positions (Beltagy et al. 2020, arXiv 2004.05150, section
-// 3.1). With w = `window`, d = `dilation`[head mod its length] and G = `globals`:
+// longformer: the dilated sliding window, and global positions (Beltagy et al. 2020, arXiv 2004.05150,
+// section 3.1). With w = `window`, d = `dilation`[head mod its length] and G = `globals`:
 //   causal: S_i = {j : j <= i, and i in G or j in G or (i - j = 0 mod d and (i - j) / d < w)}
 //   else:   S_i = {j : i in G or j in G or (i - j = 0 mod d and |i - j| / d <= w / 2)}
 // Causal windows hold w keys, the own one included. Bidirectional ones hold w / 2 (rounded down) on each
@@ -9,7 +9,7 @@
 // column after column of positions with the same remainder mod d, in which a dilated window is a plain one.
 #include <algorithm>
 
-#include "src/patterns/pattern.h"
+#include "src/patterns/combine.h"
 
 namespace weft {
 namespace {
@@ -47,13 +47,10 @@ class Longformer : public AttentionPattern {
     }
     const std::int64_t d = dilation(head), first = std::max(i % d, i - back() * d), end = i + ahead() * d + 1;
     runs.push_back({first, end, d});
+    const std::size_t behind_window = runs.size();
     for (const std::int64_t j : globals_) {
       if (j > last) break;
-      if (in_window(head, i, j)) continue;
-      if (!runs.empty() && runs.back().step == 1 && runs.back().end == j && j != end)
-        ++runs.back().end;
-      else
-        runs.push_back({j, j + 1});
+      if (!in_window(head, i, j)) append_run(j, j + 1, behind_window, runs);
     }
   }
 
@@ -88,7 +85,7 @@ class Longformer : public AttentionPattern {
 };
 
 std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int heads) {
-  check_pattern_field("longformer", "window", spec.window);
+  require_pattern_field("longformer", "window", spec.window);
   if (spec.dilation.empty())
     fail(
         "attention pattern 'longformer': dilation must list at least one number, got none; [1] is a plain "

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "tests/src/capi/capi_calls.h"
 #include "tests/temp_dir.h"

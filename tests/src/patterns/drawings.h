@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The pictures of patterns drawn by hand (tests/golden/patterns): at least one of each kind, so that tests
+// The drawings of patterns made by hand (tests/golden/patterns): at least one of each kind, so that tests
 // which go through them take in new kinds by themselves.
 #pragma once
 
@@ -20,10 +20,10 @@ struct Drawing {
   std::string file;
   PatternSpec spec;
   int heads = 1, head = 0;
-  std::string picture;
+  std::string text;
 };
 
-// The pattern as in a config, "heads 2 head 1", an empty line, the picture.
+// The pattern as in a config, "heads 2 head 1", an empty line, the drawing.
 inline Drawing read_drawing(const std::filesystem::path& path) {
   std::ifstream in(path);
   std::string pattern, heads, empty, word;
@@ -45,7 +45,7 @@ inline Drawing read_drawing(const std::filesystem::path& path) {
   }
   std::ostringstream rest;
   rest << in.rdbuf();
-  d.picture = rest.str();
+  d.text = rest.str();
   return d;
 }
 

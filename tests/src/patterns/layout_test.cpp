@@ -220,7 +220,7 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
           {.kind = "layout", .block = 16, .file = name.empty() ? "" : folder / name, .dataset = dataset}, 2);
     });
   };
-  EXPECT_EQ(error(""), "attention pattern 'layout': file must name a .npy or HDF5 file");
+  EXPECT_EQ(error(""), "attention pattern 'layout': file is required, a .npy or HDF5 file");
   EXPECT_EQ(error("none.npy"), folder / "none.npy: cannot be opened: No such file or directory");
   EXPECT_EQ(error("."), folder / ".: is not a regular file, expected a .npy or HDF5 file");
   write_file(folder / "empty", "");

@@ -203,7 +203,7 @@ TEST(Longformer, ErrorsNameTheField) {
   const auto error = [](const PatternSpec& spec) { return error_of([&] { make_pattern(spec, 2); }); };
   const std::string longformer = "attention pattern 'longformer': ",
                     bigbird = "attention pattern 'bigbird': ";
-  EXPECT_EQ(error({.kind = "longformer"}), longformer + "window must be between 1 and 1073741824, got 0");
+  EXPECT_EQ(error({.kind = "longformer"}), longformer + "window is required, a number from 1 to 1073741824");
   EXPECT_EQ(error({.kind = "longformer", .window = 4, .dilation = {}}),
             longformer + "dilation must list at least one number, got none; [1] is a plain window");
   EXPECT_EQ(error({.kind = "longformer", .window = 4, .dilation = {1, 0}}),
@@ -213,17 +213,18 @@ TEST(Longformer, ErrorsNameTheField) {
   EXPECT_EQ(error({.kind = "longformer", .window = 4, .globals = {3, 5, 3}}),
             longformer + "globals must be different, got 3 twice");
   EXPECT_EQ(error({.kind = "bigbird", .window = 3}),
-            bigbird + "block must be between 1 and 1073741824, got 0");
+            bigbird + "block is required, a number from 1 to 1073741824");
   EXPECT_EQ(error({.kind = "bigbird", .block = 4}),
-            bigbird + "window must be between 1 and 1073741824, got 0");
+            bigbird + "window is required, a number from 1 to 1073741824");
   EXPECT_EQ(error({.kind = "bigbird", .block = 4, .window = 1, .globals = {1 << 30}}),
             bigbird + "globals must be between 0 and 1073741823, got 1073741824");
   EXPECT_EQ(error({.kind = "bigbird", .block = 4, .window = 1, .random = -1}),
             bigbird + "random must be between 0 and 4096, got -1");
-  EXPECT_EQ(error({.kind = "bigbird", .block = 4, .causal = false, .window = 1}),
-            bigbird +
-                "with causal: false, length must be the number of positions from which random blocks are "
-                "drawn, 1 to 1073741824, got 0");
+  EXPECT_EQ(
+      error({.kind = "bigbird", .block = 4, .causal = false, .window = 1}),
+      bigbird +
+          "with causal: false, length is required, the number of positions from which random blocks are "
+          "drawn, 1 to 1073741824, got 0");
 }
 
 TEST(Longformer, NamesHoldEveryNumber) {

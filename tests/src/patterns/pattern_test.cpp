@@ -2,12 +2,15 @@
 // Patterns against their definitions: runs == attends(), pair counts == closed forms, errors == texts.
 #include "src/attention_maps.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "src/config/config.h"
+#include "src/config/fields.h"
 #include "src/config/names.h"
+#include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
 
 namespace weft {
@@ -16,17 +19,108 @@ namespace {
 TEST(Pattern, RunsNameTheAttendedKeys) {
   std::mt19937 random(1);
   for (int repeat = 0; repeat < 400; ++repeat) {
-    const RandomCase c = random_case(random);
+    const RandomCase c = random_case(random, true);
     SCOPED_TRACE(c.text());
     expect_exact_runs(*c.pattern, c.head, c.n);
     if (testing::Test::HasFailure()) return;
   }
 }
 
+// Lengths besides that of a case: bands are often those of multiples of a stride alone.
+constexpr std::int64_t kBandLengths[] = {1, 2, 12, 60, 64, 96, 128, 240};
+
+int expect_exact_bands_of(const AttentionPattern& pattern, int head, std::int64_t n) {
+  int bands = expect_exact_bands(pattern, head, n);
+  for (const std::int64_t length : kBandLengths)
+    if (pattern.lengths().keys == 0 || length <= pattern.lengths().keys)
+      bands += expect_exact_bands(pattern, head, length);
+  return bands;
+}
+
+TEST(Pattern, AttendsAndBandsAreTheDefinition) {
+  std::mt19937 random(5);
+  int bands = 0;
+  for (int repeat = 0; repeat < 500; ++repeat) {
+    const RandomCase c = random_case(random, true);
+    SCOPED_TRACE(c.text());
+    expect_defined(c.spec, *c.pattern, c.head, c.n);
+    bands += expect_exact_bands_of(*c.pattern, c.head, c.n);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(bands, 100);
+}
+
+TEST(Pattern, DrawnOnesAttendTheirDefinition) {
+  int bands = 0;
+  for (const Drawing& d : drawings()) {
+    SCOPED_TRACE(d.file);
+    const auto pattern = make_pattern(d.spec, d.heads);
+    const Lengths most = pattern->lengths(),
+                  n{most.queries ? most.queries : 200, most.keys ? most.keys : 200};
+    for (int head = 0; head < d.heads; ++head) {
+      if (d.spec.kind != "layout") expect_defined(d.spec, *pattern, head, n);
+      expect_exact_runs(*pattern, head, n);
+      if (n.queries == n.keys) bands += expect_exact_bands_of(*pattern, head, n.queries);
+    }
+  }
+  EXPECT_GT(bands, 20);
+}
+
+// A band that is wrong in any of its numbers is found.
+TEST(Pattern, AWrongBandIsFound) {
+  class Wrong : public AttentionPattern {
+   public:
+    explicit Wrong(Band band) : band_(band) {}
+    std::string name() const override { return "wrong"; }
+    bool attends(int, std::int64_t i, std::int64_t j) const override {
+      return Band{.stride = 4, .reach = 3, .skip = 1}.attends(i, j);
+    }
+    void key_runs(int, std::int64_t, std::vector<KeyRun>&) const override {}
+    Band band(int, std::int64_t) const override { return band_; }
+
+   private:
+    Band band_;
+  };
+  for (const Band band : {Band{2, 3, 1}, Band{4, 2, 1}, Band{4, 4, 1}, Band{4, 3, 0}, Band{4, 3, 2}})
+    EXPECT_NONFATAL_FAILURE(expect_exact_bands(Wrong(band), 0, 16), "errs");
+  EXPECT_EQ(expect_exact_bands(Wrong({4, 3, 1}), 0, 16), 1);
+}
+
+// Equal names share tables: a field that makes a difference is in the name.
+TEST(Pattern, EqualNamesAreEqualPatterns) {
+  std::mt19937 random(9);
+  int changed_names = 0;
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    const RandomCase c = random_case(random, true);
+    for (const std::string& field : fields_read(c.spec)) {
+      PatternSpec changed = c.spec;
+      for_each_pattern_field(changed, [&](const Field& f) {
+        if (f.key != field) return;
+        if (auto* const* number = std::get_if<std::int64_t*>(&f.value)) ++**number;
+        if (auto* const* flag = std::get_if<bool*>(&f.value)) **flag = !**flag;
+        if (auto* const* seed = std::get_if<std::uint64_t*>(&f.value)) ++**seed;
+        if (auto* const* list = std::get_if<std::vector<std::int64_t>*>(&f.value))
+          (*list)->push_back(f.key == "documents" && !(*list)->empty() ? (*list)->back() + 1 : 1);
+      });
+      std::unique_ptr<AttentionPattern> other;
+      try {
+        other = make_pattern(changed, c.heads);
+      } catch (const Error&) { continue; }  // no such pattern
+      changed_names += other->name() != c.pattern->name();
+      if (other->name() != c.pattern->name()) continue;
+      SCOPED_TRACE(str(c.text(), ", ", field, " changed"));
+      for (std::int64_t i = 0; i < c.n; i += 7)
+        for (std::int64_t j = 0; j < c.n; ++j)
+          ASSERT_EQ(other->attends(c.head, i, j), c.pattern->attends(c.head, i, j)) << i << ", " << j;
+    }
+  }
+  EXPECT_GT(changed_names, 200);
+}
+
 TEST(Pattern, HeadsOfAGroupSeeTheSameKeys) {
   std::mt19937 random(2);
   for (int repeat = 0; repeat < 100; ++repeat) {
-    const RandomCase c = random_case(random);
+    const RandomCase c = random_case(random, true);
     SCOPED_TRACE(c.text());
     const int groups = c.pattern->groups(c.heads);
     std::vector<int> heads_of(groups, 0);

@@ -11,6 +11,8 @@
 #include <string>
 
 #include "src/attention_maps.h"
+#include "src/patterns/pattern.h"
+#include "tests/src/patterns/definitions.h"
 #include "train/selftest/random_patterns.h"
 
 namespace weft {
@@ -167,6 +169,34 @@ inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths
     ASSERT_EQ(keys, expected) << "query " << i;
     ASSERT_TRUE(!pattern.causal() || keys.empty() || keys.back() <= i) << "causal, query " << i;
   }
+}
+
+// attends() is what definitions.h says of the spec.
+inline void expect_defined(const PatternSpec& spec, const AttentionPattern& pattern, int head, Lengths n) {
+  for (std::int64_t i = 0; i < n.queries; ++i)
+    for (std::int64_t j = 0; j < n.keys; ++j)
+      ASSERT_EQ(pattern.attends(head, i, j), definition::sees(spec, head, i, j)) << i << ", " << j;
+}
+
+// Kernels that know bands trust them: for n queries and keys, the band of each part is what it attends.
+// Returns how many parts have one.
+inline int expect_exact_bands(const AttentionPattern& pattern, int head, std::int64_t n) {
+  std::vector<PatternPart> parts;
+  pattern.parts(head, parts);
+  if (parts.size() > 1) parts.push_back({&pattern, head});
+  int bands = 0;
+  for (const PatternPart& part : parts) {
+    const Band band = part.pattern->band(part.head, n);
+    if (!band) continue;
+    ++bands;
+    EXPECT_EQ(n % band.stride, 0) << part.pattern->name() << ", n " << n;
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        wrong += band.attends(i, j) != part.pattern->attends(part.head, i, j);
+    EXPECT_EQ(wrong, 0) << "pairs in which the band of " << part.pattern->name() << " errs, n " << n;
+  }
+  return bands;
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/view.h"
 #include "src/attention_maps.h"
+#include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/attention.h"

@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"
 
 namespace weft {
@@ -22,8 +23,8 @@ TEST(Picture, EqualsTheDrawingsMadeByHand) {
   std::set<std::string> drawn;
   for (const Drawing& d : drawings()) {
     SCOPED_TRACE(d.file);
-    const auto n = static_cast<std::int64_t>(d.picture.find('\n'));
-    EXPECT_EQ(connectivity_text(*make_pattern(d.spec, d.heads), d.head, n), d.picture);
+    const auto n = static_cast<std::int64_t>(d.text.find('\n'));
+    EXPECT_EQ(connectivity_text(*make_pattern(d.spec, d.heads), d.head, n), d.text);
     drawn.insert(d.spec.kind);
   }
   for (const PatternKind& entry : patterns())

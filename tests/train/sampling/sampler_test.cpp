@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 
 namespace weft {

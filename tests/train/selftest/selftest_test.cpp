@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "src/device.h"
+#include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
 #include "train/selftest/run.h"
 

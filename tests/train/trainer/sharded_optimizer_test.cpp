@@ -218,7 +218,7 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
                          i == 1 ? Sharding{r.comm.get(), 1} : Sharding{});
       const std::vector<float> gradient{3, 1, -4, 1, 5, -9, 2, 6, 5, -3, 5, 8, 9, 7, 9};
       for (int w = 0; w <= kWeights; ++w) {
-        const Tensor slot = stores[i].var({w}).slot->grad;
+        const Tensor slot = stores[i].var({w}).gradient->tensor;
         r.device->upload(slot, gradient.data());
       }
       Ctx ctx{.queue = &r.device->queue, .pool = r.device->pool.get(), .step = &step, .results = &results[i]};

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// The part of a BatchSource that reads images: every image once in an epoch, in an order of its own each
+// time, from the file or, at random, from the one of data.mix, and augmented.
+#include <algorithm>
+
+#include "data/batch_source.h"
+#include "kernels/philox.h"
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
+
+std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
+
+// Whether image `index` comes from the second file.
+bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
+  const auto i = static_cast<std::uint64_t>(index);
+  const Philox4 bits =
+      philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed ^ kMixKey);
+  return bits[0] < rate * 0x1p32;
+}
+
+}  // namespace
+
+ImageShape image_shape(const Config& config) {
+  const std::vector<std::int64_t>& axes = config.model.position_axes;
+  if (axes.size() != 3)
+    fail(str("model.position_axes: images have 3 axes (rows, columns, channels), found ", axes.size()));
+  return {axes[0], axes[1], axes[2]};
+}
+
+void BatchSource::check_images() const {
+  const std::string& path = train_.path();
+  const ImageShape& image = train_.image();
+  if (!image) {
+    if (mix_) fail(str("data.mix: ", path, " has a stream of tokens; only images are mixed"));
+    if (!augmentations(config_).empty() || config_.augment.flip)
+      fail(str("augment: ", path, " has a stream of tokens; only images are augmented"));
+    return;
+  }
+  if (image.tokens() != config_.model.context)
+    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ",
+             shape_text(image), " = ", image.tokens(), " tokens"));
+  if (!config_.train.context_schedule.empty())
+    fail("train.context_schedule: images are trained on whole; leave it out");
+  if (mix_ && !(mix_->image() == image))
+    fail(str("data.mix: ", mix_->path(), " has ",
+             mix_->image() ? "images of " + shape_text(mix_->image()) : "no images", ", ", path, " has ",
+             shape_text(image)));
+  if (!(image_shape(config_) == image))
+    fail(str("model.position_axes are those of images of ", shape_text(image_shape(config_)), ", ", path,
+             " has ", shape_text(image)));
+}
+
+void BatchSource::read_images(std::int64_t step, std::int64_t first, std::int64_t count,
+                              HostBatch& out) const {
+  out.positions.resize(augmenter_->moves_positions() ? out.tokens.size() : 0);
+  out.conditions.resize(static_cast<std::size_t>(count) * augmenter_->conditions().size());
+  for (std::int64_t i = 0; i < count; ++i) read_image(step * config_.train.batch + first + i, i, out);
+}
+
+// Image `index` of all that training sees, as sequence `place` of the batch.
+void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& out) const {
+  const bool mixed = mix_ && is_mixed(config_.seed, index, config_.data.mix_rate);
+  const TokenDataset& data = mixed ? *mix_ : train_;
+  const std::int64_t limit = config_.data.mix_items, length = config_.model.context;
+  const std::int64_t count = mixed && limit > 0 ? std::min(limit, data.images()) : data.images();
+  const auto part = [&](std::vector<std::int32_t>& all, std::int64_t size) {
+    return std::span(all).subspan(static_cast<std::size_t>(place * size), static_cast<std::size_t>(size));
+  };
+  const auto tokens = part(out.tokens, length);
+  data.read(image_at(config_.seed, index, count) * length, tokens);
+  AugmentChoice choice = augmenter_->draw(config_.seed, index);
+  choice[Augment::dataset] = mixed ? 1 : 0;
+  augmenter_->apply(choice, tokens,
+                    out.positions.empty() ? std::span<std::int32_t>{} : part(out.positions, length));
+  augmenter_->rows(choice, part(out.conditions, static_cast<std::int64_t>(augmenter_->conditions().size())));
+}
+
+}  // namespace weft

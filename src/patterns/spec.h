@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// What a config says of an attention pattern, and the table of the kinds that exist. Headers include this,
+// not pattern.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+class AttentionPattern;  // src/patterns/pattern.h
+
+// How many queries and keys there are: equally many in self-attention.
+struct Lengths {
+  std::int64_t queries = 0, keys = 0;
+  Lengths() = default;
+  Lengths(std::int64_t n) : queries(n), keys(n) {}  // NOLINT: one length is both
+  Lengths(std::int64_t q, std::int64_t k) : queries(q), keys(k) {}
+  friend bool operator==(const Lengths&, const Lengths&) = default;
+};
+
+// Each kind reads some of the fields (PatternKind::fields); the config reader refuses keys that the kind does
+// not read.
+struct PatternSpec {
+  std::string kind = "fixed";
+  std::int64_t stride = 128;  // l: width of the window, distance of the keys, or length of a block
+  std::int64_t c = 32;        // fixed, summary: summary positions at the end of each block
+  std::int64_t num_verts =
+      1;                   // fixed, summary: number of distinct sub-blocks of width c that heads take in turn
+  std::int64_t block = 0;  // edge of the blocks of a block-level form; 0: exact positions
+  std::int64_t vertsize = 1;      // fixed, summary with blocks: c = vertsize * block
+  bool causal = true;             // false: later keys are seen too
+  std::vector<PatternSpec> of{};  // merged: patterns of the union; heads: patterns that heads take in turn
+
+  // Modifiers, which any kind reads (src/patterns/modified.cpp). 0 or empty: absent.
+  std::int64_t prefix = 0;                // of a pattern that sees later keys: only those below `prefix`
+  std::vector<std::int64_t> documents{};  // ascending first positions: no query sees across a border
+  std::int64_t length = 0;                // positions from here on neither see nor are seen
+
+  std::int64_t window = 0;                // longformer, bigbird: width of the sliding window; required
+  std::vector<std::int64_t> dilation{1};  // longformer: distance of the window's keys, heads in turn
+  std::vector<std::int64_t> globals{};  // longformer, bigbird: positions or blocks that see all and are seen
+  std::int64_t random = 0;              // bigbird: random blocks of each query block
+  std::uint64_t seed = 0;               // bigbird: of the random blocks
+  std::vector<std::int64_t> grid{};     // convolution: size of the grid of keys, [W] or [H, W]
+  std::vector<std::int64_t> filter{};   // convolution: [w] or [h, w]
+  std::int64_t step = 1;                // convolution: its stride
+  bool transposed = false;              // convolution: queries and keys swapped
+  std::string file{};                   // layout: an HDF5 or numpy file
+  std::string dataset{};                // layout: its name in the HDF5 file
+};
+inline constexpr int kMaxPatternNesting = 4;  // `of` within `of`
+
+struct PatternKind {
+  const char* kind;
+  const char* summary;  // one line for --help and error texts
+  // The fields that a pattern with this spec reads, without `kind` and the modifiers.
+  std::function<std::vector<std::string>(const PatternSpec&)> fields;
+  std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
+};
+
+// All kinds. A new one is a file in src/patterns/ and two lines in pattern.cpp.
+const std::vector<PatternKind>& patterns();
+// All fields that a pattern with this spec reads. Throws Error for an unknown kind.
+std::vector<std::string> fields_read(const PatternSpec&);
+// Throws Error that names the wrong field and lists what exists.
+std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
+
+}  // namespace weft
