@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
@@ -50,14 +51,15 @@ using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
 struct Ctx {
   Queue* queue = nullptr;
   MemoryPool* pool = nullptr;
-  Tape* tape = nullptr;               // null: inference, or the discarded forward of a recomputed block
-  const StepScalars* step = nullptr;  // in the queue's memory; needed by dropout and by the loss
-  StepResults* results = nullptr;     // in the queue's memory
-  LossScale* loss_scale = nullptr;    // in the queue's memory; null: none (other types than f16)
-  std::uint32_t site = 0;        // number of the next dropout call: copying it is saving the random state
-  bool training = false;         // dropout acts
-  bool batch_invariant = false;  // sampling: linear() promises the same bits on any batch size
-  std::int64_t launches = 0;     // kernels started through this context
+  Tape* tape = nullptr;             // null: inference, or the discarded forward of a recomputed block
+  StepScalars* step = nullptr;      // in the queue's memory; needed by dropout and by the loss
+  StepResults* results = nullptr;   // in the queue's memory
+  LossScale* loss_scale = nullptr;  // in the queue's memory; null: none (other types than f16)
+  std::uint32_t site = 0;           // number of the next dropout call: copying it is saving the random state
+  bool training = false;            // dropout acts
+  bool batch_invariant = false;     // sampling: linear() promises the same bits on any batch size
+  std::int64_t launches = 0;        // kernels started through this context
+  bool may_stop = false;            // launch() throws Interrupted on request (kernels/interrupt.h)
   const GradientsComplete* complete = nullptr;  // null: nobody wants to know; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
@@ -76,6 +78,7 @@ struct Ctx {
   void pass_gradient(const Var& v, const Tensor& dy);
   template <class Kernel>
   void launch(const Kernel& kernel) {
+    if (may_stop && interrupted()) throw_interrupted();
     ++launches;
     note_progress();
     weft::launch(*queue, kernel);

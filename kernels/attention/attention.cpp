@@ -5,12 +5,14 @@
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <vector>
 
 #include "kernels/attention/check.h"
 #include "kernels/attention/tiles.h"
 #include "kernels/cpu.h"
+#include "kernels/interrupt.h"
 
 namespace weft {
 namespace {
@@ -189,13 +191,19 @@ void backward_column(const AttentionBackward& g, const TileMap& map, int64_t b, 
 int64_t elements_of(const HeadsView& x) { return x.batch * x.time * x.heads * x.size; }
 
 // Calls task(map, b, h, rank) for every (batch, head) of q and every rank below the largest number of tiles.
+// An exception cannot leave a parallel loop: after an interrupt the remaining tasks do nothing.
 template <class F>
 void for_each_tile(const AttentionMaps& maps, const AttentionPass& pass, const HeadsView& q, int32_t tiles,
                    F&& task) {
+  std::atomic<bool> given_up = false;
 #pragma omp parallel for collapse(3) schedule(dynamic) if (elements_of(q) > kParallelElements)
   for (int64_t b = 0; b < q.batch; ++b)
     for (int32_t rank = 0; rank < tiles; ++rank)
-      for (int64_t h = 0; h < q.heads; ++h) task(pass.maps[maps.group_of_head[h]], b, h, rank);
+      for (int64_t h = 0; h < q.heads; ++h) {
+        if (interrupted()) given_up = true;
+        if (!given_up) task(pass.maps[maps.group_of_head[h]], b, h, rank);
+      }
+  if (given_up) throw_interrupted();
 }
 
 template <class T, int E>

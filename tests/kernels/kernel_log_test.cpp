@@ -16,8 +16,8 @@ TEST(KernelLog, SpillsAndSerialisedProductsAreFound) {
   const TempDir dir;
   const auto accepted = [&](const std::string& log) {
     write_file(dir / "log", log);
-    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/style/check_kernel_log.py " + (dir / "log") +
-                        " > /dev/null 2>&1")
+    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/style/check_kernel_log.py " +
+                        (dir / "log") + " > /dev/null 2>&1")
                            .c_str()) == 0;
   };
   const auto kernel = [](const std::string& name, int frame, int spilled) {

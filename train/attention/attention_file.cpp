@@ -11,7 +11,7 @@
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/progress.h"
 
 namespace weft {

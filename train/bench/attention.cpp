@@ -12,7 +12,7 @@
 #include "train/bench/attention_case.h"
 #include "train/bench/attention_types.h"
 #include "train/bench/kernels.h"
-#include "train/trainer/run_timer.h"
+#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {

@@ -173,7 +173,7 @@ struct Kind {
   std::vector<RowOfAll> rows = {};
 
   void run(std::int64_t steps) const {
-    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i, step_scalars(config, i, i, 1));
+    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
   std::vector<double> of(const std::function<double(const RowOfAll&)>& value) const {
     std::vector<double> values;

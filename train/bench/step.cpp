@@ -37,7 +37,7 @@ struct Timing {
 Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
                   std::int64_t steps, Laps& start) {
   Timing timing;
-  const auto launch = [&](std::int64_t i) { step.run(source, i, step_scalars(config, i, i, 1)); };
+  const auto launch = [&](std::int64_t i) { step.run(source, i); };
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
     const Stopwatch one = started();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The work of `evaluate`.
+#include "train/evaluation/evaluate_run.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,11 +10,11 @@
 
 #include "src/files/hdf5.h"
 #include "train/evaluation/augment_choice.h"
+#include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {

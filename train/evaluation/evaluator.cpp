@@ -149,6 +149,7 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   Ctx ctx;
   ctx.queue = &device.queue;
   ctx.pool = device.pool.get();
+  ctx.may_stop = !options.group;
   EvalResult result;
   double nats = 0;
   const auto total = static_cast<std::int64_t>(windows.size());

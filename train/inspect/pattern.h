@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/inspect/counts.h"
 #include "train/inspect/report.h"
+#include "train/program/counts.h"
 
 namespace weft {
 

@@ -12,8 +12,8 @@
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/memory.h"
-#include "train/inspect/counts.h"
 #include "train/inspect/pattern.h"
+#include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
+#include "train/sampling/sample_run.h"
 
 namespace weft {
 

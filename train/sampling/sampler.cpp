@@ -9,7 +9,7 @@
 
 #include "src/graph.h"
 #include "src/memory.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/progress.h"
 #include "train/ranks/ranks.h"
 

@@ -81,9 +81,8 @@ TEST(PublishedModels, HaveTheirSizeAndFitOneGpu) {
 }
 
 TEST(ConfigOfImages, StrideOf128OverARowOf96) {
-  const Config config =
-      load_config("cifar10.yaml",
-                  {"model.attention=[{kind: strided, stride: 128}, {kind: local, stride: 128}]"});
+  const Config config = load_config(
+      "cifar10.yaml", {"model.attention=[{kind: strided, stride: 128}, {kind: local, stride: 128}]"});
   EXPECT_EQ(config.model.attention.size(), 2u);
   EXPECT_EQ(config.model.context % 128, 0);
 }

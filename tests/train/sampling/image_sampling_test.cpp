@@ -11,9 +11,9 @@
 #include "tests/train/image_training.h"
 #include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/sampling/image_grid.h"
 #include "train/sampling/sample_images.h"
+#include "train/sampling/sample_run.h"
 
 namespace weft {
 namespace {

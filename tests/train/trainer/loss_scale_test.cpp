@@ -51,7 +51,7 @@ class LossScaling : public RankRuns {
     for (std::int64_t i = 0; i < config.train.steps; ++i) {
       for (bool applied = false; !applied;) {
         step.set_loss_scale({.scale = scaler.scale});
-        step.run(source, i, step_scalars(config, i, i, 1));
+        step.run(source, i);
         const StepResults results = step.results().back();
         EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
         applied = scaler.update(results.gradient_norm);

@@ -33,7 +33,7 @@ class ShardedOptimizer : public RankRuns {
       const TokenDataset data(config.data.path, "train", config.model.vocab);
       const BatchSource source(config, data, nullptr);
       TrainStep step(*r.device, *model, store, config, r.comm.get());
-      for (std::int64_t i = first; i < end; ++i) step.run(source, i, step_scalars(config, i, i, 1));
+      for (std::int64_t i = first; i < end; ++i) step.run(source, i);
       std::vector<StepResults> results = step.results();
       average_losses(r.group, results);
       check_equal_weights(r.group, *r.device, store, end);

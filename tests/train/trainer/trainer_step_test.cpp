@@ -37,8 +37,7 @@ struct Steps {
     step.emplace(*device, *model, store, config);
   }
   void run(std::int64_t count) {
-    for (const std::int64_t end = next + count; next < end; ++next)
-      step->run(source, next, step_scalars(config, next, next, 1));
+    for (const std::int64_t end = next + count; next < end; ++next) step->run(source, next);
   }
 };
 
@@ -143,12 +142,10 @@ TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
   Steps steps(small_config(dir.path(), {"precision=f16", "train.loss_scale_window=3"}), "cuda");
   LossScaler scaler{.scale = 1024, .good_steps = 0, .window = 3, .enabled = true};
   steps.step->set_loss_scale({.scale = scaler.scale, .good_steps = 0, .next = 0});
-  RunAhead ahead(
-      {.launch =
-           [&](std::int64_t i) { steps.step->run(steps.source, i, step_scalars(steps.config, i, i, 1)); },
-       .next_result = [&] { return steps.step->next_result(); },
-       .diverged = [](std::int64_t i) { fail(str("diverged at ", i)); }},
-      scaler, 0, nullptr);
+  RunAhead ahead({.launch = [&](std::int64_t i) { steps.step->run(steps.source, i); },
+                  .next_result = [&] { return steps.step->next_result(); },
+                  .diverged = [](std::int64_t i) { fail(str("diverged at ", i)); }},
+                 scaler, 0, nullptr);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(ahead.launch());
   ahead.settle();
   steps.device->synchronize();
