@@ -71,8 +71,8 @@ struct PrepareArguments {
     CLI::App* command =
         app.add_subcommand("cifar10", "CIFAR-10: 48,000, 2,000 and 10,000 images of 32 x 32 x 3");
     command->add_option("--from", o.from,
-                        "the official binary or python version: its folder, its tar.gz, or files, of which "
-                        "test_batch tests; without it, it is downloaded");
+                        "the official binary version: its folder, its tar.gz, or files, of which "
+                        "test_batch.bin tests; without it, it is downloaded");
     command->add_option("--test", o.test, "beside files: files of test images");
     add_valid(command, o.valid,
               "without it 2,000 of the whole set, chosen by seed, or the last 512 of other files");
@@ -81,7 +81,7 @@ struct PrepareArguments {
     command->footer(
         "Examples:\n"
         "  prepare cifar10\n"
-        "  prepare cifar10 --from cifar-10-python.tar.gz --out cifar10.h5\n"
+        "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
         "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
   }
 
@@ -89,8 +89,7 @@ struct PrepareArguments {
     const std::string side = std::to_string(o.side), name = "imagenet" + side;
     CLI::App* command =
         app.add_subcommand(name, "Downsampled ImageNet, images of " + side + " x " + side + " x 3");
-    command
-        ->add_option("--from", o.from, "training images: .npy, .npz or pickle files of uint8, in this order")
+    command->add_option("--from", o.from, "training images: .npy or .npz files of uint8, in this order")
         ->required();
     command->add_option("--valid-from", o.valid_from,
                         "the published validation images: they are the test split");

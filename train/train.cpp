@@ -28,6 +28,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
          "go on from latest.h5 of the run folder, or from this checkpoint")
       ->type_name("[PATH]")
       ->expected(0, 1);
+  app.add_flag("--allow-changes", a.options.allow_changes,
+               "with --resume: keys may differ that change how sums round; it says which, and what they change");
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
   add_device(app, a.options.device);
   add_gpus(app, a.gpus);
@@ -41,8 +43,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
       ->check(CLI::NonNegativeNumber);
   app.footer(
-      "SIGINT and SIGTERM finish the step at hand, save latest.h5 and leave with exit code 0; a second one "
-      "ends at once.\n"
+      "SIGINT and SIGTERM finish the step at hand (one that takes longer than two seconds is given up), save "
+      "latest.h5 and leave with exit code 0; a second one ends at once.\n"
       "Examples:\n"
       "  train --config tiny.yaml\n"
       "  train --config enwik8_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"

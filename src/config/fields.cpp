@@ -21,6 +21,10 @@ Field marked(Field field, OnResume rule, const char* effect) {
   field.effect = effect;
   return field;
 }
+Field required(Field field, bool needed = true) {
+  field.required = needed;
+  return field;
+}
 Field free(Field field) { return marked(std::move(field), OnResume::free, ""); }
 Field asked(Field field, const char* effect) { return marked(std::move(field), OnResume::asked, effect); }
 
@@ -191,20 +195,23 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"c", &p.c, "fixed: summary positions at the end of each block", size});
   visit({"num_verts", &p.num_verts, "fixed: distinct sub-blocks of width c that heads take in turn",
          between(1, 65536)});
-  visit({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position});
+  visit(
+      required({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position},
+               p.kind == "bigbird"));
   visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
   visit({"causal", &p.causal, "false: later keys are seen too"});
-  visit({"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"});
-  visit({"window", &p.window, "longformer, bigbird: width of the sliding window", position});
+  visit(required(
+      {"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"}));
+  visit(required({"window", &p.window, "longformer, bigbird: width of the sliding window", position}));
   visit({"dilation", &p.dilation, "longformer: distance of the window's keys, heads in turn", size});
   visit({"globals", &p.globals, "longformer, bigbird: what sees all and is seen by all", position});
   visit({"random", &p.random, "bigbird: random blocks a row of blocks", position});
   visit({"seed", &p.seed, "bigbird: of the random blocks"});
-  visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
-  visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
+  visit(required({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size}));
+  visit(required({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size}));
   visit({"step", &p.step, "convolution: its stride", size});
   visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
-  visit({"file", &p.file, "layout: an HDF5 or numpy file"});
+  visit(required({"file", &p.file, "layout: an HDF5 or numpy file"}));
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});
   visit({"documents", &p.documents, "any: ascending first positions; none sees across a border", position});

@@ -10,7 +10,6 @@
 
 #include "src/files/hdf5.h"
 #include "train/evaluation/augment_choice.h"
-#include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
 #include "train/program/counts.h"

@@ -32,7 +32,8 @@ void handle(int number) {
 }  // namespace
 
 StopSignal::StopSignal(bool alone) {
-  received_signal = time_is_up = 0;
+  received_signal = 0;
+  time_is_up = 0;
   process_is_alone = alone ? 1 : 0;
   struct sigaction action = {};
   action.sa_handler = handle;

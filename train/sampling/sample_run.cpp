@@ -13,7 +13,6 @@
 #include "train/program/loaded_model.h"
 #include "train/ranks/ranks.h"
 #include "train/sampling/sample_images.h"
-#include "train/sampling/sample_run.h"
 
 namespace weft {
 namespace {

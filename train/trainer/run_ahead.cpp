@@ -3,6 +3,7 @@
 #include "train/trainer/run_ahead.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/layers/pointwise.h"
 
@@ -75,6 +76,12 @@ std::vector<StepResults> RunAhead::results() {
   const std::vector<StepResults> all(unasked_.begin(), unasked_.end());
   unasked_.clear();
   return all;
+}
+
+bool has_diverged(const StepResults& r, bool scaled) {
+  constexpr float kSmallestLossScale = 1;
+  const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
+  return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
 }
 
 }  // namespace weft

@@ -52,14 +52,6 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
   return TokenDataset(config.data.mix, "train", config.model.vocab);
 }
 
-// An update of f16 whose gradient overflows is skipped, down to the smallest scale. Anything else that is not
-// finite cannot be mended.
-bool has_diverged(const StepResults& r, bool scaled) {
-  constexpr float kSmallestLossScale = 1;
-  const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
-  return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)

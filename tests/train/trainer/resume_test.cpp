@@ -111,6 +111,74 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
   EXPECT_FALSE(fs::exists(dir / "parts/latest.h5.tmp"));
 }
 
+// Steps at a context of 16 are short. Those at the full one, and evaluations, take minutes on two cores.
+struct LongRun {
+  explicit LongRun(const TempDir& dir) : dir(dir) { write_corpus(dir / "long.h5", 2000000, 32); }
+  std::vector<std::string> arguments(const std::string& name, const std::vector<std::string>& sets,
+                                     const std::vector<std::string>& more = {}) const {
+    write_file(dir / "small.yaml", small_yaml(dir.path()));
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / name};
+    std::vector<std::string> set{"data.path=" + (dir / "long.h5"),
+                                 "model.context=16384",
+                                 "model.position_axes=[128, 128]",
+                                 "model.attention=[{kind: all}]",
+                                 "model.layers=4",
+                                 "train.batch=8",
+                                 "train.context_schedule=[[0, 16], [2, 16384]]",
+                                 "train.log_every=1",
+                                 "train.eval_every=0",
+                                 "train.save_every=0"};
+    set.insert(set.end(), sets.begin(), sets.end());
+    for (const std::string& s : set) all.insert(all.end(), {"--set", s});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // Sends SIGTERM some time after a line came, and expects the end within the ten seconds that are promised.
+  std::string stopped(const std::vector<std::string>& arguments, const std::string& line) const {
+    Process process(dir, "train", arguments);
+    while (process.out().find(line) == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto start = std::chrono::steady_clock::now();
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 10);
+    testing::Test::RecordProperty("seconds", std::to_string(took.count()));
+    return process.out();
+  }
+  const TempDir& dir;
+};
+
+TEST_F(ResumeTest, ALongStepEndsSoonAfterASignal) {
+  const LongRun run(dir);
+  EXPECT_CONTAINS(run.stopped(run.arguments("stopped", {}), "step 2/20"),
+                  "SIGTERM: stopped after step 2 of 20");
+  Process whole(dir, "train", run.arguments("whole", {}, {"--max-steps", "2"}));
+  EXPECT_EQ(whole.wait(), 0) << whole.err();
+  EXPECT_TRUE(read_file(dir / "stopped/latest.h5") == read_file(dir / "whole/latest.h5"))
+      << "the state of the last step that was done";
+}
+
+TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
+  const LongRun run(dir);
+  const std::string out =
+      run.stopped(run.arguments("stopped", {"train.steps=2", "train.eval_tokens=0"}), "step 1/2");
+  EXPECT_CONTAINS(out, "SIGTERM: stopped after step 2 of 2");
+  EXPECT_CONTAINS(read_file(dir / "stopped/metrics.jsonl"), "\"valid_bits\": null}");
+  // The run goes on with that evaluation, here of fewer tokens.
+  const std::vector<std::string> few{"train.steps=2", "train.eval_tokens=100"};
+  Process resumed(dir, "train", run.arguments("stopped", few, {"--resume"}));
+  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
+  Process whole(dir, "train", run.arguments("whole", few));
+  EXPECT_EQ(whole.wait(), 0) << whole.err();
+  for (const char* file : {"latest.h5", "best.h5"})
+    EXPECT_TRUE(read_file(dir / (std::string("stopped/") + file)) ==
+                read_file(dir / (std::string("whole/") + file)))
+        << file;
+  EXPECT_EQ(timeless_metrics(dir / "stopped/metrics.jsonl"), timeless_metrics(dir / "whole/metrics.jsonl"));
+}
+
 // Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run that goes on
 // from it ends in the same bytes.
 TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
