@@ -28,8 +28,9 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
          "go on from latest.h5 of the run folder, or from this checkpoint")
       ->type_name("[PATH]")
       ->expected(0, 1);
-  app.add_flag("--allow-changes", a.options.allow_changes,
-               "with --resume: keys may differ that change how sums round; it says which, and what they change");
+  app.add_flag(
+      "--allow-changes", a.options.allow_changes,
+      "with --resume: keys may differ that change how sums round; it says which, and what they change");
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
   add_device(app, a.options.device);
   add_gpus(app, a.gpus);

@@ -91,8 +91,8 @@ struct TrainConfig {
   double loss_scale = 65536;              // f16: initial value
   std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
   bool graph = true;                      // capture the step as a CUDA graph
-  std::string reduce_dtype = "f32";       // several processes: gradients are summed up in f32 | bf16
-  std::int64_t bucket_mb = 25;            // several processes: gradients summed up at a time, at least
+  std::string reduce_dtype = "f32";       // several processes: type of the all-reduce, f32 | bf16
+  std::int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
   bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
   std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
   std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split

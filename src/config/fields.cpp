@@ -121,7 +121,7 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
   visit(free({"train.recompute",
               &c.recompute,
-              "runs again in the backward pass: nothing, attention behind q, k and v, or blocks",
+              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks",
               {},
               {"none", "attention", "block"}}));
   visit(
@@ -134,13 +134,13 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
   visit(asked({"train.reduce_dtype",
                &c.reduce_dtype,
-               "several processes: in which gradients are summed up",
+               "several processes: type in which gradients are all-reduced",
                {},
                {"f32", "bf16"}},
               "gradients are rounded otherwise before they are summed"));
   visit(asked(
       {"train.bucket_mb", &c.bucket_mb,
-       "several processes: MB of gradients summed up at a time, at least; 0: all, after the backward pass",
+       "several processes: MB of gradients in one all-reduce, at least; 0: all, after the backward pass",
        between(0, 65536)},
       "gradients may be added up in another order"));
   visit(asked(

@@ -168,7 +168,6 @@ RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
 // A kind of update that is timed beside others.
 struct Kind {
   TrainStep& step;
-  const Config& config;
   const BatchSource& source;
   std::vector<RowOfAll> rows = {};
 
@@ -211,7 +210,7 @@ class Alone {
     store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
     step_.emplace(device, *model_, store_, config_);
   }
-  Kind kind() { return {*step_, config_, source_}; }
+  Kind kind() { return {*step_, source_}; }
 
  private:
   static Config share_of(Config config) {

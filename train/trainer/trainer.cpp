@@ -188,7 +188,9 @@ void Trainer::collect() {
     last_ = steps[i];
     if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<std::int64_t>(i));
   }
-  const LossScale scale = scaled ? train_step_->loss_scale() : LossScale{};
+  state_.updates += static_cast<std::int64_t>(steps.size());
+  if (!scaled) return;
+  const LossScale scale = train_step_->loss_scale();
   state_.loss_scale = scale.scale;
   state_.good_steps = scale.good_steps;
   state_.updates = state_.step - scale.skipped;
