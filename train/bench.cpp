@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "src/config/config.h"
 #include "train/bench/attention.h"
 #include "train/bench/decode.h"
 #include "train/bench/kernels.h"

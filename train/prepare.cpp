@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "data/prepare/prepare.h"
+#include "kernels/view.h"
 #include "train/program/program.h"
 
 namespace weft {

@@ -270,7 +270,7 @@ Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& com
   TrainStep together(device, model, store, config, timed.get()),
       without(device, model, store, config, timed_lockstep.get());
   Alone alone(device, config, data);
-  Kind kinds[] = {{together, config, source}, {without, config, source}, alone.kind()};
+  Kind kinds[] = {{together, source}, {without, source}, alone.kind()};
   time_in_turn(meter, group, kinds, steps);
   return exchange_of(*together.gradient_sum(), kinds);
 }

@@ -304,6 +304,8 @@ void Trainer::save(bool numbered) {
 void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
+  if (state_.step == 0 && why.starts_with("SIG"))
+    return progress_.line(str(why, ": stopped before the first step was done; there is nothing to save"));
   if (saved_step_ != state_.step) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {

@@ -119,7 +119,9 @@ TEST(RunFolder, EachKeyHasOneRule) {
                       allowed = deciding_difference(base, other, true);
     EXPECT_EQ(refused.empty(), may) << refused;
     EXPECT_EQ(allowed.empty(), may || must_ask) << allowed;
-    if (!may) EXPECT_EQ(refused.find(key + ": "), 0u) << refused;
+    if (!may) {
+      EXPECT_EQ(refused.find(key + ": "), 0u) << refused;
+    }
     EXPECT_EQ(refused.find("--allow-changes") != std::string::npos, must_ask);
     const std::size_t row = table.find("| `" + key + "` |"), end = table.find('\n', row);
     ASSERT_NE(row, std::string::npos);
