@@ -38,7 +38,7 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
   app.add_option(
       "--batch", a.options.batch,
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
-      "the device has memory for");
+      "the device has memory for; a resumed run may have other ones then");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")

@@ -30,9 +30,10 @@ std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
 
 }  // namespace
 
-std::string deciding_difference(const Config& there, const Config& here, bool allow_changes) {
+std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
   for (const KeyDifference& d : config_differences(there, here)) {
-    if (d.rule != OnResume::same && (d.rule != OnResume::asked || allow_changes)) continue;
+    const bool is_allowed = d.rule == OnResume::asked && (allowed == "*" || allowed == d.key);
+    if (d.rule == OnResume::free || d.rule == OnResume::told || is_allowed) continue;
     const std::string text = str(d.key, ": ", d.there, " in the checkpoint, ", d.here, " now");
     return d.rule == OnResume::same ? text : str(text, " (", d.effect, "; --allow-changes lets it differ)");
   }
@@ -49,7 +50,7 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
 }
 
 RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
-                     bool allow_changes)
+                     const std::string& allowed)
     : folder_(folder_of(config, out)) {
   const std::string latest = path("latest.h5");
   if (fs::exists(folder_) && !fs::is_directory(folder_))
@@ -65,7 +66,7 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
     fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
              ": choose another folder with --out"));
   const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
-  const std::string difference = deciding_difference(there, config, allow_changes);
+  const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
     fail(str("cannot resume ", resumed_from_, " with another config: ", difference,
              ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",

@@ -19,9 +19,10 @@ class RunFolder {
  public:
   // `out` empty: runs/<config name>. `resume`: empty optional for a new run, "" for the folder's latest.h5,
   // otherwise a checkpoint. Checks what may go wrong before anything is trained or written: a new run in a
-  // folder that has a latest.h5, a missing checkpoint, a checkpoint of a config that differs too much.
+  // folder that has a latest.h5, a missing checkpoint, a checkpoint of a config that differs in more
+  // than it may; `allowed` as below.
   RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
-            bool allow_changes = false);
+            const std::string& allowed = "");
 
   // The checkpoint that such a run goes on from; "": a new run. Throws Error when it does not exist.
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
@@ -51,7 +52,8 @@ class RunFolder {
 };
 
 // The first key that must be the same in two configs and is not: "train.batch: 4 in the checkpoint, 8 now";
-// "" when there is none. src/config/fields.cpp says which keys must be.
-std::string deciding_difference(const Config& there, const Config& here, bool allow_changes = false);
+// "" when there is none. src/config/fields.cpp says which keys must be. `allowed`: one with OnResume::asked
+// that may differ, "*" for all of them.
+std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed = "");
 
 }  // namespace weft

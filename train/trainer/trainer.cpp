@@ -61,7 +61,10 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
       options_(options),
       progress_(progress),
-      folder_(config_, options.out, options.resume, options.allow_changes),
+      folder_(config_, options.out, options.resume,
+              options.allow_changes   ? "*"
+              : options.batch.empty() ? ""
+                                      : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <ostream>
+#include <sstream>
 #include <thread>
 
 #include "src/files/hdf5.h"
@@ -111,70 +113,87 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
   EXPECT_FALSE(fs::exists(dir / "parts/latest.h5.tmp"));
 }
 
-// Steps at a context of 16 are short. Those at the full one, and evaluations, take minutes on two cores.
-struct LongRun {
-  explicit LongRun(const TempDir& dir) : dir(dir) { write_corpus(dir / "long.h5", 2000000, 32); }
-  std::vector<std::string> arguments(const std::string& name, const std::vector<std::string>& sets,
-                                     const std::vector<std::string>& more = {}) const {
-    write_file(dir / "small.yaml", small_yaml(dir.path()));
-    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / name};
-    std::vector<std::string> set{"data.path=" + (dir / "long.h5"),
-                                 "model.context=16384",
-                                 "model.position_axes=[128, 128]",
-                                 "model.attention=[{kind: all}]",
-                                 "model.layers=4",
-                                 "train.batch=8",
-                                 "train.context_schedule=[[0, 16], [2, 16384]]",
-                                 "train.log_every=1",
-                                 "train.eval_every=0",
-                                 "train.save_every=0"};
-    set.insert(set.end(), sets.begin(), sets.end());
-    for (const std::string& s : set) all.insert(all.end(), {"--set", s});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  // Sends SIGTERM some time after a line came, and expects the end within the ten seconds that are promised.
-  std::string stopped(const std::vector<std::string>& arguments, const std::string& line) const {
-    Process process(dir, "train", arguments);
-    while (process.out().find(line) == std::string::npos)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    const auto start = std::chrono::steady_clock::now();
-    process.signal(SIGTERM);
-    EXPECT_EQ(process.wait(), 0) << process.err();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 10);
-    testing::Test::RecordProperty("seconds", std::to_string(took.count()));
-    return process.out();
-  }
-  const TempDir& dir;
-};
+// Steps at a context of 16 are short. A step at the full context, and an evaluation, take a minute on two
+// cores.
+std::vector<std::string> long_run(const TempDir& dir, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"data.path=" + (dir / "long.h5"),
+                                     "model.context=32768",
+                                     "model.position_axes=[256, 128]",
+                                     "model.attention=[{kind: all}]",
+                                     "model.layers=4",
+                                     "train.batch=1",
+                                     "train.log_every=1",
+                                     "train.eval_every=0",
+                                     "train.save_every=0"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 TEST_F(ResumeTest, ALongStepEndsSoonAfterASignal) {
-  const LongRun run(dir);
-  EXPECT_CONTAINS(run.stopped(run.arguments("stopped", {}), "step 2/20"),
-                  "SIGTERM: stopped after step 2 of 20");
-  Process whole(dir, "train", run.arguments("whole", {}, {"--max-steps", "2"}));
+  write_corpus(dir / "long.h5", 400000, 32);
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const auto start_of = [&](const std::string& name) {
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / name};
+    for (const std::string& set : long_run(dir, {"train.context_schedule=[[0, 16], [2, 32768]]"}))
+      all.insert(all.end(), {"--set", set});
+    return all;
+  };
+  const std::string metrics = dir / "stopped/metrics.jsonl";
+  Process process(dir, "train", start_of("stopped"));
+  while (!fs::exists(metrics) || metric(metrics, "step").size() < 2)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto signalled = std::chrono::steady_clock::now();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_LT(seconds_since(signalled), 10);
+  EXPECT_CONTAINS(process.out(), "SIGTERM: stopped after step 2 of 20");
+  std::vector<std::string> arguments = start_of("whole");
+  arguments.insert(arguments.end(), {"--max-steps", "2"});
+  Process whole(dir, "train", arguments);
   EXPECT_EQ(whole.wait(), 0) << whole.err();
   EXPECT_TRUE(read_file(dir / "stopped/latest.h5") == read_file(dir / "whole/latest.h5"))
       << "the state of the last step that was done";
 }
 
+// Hears that an evaluation has begun, and sends the signal.
+class SignalInEvaluation : public std::stringbuf {
+ public:
+  std::chrono::steady_clock::time_point sent{};
+
+ protected:
+  int sync() override {
+    if (sent.time_since_epoch().count() == 0 && str().find("validation: ") != std::string::npos) {
+      sent = std::chrono::steady_clock::now();
+      raise(SIGTERM);
+    }
+    return 0;
+  }
+};
+
 TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
-  const LongRun run(dir);
-  const std::string out =
-      run.stopped(run.arguments("stopped", {"train.steps=2", "train.eval_tokens=0"}), "step 1/2");
-  EXPECT_CONTAINS(out, "SIGTERM: stopped after step 2 of 2");
+  write_corpus(dir / "long.h5", 4000000, 32);
+  const auto config = [&](const char* eval_tokens) {
+    return small_config(dir.path(), long_run(dir, {"train.context_schedule=[[0, 16]]", "train.steps=2",
+                                                   str("train.eval_tokens=", eval_tokens)}));
+  };
+  SignalInEvaluation text;
+  std::ostream out(&text);
+  Progress progress(out, true);
+  ProcessGroup alone(World{}, "");
+  Trainer(config("0"), {.out = dir / "stopped", .device = "cpu"}, progress, alone).run();
+  EXPECT_LT(seconds_since(text.sent), 10);
+  EXPECT_CONTAINS(text.str(), "SIGTERM: stopped after step 2 of 2");
   EXPECT_CONTAINS(read_file(dir / "stopped/metrics.jsonl"), "\"valid_bits\": null}");
   // The run goes on with that evaluation, here of fewer tokens.
-  const std::vector<std::string> few{"train.steps=2", "train.eval_tokens=100"};
-  Process resumed(dir, "train", run.arguments("stopped", few, {"--resume"}));
-  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
-  Process whole(dir, "train", run.arguments("whole", few));
-  EXPECT_EQ(whole.wait(), 0) << whole.err();
-  for (const char* file : {"latest.h5", "best.h5"})
-    EXPECT_TRUE(read_file(dir / (std::string("stopped/") + file)) ==
-                read_file(dir / (std::string("whole/") + file)))
+  train(config("100"), {.resume = "", .out = dir / "stopped", .device = "cpu"});
+  train(config("100"), {.out = dir / "whole", .device = "cpu"});
+  for (const char* file : {"/latest.h5", "/best.h5"})
+    EXPECT_TRUE(read_file(dir / ("stopped" + std::string(file))) ==
+                read_file(dir / ("whole" + std::string(file))))
         << file;
   EXPECT_EQ(timeless_metrics(dir / "stopped/metrics.jsonl"), timeless_metrics(dir / "whole/metrics.jsonl"));
 }
