@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Schedules, the launches of an update, and dynamic loss scaling.
+// Schedules, and the launches of an update.
 #include "src/optimizer.h"
 
 #include <algorithm>
@@ -40,9 +40,9 @@ std::int64_t context_at(const TrainConfig& train, std::int64_t full_context, std
 
 namespace {
 
-// Clips by the norm over all ranks: of each part of the gradients, the rank that has it sums the squares; the
-// same sums in the same order everywhere, in f64, so that the norm is that of whole gradients.
-void clip_sharded(Ctx& ctx, const ParameterStore& store, ClipCoefficient clip, Communicator& communicator) {
+// Each process sums the squares of its parts of the gradients. All processes then add up the same f64 sums in
+// the same order, so that the norm is that of whole gradients everywhere.
+Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
   const std::vector<OwnPart> parts = store.own_parts();
   const std::size_t shards = store.shards().size();
   const auto launches = static_cast<std::int64_t>((shards + SquareSum::kMost - 1) / SquareSum::kMost),
@@ -59,8 +59,37 @@ void clip_sharded(Ctx& ctx, const ParameterStore& store, ClipCoefficient clip, C
   }
   sum(shards, shards + 1, all);  // what every rank has
   communicator.all_gather(squares.slice(0, {all}));
-  clip.squares = squares;
+  return squares;
+}
+
+void clip(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, Communicator* communicator) {
+  ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
+  const Tensor squares = store.shards().empty() ? Tensor() : gather_squares(ctx, store, *communicator);
+  if (squares) {
+    clip.squares = squares;
+  } else {
+    clip.gradients = store.gradients();
+  }
   ctx.launch(clip);
+}
+
+void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part) {
+  if (part.size == 0) return;
+  const auto of = [&](const Tensor& block) { return store.slice_of(block, part); };
+  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
+  ctx.launch(AdamWUpdate{.master = of(store.master()),
+                         .m = of(store.m()),
+                         .v = of(store.v()),
+                         .ema = store.ema() ? of(store.ema()).view() : TensorView{},
+                         .compute = own_master ? of(store.compute()).view() : TensorView{},
+                         .gradients = of(store.gradients()),
+                         .decayed = std::clamp<std::int64_t>(store.decayed() - part.begin, 0, part.size),
+                         .beta1 = train.beta1,
+                         .beta2 = train.beta2,
+                         .eps = train.eps,
+                         .weight_decay = train.weight_decay,
+                         .step = ctx.step,
+                         .results = ctx.results});
 }
 
 }  // namespace
@@ -71,55 +100,23 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
   WEFT_CHECK(store.gradients(), "update_parameters: the store was allocated without training");
   const std::size_t shards = store.shards().size();
   WEFT_CHECK(shards == 0 || communicator, "update_parameters: a store with shards needs a communicator");
-  ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
-  if (shards > 0) {
-    clip_sharded(ctx, store, clip, *communicator);
-  } else {
-    clip.gradients = store.gradients();
-    ctx.launch(clip);
-  }
+  clip(ctx, store, train, communicator);
   if (ctx.loss_scale)
     ctx.launch(UpdateLossScale{.state = ctx.loss_scale,
                                .results = ctx.results,
                                .step = ctx.step,
-                               .window = train.loss_scale_window});
-  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
+                               .window = train.loss_scale_window,
+                               .beta1 = train.beta1,
+                               .beta2 = train.beta2,
+                               .ema_decay = train.ema_decay});
   const std::vector<OwnPart> parts = store.own_parts();
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto of = [&](const Tensor& block) { return store.slice_of(block, parts[i]); };
-    if (parts[i].size > 0)
-      ctx.launch(
-          AdamWUpdate{.master = of(store.master()),
-                      .m = of(store.m()),
-                      .v = of(store.v()),
-                      .ema = store.ema() ? of(store.ema()).view() : TensorView{},
-                      .compute = own_master ? of(store.compute()).view() : TensorView{},
-                      .gradients = of(store.gradients()),
-                      .decayed = std::clamp<std::int64_t>(store.decayed() - parts[i].begin, 0, parts[i].size),
-                      .beta1 = train.beta1,
-                      .beta2 = train.beta2,
-                      .eps = train.eps,
-                      .weight_decay = train.weight_decay,
-                      .step = ctx.step,
-                      .results = ctx.results});
+    adamw(ctx, store, train, parts[i]);
     if (i == shards) continue;
-    communicator->fork();  // beside the update of the next part
+    communicator->fork();  // the all-gather overlaps the update of the next part
     communicator->all_gather(store.compute().slice(store.shards()[i].begin, {store.shards()[i].size()}));
   }
   if (shards > 0) communicator->join();
-}
-
-bool LossScaler::update(float gradient_norm) {
-  const bool finite = std::isfinite(gradient_norm);
-  if (!enabled) return finite;
-  LossScale state{.scale = scale, .good_steps = good_steps};
-  state.count(finite, window);
-  scale = state.scale;
-  good_steps = state.good_steps;
-  WEFT_CHECK(finite || scale >= 1,
-             "the gradient is not finite at any loss scale down to 1: training has diverged; "
-             "lower train.learning_rate, or use precision bf16");
-  return finite;
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What happens after the backward pass: clip, AdamW, EMA, and the schedules that feed StepScalars.
+// What happens after the backward pass: clip, loss scale, AdamW, and the schedules that feed
+// StepScalars.
 #pragma once
 
 #include "src/config/config.h"
@@ -14,21 +15,10 @@ double learning_rate(const TrainConfig&, std::int64_t step);
 // Context length in force at `step`.
 std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int64_t step);
 
-// Launches clip and update, and in between, with ctx.loss_scale, what decides of the loss scale; reads
-// ctx.step, writes ctx.results. Capturable. Of a store with shards():
-// collective over `communicator`; gradients are complete in this process's parts, and every rank gets all
-// weights as kernels read them.
+// Launches what follows the backward pass: clipping by the global norm, in f16 the loss scale
+// (kernels/optimizer/loss_scale.h), AdamW with the moving average. Reads ctx.step, writes ctx.results. May be
+// captured. A store with shards() makes it a collective over `communicator`: each process updates its parts,
+// and every one gets all weights as kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
-
-// Dynamic loss scaling (kernels/optimizer/loss_scale.h) as the host follows it: halve and retry when a
-// gradient is not finite, double after `window` good steps.
-struct LossScaler {
-  double scale = 1;
-  std::int64_t good_steps = 0;
-  std::int64_t window = 1000;
-  bool enabled = false;
-  // Takes the norm of a step; returns true when the step was applied, false when it must be run again.
-  bool update(float gradient_norm);
-};
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
@@ -82,14 +83,15 @@ using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
 struct Ctx {
   Queue* queue = nullptr;
   MemoryPool* pool = nullptr;
-  Tape* tape = nullptr;               // null: inference, or the first forward pass of a recomputed block
-  const StepScalars* step = nullptr;  // learning rate, random seed ... of this update
-  StepResults* results = nullptr;     // loss, gradient norm ... of this update
-  LossScale* loss_scale = nullptr;    // null: none (f16 alone has one)
-  std::uint32_t site = 0;             // number of the next dropout call: the whole random state
-  bool training = false;              // dropout acts
-  bool batch_invariant = false;       // sampling: linear() gives the same bits on any batch size
-  std::int64_t launches = 0;          // kernels started through this context
+  Tape* tape = nullptr;             // null: inference, or the first forward pass of a recomputed block
+  StepScalars* step = nullptr;      // learning rate, random seed ... of this update
+  StepResults* results = nullptr;   // loss, gradient norm ... of this update
+  LossScale* loss_scale = nullptr;  // null: none (f16 alone has one)
+  std::uint32_t site = 0;           // number of the next dropout call: the whole random state
+  bool training = false;            // dropout acts
+  bool batch_invariant = false;     // sampling: linear() gives the same bits on any batch size
+  std::int64_t launches = 0;        // kernels started through this context
+  bool may_stop = false;            // launch() throws Interrupted on request (kernels/interrupt.h)
   const GradientsComplete* complete = nullptr;  // null: not called; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
@@ -100,6 +102,7 @@ struct Ctx {
   }
   template <class Kernel>
   void launch(const Kernel& kernel) {
+    if (may_stop && interrupted()) throw_interrupted();
     ++launches;
     note_progress();
     weft::launch(*queue, kernel);

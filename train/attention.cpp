@@ -1,9 +1,38 @@
 // SPDX-License-Identifier: MIT
 // attention: q, k and v from an HDF5 file, attended over a pattern, to another. See train/README.md.
+#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "train/attention/attention_file.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+
+namespace weft {
+namespace {
+
+void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
+  app.add_option("--in", a.in, "HDF5 file with q, k, v; for gradients dout; query_segments, key_segments")
+      ->required();
+  app.add_option("--pattern", a.pattern, "as in a config: \"{kind: fixed, stride: 128, c: 32}\"")->required();
+  app.add_option("--out", a.out, "HDF5 file to write: o, lse, and with dout dq, dk, dv")->required();
+  add_device(app, a.device);
+  app.add_option("--form", a.form, "CUDA kernels: automatic, simple, general or hopper")
+      ->capture_default_str();
+  app.add_option("--dtype", a.dtype, "f32, f16, bf16; f64 on a CPU")->capture_default_str();
+  app.add_option("--scale", a.scale, "of the scores (default: 1 / sqrt(Dqk))");
+  app.footer(
+      "Shapes: q (B, T, H, Dqk), k (B, Tk, H, Dqk), v (B, Tk, H, Dv), dout and o (B, T, H, Dv), lse (B, H, "
+      "T),\n"
+      "query_segments (B, T) and key_segments (B, Tk): whole numbers; only equal ones that are not negative\n"
+      "attend to each other. A query that sees nothing gives o 0, lse -inf and gradients 0.\n"
+      "Examples:\n"
+      "  attention --in qkv.h5 --pattern \"{kind: strided, stride: 128}\" --out o.h5\n"
+      "  attention --in qkv.h5 --pattern \"{kind: local, stride: 64, causal: false}\" --out o.h5 --dtype "
+      "bf16");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::AttentionFileOptions options;

@@ -2,12 +2,46 @@
 // evaluate: bits per token of a checkpoint on a split, as one JSON line. See train/README.md.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "src/files/checkpoint.h"
+#include "train/evaluation/evaluate_run.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
+
+namespace weft {
+namespace {
+
+void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
+  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
+  app.add_option("--split", a.split, "train, valid or test")->capture_default_str();
+  app.add_option(
+         "--min-context", a.min_context,
+         "tokens that every scored token has before it in its window (those of the first window excepted)")
+      ->capture_default_str();
+  app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
+  add_weights(app, a.weights);
+  app.add_option("--augmentations", a.augmentations,
+                 "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
+  app.add_option("--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr");
+  app.add_option("--losses", a.losses, "HDF5 file to write: nats and tokens, by image, row, column, channel");
+  add_device(app, a.device);
+  add_gpus(app, a.gpus);
+  app.footer(
+      "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "
+      "min_context, split, ema, step, checkpoint, data.\n"
+      "Examples:\n"
+      "  evaluate --checkpoint runs/tiny/best.h5\n"
+      "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160\n"
+      "  evaluate --checkpoint runs/cifar10/best.h5 --heatmap bits.png\n"
+      "  evaluate --checkpoint runs/c10_15m_rot/best.h5 --split valid --augmentations all");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::EvaluateArguments arguments;

@@ -1,9 +1,45 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
+#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+
+namespace weft {
+namespace {
+
+void add_inspect_options(CLI::App& app, InspectOptions& options) {
+  add_config(app, options.config, options.overrides);
+  app.add_option("--attention", options.attention,
+                 "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
+  app.add_option("--heads", options.heads, "with --attention: number of heads")->capture_default_str();
+  app.add_option("--head-size", options.head_size, "with --attention: numbers in a head")
+      ->capture_default_str();
+  app.add_option("--length", options.length, "length of the sequences looked at (default: the context)");
+  app.add_option("--keys", options.keys, "number of keys, where it is not the length");
+  app.add_option("--pattern", options.pattern,
+                 "LAYER,HEAD: draws the pattern of one head; with --attention 0,HEAD");
+  app.add_option("--position", options.position, "the position whose receptive field is drawn");
+  app.add_option("--columns", options.columns,
+                 "positions in a row of the receptive field (default: the stride)");
+  app.add_option("--grid", options.grid, "H,W or H,W,C: draws the receptive field on an image, too")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--png", options.png, "FILE: receptive field and connectivity matrix as an image");
+  app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
+  add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");
+  app.footer(
+      "Examples:\n"
+      "  inspect --config enwik8.yaml\n"
+      "  inspect --config enwik8.yaml --pattern 0,3 --png pattern.png\n"
+      "  inspect --attention \"{kind: strided, stride: 32}\" --length 1024 --grid 32,32 --png strided.png\n"
+      "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::InspectOptions options;

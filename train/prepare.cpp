@@ -1,9 +1,144 @@
 // SPDX-License-Identifier: MIT
 // prepare: raw data in, a token file out. See data/README.md.
+#include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "train/program/options.h"
+#include "data/prepare/prepare.h"
+#include "kernels/view.h"
 #include "train/program/program.h"
+
+namespace weft {
+namespace {
+
+struct PrepareArguments {
+  std::string command;  // name of one of them
+  PrepareText text;
+  PrepareAudio audio;
+  PrepareEnwik8 enwik8;
+  PrepareCopy copy;
+  PrepareCifar10 cifar10;
+  PrepareImagenet imagenet64{.side = 64}, imagenet32{.side = 32};
+  PrepareImages images;
+};
+
+CLI::Option* add_out(CLI::App* command, std::string& out) {
+  return command->add_option("--out", out, "HDF5 file to write");
+}
+
+void add_split(CLI::App* command, std::vector<double>& split) {
+  command->add_option("--split", split, "shares of train, valid and test")
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
+void add_streams(CLI::App& app, PrepareArguments& a) {
+  CLI::App* text = app.add_subcommand("text", "Files as one stream of bytes, vocabulary 256");
+  text->add_option("FILE", a.text.files, "joined in this order")->required();
+  add_out(text, a.text.out)->required();
+  add_split(text, a.text.split);
+  text->footer("Example:\n  prepare text a.txt b.txt --out text.h5 --split 0.9,0.05,0.05");
+
+  CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
+  audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
+  add_out(audio, a.audio.out)->required();
+  audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
+      ->capture_default_str();
+  add_split(audio, a.audio.split);
+  audio->footer("Example:\n  prepare audio a.flac b.wav --out audio.h5");
+
+  CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
+  enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
+  add_out(enwik8, a.enwik8.out)->capture_default_str();
+  enwik8->add_option("--url", a.enwik8.url, "where it is downloaded from")->capture_default_str();
+  enwik8->add_flag("--allow-prefix", a.enwik8.allow_prefix, "take a shorter beginning of enwik8 too");
+
+  CLI::App* copy = app.add_subcommand("copy", "A stream that repeats itself at a distance: entropy is known");
+  copy->add_option("--distance", a.copy.distance, "positions back to what is repeated")
+      ->capture_default_str();
+  copy->add_option("--length", a.copy.length, "tokens in all")->capture_default_str();
+  copy->add_option("--vocab", a.copy.vocab, "token values")->capture_default_str();
+  copy->add_option("--resample", a.copy.resample, "probability of a new token instead of a copy")
+      ->capture_default_str();
+  copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
+  add_out(copy, a.copy.out)->required();
+  add_split(copy, a.copy.split);
+}
+
+CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
+  return command->add_option("--valid", valid, "training images that validate; " + otherwise)
+      ->check(CLI::NonNegativeNumber);
+}
+
+void add_cifar10(CLI::App& app, PrepareCifar10& o) {
+  CLI::App* command =
+      app.add_subcommand("cifar10", "CIFAR-10: 48,000, 2,000 and 10,000 images of 32 x 32 x 3");
+  command->add_option("--from", o.from,
+                      "the official binary version: its folder, its tar.gz, or files, of which "
+                      "test_batch.bin tests; without it, it is downloaded");
+  command->add_option("--test", o.test, "beside files: files of test images");
+  add_valid(command, o.valid,
+            "without it 2,000 of the whole set, chosen by seed, or the last 512 of other files");
+  add_out(command, o.out)->capture_default_str();
+  command->add_option("--url", o.url, "where it is downloaded from")->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  prepare cifar10\n"
+      "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
+      "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
+}
+
+void add_imagenet(CLI::App& app, PrepareImagenet& o) {
+  const std::string side = std::to_string(o.side), name = "imagenet" + side;
+  CLI::App* command =
+      app.add_subcommand(name, "Downsampled ImageNet, images of " + side + " x " + side + " x 3");
+  command->add_option("--from", o.from, "training images: .npy or .npz files of uint8, in this order")
+      ->required();
+  command->add_option("--valid-from", o.valid_from,
+                      "the published validation images: they are the test split");
+  add_valid(command, o.valid, "the last ones; needed unless the training set is whole");
+  add_out(command, o.out)->required();
+  command->footer("Examples:\n  prepare " + name + " --from train.npy --valid-from valid.npy --out " + name +
+                  ".h5\n  prepare " + name + " --from part_1.npz part_2.npz --valid 1000 --out part.h5");
+}
+
+void add_images(CLI::App& app, PrepareImages& o) {
+  CLI::App* command = app.add_subcommand("images", "A folder of PNG files of one size");
+  command
+      ->add_option("DIR", o.folder, "PNG files, or folders of them: then the names of the folders are labels")
+      ->required();
+  add_valid(command, o.valid, "chosen by seed; without it a tenth, at most 512");
+  command->add_option("--test", o.test, "images that test, chosen by seed")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_out(command, o.out)->required();
+  command->footer("Example:\n  prepare images photos --valid 500 --test 500 --out photos.h5");
+}
+
+void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
+  app.require_subcommand(1);
+  add_streams(app, a);
+  add_cifar10(app, a.cifar10);
+  add_imagenet(app, a.imagenet64);
+  add_imagenet(app, a.imagenet32);
+  add_images(app, a.images);
+  for (CLI::App* command : app.get_subcommands({}))
+    command->callback([&a, command] { a.command = command->get_name(); });
+}
+
+std::string run_prepare(const PrepareArguments& a) {
+  if (a.command == "text") return prepare_text(a.text);
+  if (a.command == "audio") return prepare_audio(a.audio);
+  if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
+  if (a.command == "copy") return prepare_copy(a.copy);
+  if (a.command == "cifar10") return prepare_cifar10(a.cifar10);
+  if (a.command == "imagenet64") return prepare_imagenet(a.imagenet64);
+  if (a.command == "imagenet32") return prepare_imagenet(a.imagenet32);
+  if (a.command == "images") return prepare_images(a.images);
+  fail("name a command; prepare --help lists them");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::PrepareArguments arguments;

@@ -2,12 +2,75 @@
 // sample: text from a checkpoint, token by token; images and sound as files. See train/README.md.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "src/files/checkpoint.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
+#include "train/sampling/sample_run.h"
+
+namespace weft {
+namespace {
+
+void add_image_options(CLI::App& app, SampleArguments& a) {
+  app.add_option("--singles", a.singles, "images: a folder for each as a PNG of its own, 00000.png ...");
+  app.add_option("--augmentation", a.augmentation, "images: the model is told so, rotation=1,color=2");
+  app.add_flag("--upright", a.upright, "images: shown as they were before the augmentation");
+  auto* complete = app.add_option("--complete", a.complete,
+                                  "images: PNG files, or a data file, whose upper rows are given; the grid "
+                                  "has image, what was given, completions");
+  app.add_option("--rows", a.rows, "of each that are given (half)")
+      ->needs(complete)
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--split", a.split, "of the data file")->needs(complete)->capture_default_str();
+  app.add_option("--first", a.first, "number of its first image")->needs(complete)->capture_default_str();
+  app.add_option("--images", a.images, "images of the data file")->needs(complete)->capture_default_str();
+  app.add_option("--rate", a.rate, "sound: samples a second")->capture_default_str();
+}
+
+void add_sample_options(CLI::App& app, SampleArguments& a) {
+  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
+  app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
+  app.add_option(
+         "--length", a.options.length,
+         "tokens to add: texts need it (prompt and length fit into the context), images are drawn whole")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--temperature", a.options.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  app.add_option("--top-k", a.options.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
+  app.add_option("--top-p", a.options.top_p, "only the most likely tokens that reach this probability")
+      ->capture_default_str();
+  app.add_option("--seed", a.options.seed, "same seed, same samples")->capture_default_str();
+  app.add_option("--count", a.options.count, "number of samples; with --complete of each image")
+      ->capture_default_str();
+  app.add_option("--batch", a.batch,
+                 "samples at a time: does not change them (8 texts, images of about 800,000 tokens)")
+      ->check(CLI::PositiveNumber);
+  add_weights(app, a.weights);
+  app.add_option("--out", a.out,
+                 "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav");
+  app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
+  add_device(app, a.device);
+  add_gpus(app, a.gpus);
+  add_image_options(app, a);
+  app.footer(
+      "Writes what follows the prompt, as it comes; several samples one after the other, a line between "
+      "them.\nA model whose position_axes are rows, columns and channels draws images.\n"
+      "Examples:\n"
+      "  sample --checkpoint runs/tiny/best.h5 --length 500\n"
+      "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "
+      "0.95 --count 3\n"
+      "  sample --checkpoint runs/cifar10/best.h5 --count 64 --out grid.png --singles images\n"
+      "  sample --checkpoint runs/cifar10/best.h5 --complete cifar10.h5 --images 8 --rows 16 --count 3 --out "
+      "completed.png\n"
+      "  sample --checkpoint runs/audio/best.h5 --out sound.wav");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::SampleArguments arguments;

@@ -2,10 +2,42 @@
 // selftest: random attention cases on this machine against the definition. See train/README.md.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/program/options.h"
 #include "train/program/program.h"
+#include "train/program/progress.h"
+#include "train/selftest/run.h"
+
+namespace weft {
+namespace {
+
+void add_selftest_options(CLI::App& app, SelftestOptions& options) {
+  add_device(app, options.device);
+  app.add_option("--minutes", options.minutes, "how long")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--cases", options.cases, "stop after this many; 0: only the time counts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "number of the first case; the next ones count on")
+      ->capture_default_str();
+  app.add_option("--case", options.only, "run this case alone: a failure prints its number");
+  app.add_option(
+         "--form", options.form,
+         "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all")
+      ->capture_default_str();
+  app.footer(
+      "Each case is a random pattern with random lengths, heads, element type and kernels; it compares "
+      "tables,\n"
+      "kernels (forward, backward, decoding) and pictures with the definition. Exit code 1 when one fails.\n"
+      "Examples:\n"
+      "  selftest\n"
+      "  selftest --device cpu --minutes 0.5\n"
+      "  selftest --device cuda --case 1234");
+}
+
+}  // namespace
+}  // namespace weft
 
 int main(int argc, char** argv) {
   weft::SelftestOptions options;

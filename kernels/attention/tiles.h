@@ -12,6 +12,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/cpu.h"
+#include "kernels/interrupt.h"
 
 namespace weft::attention {
 
@@ -193,21 +194,25 @@ void add_weighted(W* sums, const W* rows, const W* weights, int64_t count, int64
 
 // Calls task(map, b, h, tile) for every query tile, or key tile, of every (batch, head), longest lists first.
 // A later pass leaves out the tiles that attend nothing. x: AttentionForward or AttentionBackward.
+// An exception cannot leave a parallel loop: after an interrupt the remaining tasks do nothing.
 template <class X, class F>
 void for_each_tile(const X& x, const AttentionPass& pass, bool of_queries, F&& task) {
   const HeadsView& own = of_queries ? x.q : x.k;
   const bool parallel = own.batch * own.time * own.heads * own.size > kParallelElements;
   const int32_t tiles = of_queries ? pass.query_tiles : pass.key_tiles;  // of the group with the most
+  std::atomic<bool> given_up = false;
 #pragma omp parallel for collapse(3) schedule(dynamic) if (parallel)
   for (int64_t b = 0; b < own.batch; ++b)
     for (int32_t rank = 0; rank < tiles; ++rank)
       for (int64_t h = 0; h < own.heads; ++h) {
+        if (interrupted()) given_up = true;
         const TileMap& map = pass.maps[x.maps.group_of_head[h]];
-        if (rank >= (of_queries ? map.query_tiles : map.key_tiles)) continue;
+        if (given_up || rank >= (of_queries ? map.query_tiles : map.key_tiles)) continue;
         const int32_t tile = (of_queries ? map.row_schedule : map.col_schedule)[rank],
                       *start = (of_queries ? map.row_start : map.col_start) + tile;
         if (!map.accumulate || start[0] < start[1]) task(map, b, h, tile);
       }
+  if (given_up) throw_interrupted();
 }
 
 }  // namespace weft::attention

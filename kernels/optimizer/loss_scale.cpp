@@ -25,18 +25,10 @@ void run(CpuQueue&, const ApplyLossScale& k) {
 
 void run(CpuQueue&, const UpdateLossScale& k) {
   check(k);
-  LossScale& state = *k.state;
-  if (state.next != LossScale::kEvery) {
-    if (k.step->draw != static_cast<std::uint64_t>(state.next)) {
-      k.results->update_scale = 0;
-      k.results->loss_scale = 0;
-      return;
-    }
-    const bool finite = std::isfinite(k.results->gradient_norm);
-    state.count(finite, k.window);
-    if (finite) ++state.next;
-  }
-  k.results->loss_scale = static_cast<float>(state.scale);
+  k.state->count(std::isfinite(k.results->gradient_norm), k.window);
+  k.results->loss_scale = static_cast<float>(k.state->scale);
+  const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - k.state->skipped;
+  set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, applied);
 }
 
 }  // namespace weft

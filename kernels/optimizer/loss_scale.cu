@@ -12,20 +12,13 @@ __global__ void apply(StepScalars* step, const LossScale* state, double parts) {
   step->gradient_scale = static_cast<float>(1.0 / scale);
 }
 
-__global__ void update(LossScale* state, StepResults* results, const StepScalars* step, std::int64_t window) {
-  LossScale s = *state;
-  if (s.next != LossScale::kEvery) {
-    if (step->draw != static_cast<std::uint64_t>(s.next)) {
-      results->update_scale = 0.0f;
-      results->loss_scale = 0.0f;
-      return;
-    }
-    const bool finite = isfinite(results->gradient_norm);
-    s.count(finite, window);
-    if (finite) ++s.next;
-    *state = s;
-  }
-  results->loss_scale = static_cast<float>(s.scale);
+__global__ void update(const UpdateLossScale k) {
+  LossScale s = *k.state;
+  s.count(isfinite(k.results->gradient_norm), k.window);
+  *k.state = s;
+  k.results->loss_scale = static_cast<float>(s.scale);
+  const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - s.skipped;
+  set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, applied);
 }
 
 }  // namespace
@@ -37,7 +30,7 @@ void run(CudaQueue& q, const ApplyLossScale& k) {
 
 void run(CudaQueue& q, const UpdateLossScale& k) {
   check(k);
-  update<<<1, 1, 0, q.stream>>>(k.state, k.results, k.step, k.window);
+  update<<<1, 1, 0, q.stream>>>(k);
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2), decided where the gradients
-// are: updates may then be launched before the host knows whether those ahead of them were applied.
+// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). An update whose gradient
+// overflows is skipped and halves the scale. The device decides, so that the host never waits for it.
 #pragma once
 
 #include "kernels/queue.h"
@@ -9,14 +9,13 @@
 namespace weft {
 
 struct LossScale {
-  static constexpr std::int64_t kEvery = -1;
-
   double scale = 1;
   std::int64_t good_steps = 0;  // updates applied since the scale changed
-  std::int64_t next = kEvery;   // number of the update that is due; kEvery: each, and the scale stays
+  std::int64_t skipped = 0;     // updates skipped since the start of training
 
-  // Halved when a gradient is not finite, doubled after `window` updates that were applied.
+  // Halves the scale when a gradient is not finite, doubles it after `window` updates that were applied.
   constexpr void count(bool finite, std::int64_t window) {
+    skipped += finite ? 0 : 1;
     if (finite && ++good_steps < window) return;
     scale = finite ? scale * 2 : scale / 2;
     good_steps = 0;
@@ -35,16 +34,16 @@ void check(const ApplyLossScale&);  // both forms begin with it
 void run(CpuQueue&, const ApplyLossScale&);
 void run(CudaQueue&, const ApplyLossScale&);
 
-// Behind ClipCoefficient, before anything is updated. When update step->draw is due, the scale is counted on,
-// and if its gradient_norm is finite the next one is due. When it is not, because one before it has to be run
-// again, update_scale becomes 0 and the state stays. results->loss_scale: as LossScale has it now, 0 for an
-// update that was not due.
+// Runs between ClipCoefficient and AdamW. Counts update step->draw: ClipCoefficient has set update_scale to 0
+// when it is skipped. Writes the scale behind the update to results->loss_scale, and to *step the corrections
+// of AdamW, which count only the updates that were applied.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;
   StepResults* results = nullptr;
-  const StepScalars* step = nullptr;
+  StepScalars* step = nullptr;
   std::int64_t window = 1000;
+  double beta1 = 0.9, beta2 = 0.95, ema_decay = 0;
 };
 void check(const UpdateLossScale&);  // both forms begin with it
 void run(CpuQueue&, const UpdateLossScale&);

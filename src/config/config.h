@@ -91,8 +91,8 @@ struct TrainConfig {
   double loss_scale = 65536;              // f16: initial value
   std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
   bool graph = true;                      // capture the step as a CUDA graph
-  std::string reduce_dtype = "f32";       // several processes: gradients are summed up in f32 | bf16
-  std::int64_t bucket_mb = 25;            // several processes: gradients summed up at a time, at least
+  std::string reduce_dtype = "f32";       // several processes: type of the all-reduce, f32 | bf16
+  std::int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
   bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
   std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
   std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
@@ -129,8 +129,23 @@ std::string to_yaml(const Config&, bool documented = false);
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
 std::string to_yaml(const PatternSpec&);
-// Every key, with its value as to_yaml writes it.
-std::vector<std::pair<std::string, std::string>> config_values(const Config&);
+// What a key may do when a run is resumed.
+enum class OnResume : std::uint8_t {
+  same,   // refused: it decides what a step computes
+  asked,  // changes how sums round: allowed with `train --allow-changes`, which says so
+  told,   // changes what is trained from here on, for which it was set: allowed, and said
+  free,   // may differ: the weights are the same bits
+};
+// A key on which two configs disagree; values as to_yaml writes them.
+struct KeyDifference {
+  std::string key, there, here;
+  OnResume rule = OnResume::same;
+  std::string effect;  // with asked and told: what it changes
+};
+// Files of data differ when their names do: folders may move.
+std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
+// The keys with a rule, "a, b, c".
+std::string keys_on_resume(OnResume);
 // Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
 // naming file, keys and the nearest values that work. parse_config calls it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);

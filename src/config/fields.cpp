@@ -2,6 +2,8 @@
 // Every config key, once: name, member, comment, limits.
 #include "src/config/fields.h"
 
+#include <filesystem>
+
 #include "kernels/view.h"
 
 namespace weft {
@@ -12,6 +14,19 @@ Range at_least(double low) { return {low, kMost}; }
 Range between(double low, double high) { return {low, high}; }
 Range more_than(double low) { return {low, std::numeric_limits<double>::infinity(), true}; }
 Range share() { return {0, 1, false, true}; }  // at least 0 and less than 1
+
+// A key that may differ when a run is resumed. Those that are not marked must stay the same.
+Field marked(Field field, OnResume rule, const char* effect) {
+  field.on_resume = rule;
+  field.effect = effect;
+  return field;
+}
+Field required(Field field, bool needed = true) {
+  field.required = needed;
+  return field;
+}
+Field free(Field field) { return marked(std::move(field), OnResume::free, ""); }
+Field asked(Field field, const char* effect) { return marked(std::move(field), OnResume::asked, effect); }
 
 std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
 
@@ -85,12 +100,14 @@ void model_fields(ModelConfig& c, const Visit& visit) {
 }
 
 void train_fields(TrainConfig& c, const Visit& visit) {
-  visit({"train.steps", &c.steps, "updates", at_least(1)});
+  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
+               "learning rates follow the schedule of the new number"));
   visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
   visit({"train.batch_tokens", &c.batch_tokens,
          "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
-  visit({"train.accumulation", &c.accumulation, "micro-batches in one update, of each process; divides batch",
-         between(1, 1 << 20)});
+  visit(asked({"train.accumulation", &c.accumulation,
+               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
+              "gradients are added up in another order"));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
          between(0, 1)});
@@ -102,11 +119,11 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
-  visit({"train.recompute",
-         &c.recompute,
-         "runs again in the backward pass: nothing, attention behind q, k and v, or blocks",
-         {},
-         {"none", "attention", "block"}});
+  visit(free({"train.recompute",
+              &c.recompute,
+              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks",
+              {},
+              {"none", "attention", "block"}}));
   visit(
       {"train.context_schedule", &c.context_schedule,
        "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",
@@ -114,24 +131,31 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.loss_scale", &c.loss_scale, "f16: initial value", Range{1, 16777216}});
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});
-  visit({"train.graph", &c.graph, "capture the step as a CUDA graph"});
-  visit({"train.reduce_dtype",
-         &c.reduce_dtype,
-         "several processes: in which gradients are summed up",
-         {},
-         {"f32", "bf16"}});
-  visit({"train.bucket_mb", &c.bucket_mb,
-         "several processes: MB of gradients summed up at a time, at least; 0: all, after the backward pass",
-         between(0, 65536)});
-  visit({"train.shard_optimizer", &c.shard_optimizer,
-         "several processes: each keeps and updates a part of master weights and optimizer state (ZeRO-1)"});
-  visit({"train.log_every", &c.log_every, "steps between log lines", at_least(1)});
-  visit({"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)});
-  visit({"train.save_every", &c.save_every, "steps between numbered checkpoints; 0: none", at_least(0)});
-  visit({"train.eval_tokens", &c.eval_tokens, "at evaluations during training; 0: the whole split",
-         at_least(0)});
-  visit({"train.keep", &c.keep, "numbered checkpoints kept besides latest.h5 and best.h5; 0: all",
-         at_least(0)});
+  visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
+  visit(asked({"train.reduce_dtype",
+               &c.reduce_dtype,
+               "several processes: type in which gradients are all-reduced",
+               {},
+               {"f32", "bf16"}},
+              "gradients are rounded otherwise before they are summed"));
+  visit(asked(
+      {"train.bucket_mb", &c.bucket_mb,
+       "several processes: MB of gradients in one all-reduce, at least; 0: all, after the backward pass",
+       between(0, 65536)},
+      "gradients may be added up in another order"));
+  visit(asked(
+      {"train.shard_optimizer", &c.shard_optimizer,
+       "several processes: each keeps and updates a part of master weights and optimizer state (ZeRO-1)"},
+      "gradients may be added up in another order"));
+  visit(free({"train.log_every", &c.log_every, "steps between log lines", at_least(1)}));
+  visit(free(
+      {"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)}));
+  visit(
+      free({"train.save_every", &c.save_every, "steps between numbered checkpoints; 0: none", at_least(0)}));
+  visit(free({"train.eval_tokens", &c.eval_tokens, "at evaluations during training; 0: the whole split",
+              at_least(0)}));
+  visit(free({"train.keep", &c.keep, "numbered checkpoints kept besides latest.h5 and best.h5; 0: all",
+              at_least(0)}));
 }
 
 }  // namespace
@@ -149,7 +173,7 @@ std::string Range::text() const {
 }
 
 void for_each_field(Config& c, const Visit& visit) {
-  visit({"name", &c.name, "of the run; its folder is runs/<name>"});
+  visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
   visit({"precision",
          &c.precision,
@@ -171,24 +195,51 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"c", &p.c, "fixed: summary positions at the end of each block", size});
   visit({"num_verts", &p.num_verts, "fixed: distinct sub-blocks of width c that heads take in turn",
          between(1, 65536)});
-  visit({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position});
+  visit(
+      required({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position},
+               p.kind == "bigbird"));
   visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
   visit({"causal", &p.causal, "false: later keys are seen too"});
-  visit({"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"});
-  visit({"window", &p.window, "longformer, bigbird: width of the sliding window", position});
+  visit(required(
+      {"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"}));
+  visit(required({"window", &p.window, "longformer, bigbird: width of the sliding window", position}));
   visit({"dilation", &p.dilation, "longformer: distance of the window's keys, heads in turn", size});
   visit({"globals", &p.globals, "longformer, bigbird: what sees all and is seen by all", position});
   visit({"random", &p.random, "bigbird: random blocks a row of blocks", position});
   visit({"seed", &p.seed, "bigbird: of the random blocks"});
-  visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
-  visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
+  visit(required({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size}));
+  visit(required({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size}));
   visit({"step", &p.step, "convolution: its stride", size});
   visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
-  visit({"file", &p.file, "layout: an HDF5 or numpy file"});
+  visit(required({"file", &p.file, "layout: an HDF5 or numpy file"}));
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});
   visit({"documents", &p.documents, "any: ascending first positions; none sees across a border", position});
   visit({"length", &p.length, "any: positions from here on neither see nor are seen; 0: none", position});
+}
+
+std::vector<KeyDifference> config_differences(const Config& there, const Config& here) {
+  Config a = there, b = here;
+  for (Config* c : {&a, &b})
+    for (std::string* path : {&c->data.path, &c->data.mix}) *path = std::filesystem::path(*path).filename();
+  std::vector<std::string> values;
+  for_each_field(a, [&](const Field& f) { values.push_back(value_text(f)); });
+  std::vector<KeyDifference> differences;
+  std::size_t at = 0;
+  for_each_field(b, [&](const Field& f) {
+    const std::string &before = values[at++], now = value_text(f);
+    if (before != now) differences.push_back({f.key, before, now, f.on_resume, f.effect});
+  });
+  return differences;
+}
+
+std::string keys_on_resume(OnResume rule) {
+  Config c;
+  std::vector<std::string> keys;
+  for_each_field(c, [&](const Field& f) {
+    if (f.on_resume == rule) keys.push_back(f.key);
+  });
+  return joined(keys);
 }
 
 std::vector<std::string> known_keys() {

@@ -34,6 +34,9 @@ struct Field {
   std::string comment;
   Range range = {};                       // of a number, or of each number of a list
   std::vector<std::string> choices = {};  // of a text; empty: any
+  bool required = false;                  // of a pattern: there is no default that works
+  OnResume on_resume = OnResume::same;
+  std::string effect = "";  // with OnResume::asked and told
 };
 using Visit = std::function<void(const Field&)>;
 
@@ -41,6 +44,8 @@ using Visit = std::function<void(const Field&)>;
 void for_each_field(Config&, const Visit&);
 // The keys of one entry of model.attention.
 void for_each_pattern_field(PatternSpec&, const Visit&);
+
+std::string value_text(const Field&);  // as to_yaml writes it
 
 std::vector<std::string> known_keys();  // of all sections: "name", "model.width" ...
 

@@ -115,6 +115,11 @@ class Reader {
       if (std::count(read.begin(), read.end(), name) == 0)
         fail(str(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
                  joined(read)));
+    for_each_pattern_field(pattern, [&](const Field& f) {
+      if (f.required && !seen.contains(f.key) && std::count(read.begin(), read.end(), f.key) > 0)
+        fail(str(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind, " (",
+                 f.comment, ")"));
+    });
     --nesting_;
   }
 

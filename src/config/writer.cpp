@@ -53,10 +53,6 @@ std::string value_text(const std::vector<T>& list) {
   return "[" + s + "]";
 }
 
-std::string value_text(const Field& f) {
-  return std::visit([](const auto* v) { return value_text(*v); }, f.value);
-}
-
 // What the kind reads: the first four fields always, the others where they differ from the default.
 std::string value_text(const PatternSpec& v) {
   PatternSpec copy = v, defaults;
@@ -100,10 +96,18 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
 
 }  // namespace
 
+std::string value_text(const Field& f) {
+  return std::visit([](const auto* v) { return value_text(*v); }, f.value);
+}
+
 std::string to_yaml(const Config& config, bool documented) {
   Config copy = config;
   std::string out, section;
-  if (documented) out = "# Every key with its default. A config needs only the keys that differ.\n";
+  if (documented)
+    out = str("# Every key with its default. A config needs only the keys that differ.\n",
+              "# train --resume lets these differ: ", keys_on_resume(OnResume::free), ";\n# it says what ",
+              keys_on_resume(OnResume::told), " changes; with --allow-changes also ",
+              keys_on_resume(OnResume::asked), ".\n");
   for_each_field(copy, [&](const Field& f) {
     open_sections(out, f.key, section);
     const auto depth = static_cast<std::size_t>(std::count(f.key.begin(), f.key.end(), '.'));
@@ -123,25 +127,25 @@ std::string to_yaml(const Config& config, bool documented) {
 
 std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
 
-std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
-  Config copy = config;
-  std::vector<std::pair<std::string, std::string>> values;
-  for_each_field(copy, [&](const Field& f) { values.emplace_back(f.key, value_text(f)); });
-  return values;
-}
-
 std::string config_table() {
   Config defaults;
-  std::string out = "| key | default | meaning |\n|---|---|---|\n";
+  std::string out = "| key | default | meaning | `--resume` |\n|---|---|---|---|\n";
   const auto row = [&](const std::string& key, const std::string& value, const std::string& comment) {
     out += "| `" + key + "` | `" + value + "` | ";
     for (const char c : comment) out += c == '|' ? std::string("\\|") : std::string(1, c);
-    out += " |\n";
+    out += " |";
   };
-  for_each_field(defaults, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
+  for_each_field(defaults, [&](const Field& f) {
+    row(f.key, value_text(f), full_comment(f));
+    const char* const rules[] = {"", "asked", "told", "free"};
+    out += str(" ", rules[static_cast<int>(f.on_resume)], " |\n");
+  });
   out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
   PatternSpec pattern;
-  for_each_pattern_field(pattern, [&](const Field& f) { row(f.key, value_text(f), full_comment(f)); });
+  for_each_pattern_field(pattern, [&](const Field& f) {
+    row(f.key, value_text(f), full_comment(f));
+    out += "\n";
+  });
   out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
   for (const PatternKind& p : patterns()) {
     std::string fields;

@@ -33,7 +33,7 @@ struct Engine {
     c.queue = &device->queue;
     c.pool = device->pool.get();
     c.tape = tape;
-    c.step = static_cast<const StepScalars*>(step_memory.view().data);
+    c.step = static_cast<StepScalars*>(step_memory.view().data);
     c.results = static_cast<StepResults*>(results_memory.view().data);
     c.training = training;
     return c;

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "kernels/optimizer/loss_scale.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
@@ -101,25 +102,39 @@ TEST(Optimizer, UpdatesNeedTraining) {
   EXPECT_THROW(update_parameters(ctx, store, TrainConfig{}), Error);
 }
 
-TEST(LossScaler, HalvesAndDoubles) {
-  LossScaler scaler{.scale = 16, .good_steps = 0, .window = 3, .enabled = true};
-  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<std::pair<float, double>> table = {{1.0f, 16}, {1.0f, 16}, {inf, 8}, {1.0f, 8},
-                                                       {1.0f, 8},  {1.0f, 16}, {nan, 8}, {1.0f, 8}};
-  for (const auto& [norm, scale] : table) {
-    EXPECT_EQ(scaler.update(norm), std::isfinite(norm));
-    EXPECT_EQ(scaler.scale, scale);
+TEST(LossScale, HalvesAndDoubles) {
+  LossScale state{.scale = 16};
+  const std::vector<std::pair<bool, double>> table = {{true, 16}, {true, 16}, {false, 8}, {true, 8},
+                                                      {true, 8},  {true, 16}, {false, 8}, {true, 8}};
+  for (const auto& [finite, scale] : table) {
+    state.count(finite, 3);
+    EXPECT_EQ(state.scale, scale);
   }
-  EXPECT_EQ(scaler.good_steps, 1);
-  scaler.scale = 1;
-  EXPECT_THROW(scaler.update(inf), Error);
+  EXPECT_EQ(state.good_steps, 1);
+  EXPECT_EQ(state.skipped, 2);
 }
 
-TEST(LossScaler, WithoutScalingABadStepIsOnlySkipped) {
-  LossScaler scaler;
-  EXPECT_TRUE(scaler.update(1.0f));
-  EXPECT_FALSE(scaler.update(std::numeric_limits<float>::quiet_NaN()));
-  EXPECT_EQ(scaler.scale, 1);
+// Update 5 after two that were skipped: Adam counts it as the fourth.
+TEST(LossScale, CorrectionsCountUpdatesThatWereApplied) {
+  const auto device = make_device("cpu");
+  for (const bool finite : {true, false}) {
+    StepScalars step{.draw = 5};
+    StepResults results{.gradient_norm = finite ? 1.0f : std::numeric_limits<float>::infinity()};
+    LossScale state{.scale = 16, .good_steps = 1, .skipped = 2};
+    launch(device->queue, UpdateLossScale{.state = &state,
+                                          .results = &results,
+                                          .step = &step,
+                                          .window = 2,
+                                          .beta1 = 0.5,
+                                          .beta2 = 0.75,
+                                          .ema_decay = 0.9});
+    EXPECT_EQ(results.loss_scale, finite ? 32 : 8);
+    EXPECT_EQ(state.skipped, finite ? 2 : 3);
+    if (!finite) continue;
+    EXPECT_EQ(step.beta1_correction, 1 - 0.0625f);
+    EXPECT_FLOAT_EQ(step.beta2_correction, 1 - 0.75f * 0.75f * 0.75f * 0.75f);
+    EXPECT_FLOAT_EQ(step.ema_decay, 5.0f / 14);
+  }
 }
 
 }  // namespace

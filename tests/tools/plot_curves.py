@@ -25,7 +25,7 @@ def read(path):
         if line.startswith("("):
             step, _, valid, seconds = ast.literal_eval(line)
             early.append((step, valid, seconds))
-        if "valid_bits" in row and "elapsed_s" in row:
+        if row.get("valid_bits") is not None and "elapsed_s" in row:  # null: the evaluation was given up
             points.append((row["step"], row.get("valid_bits_ema", row["valid_bits"]), row["elapsed_s"]))
         points += [(step, valid, seconds) for step, _, valid, seconds in row.get("curve", [])]
         mfu += [row[key] for key in MFU_KEYS if row.get(key) is not None][:1]

@@ -12,7 +12,7 @@
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/pattern.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/progress.h"
 
 namespace weft {

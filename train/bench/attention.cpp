@@ -11,7 +11,7 @@
 #include "kernels/attention/select.h"
 #include "train/bench/attention_case.h"
 #include "train/bench/kernels.h"
-#include "train/trainer/run_timer.h"
+#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "train/bench/attention_case.h"
-#include "train/trainer/run_timer.h"
+#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {

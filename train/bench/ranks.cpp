@@ -168,12 +168,11 @@ RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
 // A kind of update that is timed beside others.
 struct Kind {
   TrainStep& step;
-  const Config& config;
   const BatchSource& source;
   std::vector<RowOfAll> rows = {};
 
   void run(std::int64_t steps) const {
-    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i, step_scalars(config, i, i, 1));
+    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
   std::vector<double> of(const std::function<double(const RowOfAll&)>& value) const {
     std::vector<double> values;
@@ -211,7 +210,7 @@ class Alone {
     store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
     step_.emplace(device, *model_, store_, config_);
   }
-  Kind kind() { return {*step_, config_, source_}; }
+  Kind kind() { return {*step_, source_}; }
 
  private:
   static Config share_of(Config config) {
@@ -271,7 +270,7 @@ Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& com
   TrainStep together(device, model, store, config, timed.get()),
       without(device, model, store, config, timed_lockstep.get());
   Alone alone(device, config, data);
-  Kind kinds[] = {{together, config, source}, {without, config, source}, alone.kind()};
+  Kind kinds[] = {{together, source}, {without, source}, alone.kind()};
   time_in_turn(meter, group, kinds, steps);
   return exchange_of(*together.gradient_sum(), kinds);
 }

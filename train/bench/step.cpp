@@ -34,10 +34,10 @@ struct Timing {
 };
 
 // Waits for each step and times it; then, on a GPU, launches as many back to back, as training does.
-Timing time_steps(TrainStep& step, Device& device, const Config& config, const BatchSource& source,
-                  std::int64_t steps, Laps& start) {
+Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, std::int64_t steps,
+                  Laps& start) {
   Timing timing;
-  const auto launch = [&](std::int64_t i) { step.run(source, i, step_scalars(config, i, i, 1)); };
+  const auto launch = [&](std::int64_t i) { step.run(source, i); };
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
     const Stopwatch one = started();
@@ -156,7 +156,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 *device,
                 dtype,
                 step_shape(config, 0),
-                time_steps(*step, *device, config, source, options.steps, start),
+                time_steps(*step, *device, source, options.steps, start),
                 device->pool->peak(),
                 store.state_bytes(),
                 optimizer_text(store, config.ranks),

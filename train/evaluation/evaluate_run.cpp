@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The work of `evaluate`.
+#include "train/evaluation/evaluate_run.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,10 +12,9 @@
 #include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {

@@ -145,6 +145,7 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   const std::int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
+  ctx.may_stop = !options.group;
   EvalResult result;
   double nats = 0;
   const auto total = static_cast<std::int64_t>(windows.size());

@@ -16,8 +16,8 @@
 #include "src/device.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"
-#include "train/inspect/counts.h"
 #include "train/inspect/picture.h"
+#include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"
 

@@ -1,39 +1,55 @@
 // SPDX-License-Identifier: MIT
-// Signal handlers that set a flag.
+// Signal handlers that set flags.
 #include "train/program/stop_signal.h"
 
 #include <signal.h>
 #include <unistd.h>
 
+#include <iterator>
+
+#include "kernels/interrupt.h"
+
 namespace weft {
 namespace {
 
-volatile sig_atomic_t received_signal = 0;
-struct sigaction earlier_interrupt, earlier_terminate;
+constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGALRM};
+
+volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
+struct sigaction earlier[std::size(kSignals)];
 
 void handle(int number) {
+  if (number == SIGALRM) {
+    time_is_up = 1;
+    if (process_is_alone != 0) interrupt_requested = true;
+    return;
+  }
   if (received_signal != 0) _exit(128 + number);
   received_signal = number;
+  alarm(kSecondsToFinish);
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(bool alone) {
   received_signal = 0;
+  time_is_up = 0;
+  process_is_alone = alone ? 1 : 0;
   struct sigaction action = {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &earlier_interrupt);
-  sigaction(SIGTERM, &action, &earlier_terminate);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &earlier[i]);
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGINT, &earlier_interrupt, nullptr);
-  sigaction(SIGTERM, &earlier_terminate, nullptr);
+  alarm(0);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &earlier[i], nullptr);
+  interrupt_requested = false;
 }
 
-const char* StopSignal::received() const {
+const char* StopSignal::received() {
   return received_signal == 0 ? nullptr : received_signal == SIGINT ? "SIGINT" : "SIGTERM";
 }
+const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
 
 }  // namespace weft

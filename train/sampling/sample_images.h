@@ -2,9 +2,10 @@
 // Images drawn by a model, or completed by it from their upper rows.
 #pragma once
 
+#include "data/dataset.h"
 #include "train/inspect/picture.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
+#include "train/sampling/sample_run.h"
 
 namespace weft {
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The work of `sample`.
+#include "train/sampling/sample_run.h"
+
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -9,7 +11,6 @@
 #include "data/formats/audio_file.h"
 #include "src/files/files.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/ranks/ranks.h"
 #include "train/sampling/sample_images.h"
 

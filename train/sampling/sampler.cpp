@@ -10,7 +10,7 @@
 #include "src/graph.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/progress.h"
 #include "train/ranks/ranks.h"
 

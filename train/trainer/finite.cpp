@@ -34,9 +34,9 @@ std::string TrainStep::non_finite_loss() {
   return "";
 }
 
-std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t step,
-                                       const StepScalars& scalars) {
+std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t step, double loss_scale) {
   device_.synchronize();
+  if (loss_scale_) set_loss_scale({.scale = loss_scale});
   set_shape(step_shape(config_, step));
   std::string found;
   if (store_.shards().empty()) found = first_non_finite(store_.master(), "the weight", false);
@@ -45,7 +45,7 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
                              str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
                              false);
   for (std::int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
-    prepare(source, step, micro, scalars);
+    prepare(source, step, micro);
     upload();
     found = non_finite_loss();
     if (!found.empty()) break;

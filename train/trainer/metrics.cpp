@@ -24,6 +24,15 @@ void add_number(std::string& out, const char* key, double value) {
   out += str(out.empty() ? "{" : ", ", '"', key, "\": ", text);
 }
 
+void add_evaluation(std::string& out, const StepMetrics& m) {
+  if (m.valid_bits) add_number(out, "valid_bits", *m.valid_bits);
+  if (m.valid_bits_ema) add_number(out, "valid_bits_ema", *m.valid_bits_ema);
+  if (m.valid_tokens) add_number(out, "valid_tokens", static_cast<double>(*m.valid_tokens));
+}
+
+// How the line of a step ends whose evaluation was given up.
+constexpr const char* kGivenUp = ", \"valid_bits\": null}";
+
 // The whole lines of `history` whose step is at most `last_step`.
 std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
   std::ifstream in(history, std::ios::binary);
@@ -52,9 +61,8 @@ std::string to_json(const StepMetrics& m) {
   add_number(out, "context", static_cast<double>(m.context));
   add_number(out, "elapsed_s", m.elapsed_s);
   if (m.loss_scale) add_number(out, "loss_scale", *m.loss_scale);
-  if (m.valid_bits) add_number(out, "valid_bits", *m.valid_bits);
-  if (m.valid_bits_ema) add_number(out, "valid_bits_ema", *m.valid_bits_ema);
-  if (m.valid_tokens) add_number(out, "valid_tokens", static_cast<double>(*m.valid_tokens));
+  if (m.skipped) add_number(out, "skipped", static_cast<double>(*m.skipped));
+  add_evaluation(out, m);
   return out + "}";
 }
 
@@ -70,7 +78,10 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
 
 MetricsLog::MetricsLog(std::string path, const std::string& history, std::int64_t resumed_step)
     : path_(std::move(path)) {
-  const std::string kept = resumed_step > 0 ? lines_up_to(history, resumed_step, last_line_) : "";
+  std::string kept = resumed_step > 0 ? lines_up_to(history, resumed_step, last_line_) : "";
+  lacks_evaluation_ =
+      last_line_.ends_with(kGivenUp) && json_number(last_line_, "step") == static_cast<double>(resumed_step);
+  if (lacks_evaluation_) kept.resize(kept.size() - last_line_.size() - 1);
   write_whole_file(path_, [&](std::ostream& out) { out << kept; });
 }
 
@@ -82,9 +93,18 @@ double MetricsLog::elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_
   return *elapsed + (rate && *rate > 0 ? tokens / *rate : 0);
 }
 
-void MetricsLog::append(const StepMetrics& metrics) {
+void MetricsLog::append(const StepMetrics& metrics) { append_line(to_json(metrics)); }
+
+void MetricsLog::append_evaluation(const StepMetrics& metrics) {
+  std::string line = last_line_.substr(0, last_line_.size() - std::string(kGivenUp).size());
+  add_evaluation(line, metrics);
+  append_line(line + "}");
+  lacks_evaluation_ = false;
+}
+
+void MetricsLog::append_line(const std::string& line) const {
   std::ofstream out(path_, std::ios::binary | std::ios::app);
-  out << to_json(metrics) + "\n" << std::flush;
+  out << line + "\n" << std::flush;
   if (!out) fail(str("cannot write ", path_, ": is the disk full?"));
 }
 

@@ -20,7 +20,8 @@ struct StepMetrics {
   double elapsed_s =
       0;  // seconds spent in training steps since step 0; evaluation and saving are not counted
   std::optional<double> loss_scale = {};                       // f16 only
-  std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations
+  std::optional<std::int64_t> skipped = {};                    // f16 only: updates skipped so far
+  std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations; NaN: it was given up
   std::optional<std::int64_t> valid_tokens = {};               // at evaluations: tokens scored
 
   double bits() const;  // loss in bits per token: per byte for byte data
@@ -42,10 +43,17 @@ class MetricsLog {
   // before that step. 0 without a kept line.
   double elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_step) const;
   void append(const StepMetrics&);
+  // The run was stopped in the evaluation of `resumed_step`: append_evaluation() writes its line, with the
+  // results that it lacked.
+  bool lacks_evaluation() const { return lacks_evaluation_; }
+  void append_evaluation(const StepMetrics&);
 
  private:
+  void append_line(const std::string&) const;
+
   std::string path_;
   std::string last_line_;
+  bool lacks_evaluation_ = false;
 };
 
 }  // namespace weft

@@ -8,9 +8,9 @@
 #include "src/config/conditions.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 #include "train/program/progress.h"
-#include "train/trainer/step.h"
+#include "train/trainer/step_shape.h"
 
 namespace weft {
 namespace {
@@ -81,6 +81,11 @@ std::string step_line(const Config& config) {
   return text;
 }
 
+double seconds_left(const StepMetrics& m, const Config& config) {
+  const double tokens = static_cast<double>(config.train.batch * config.model.context);
+  return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
+}
+
 }  // namespace
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
@@ -130,19 +135,32 @@ std::string progress_line(const StepMetrics& m, const Config& config, Device& de
                           const char* unit) {
   const double rate =
       flops_per_token(config.model, m.context) * m.tokens_per_s / static_cast<double>(config.ranks);
-  const double steps_left = static_cast<double>(config.train.steps - m.step);
-  const double seconds_left =
-      steps_left * static_cast<double>(config.train.batch * config.model.context) / m.tokens_per_s;
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
                          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-                         " tok/s  ", fixed_text(100 * rate / device.peak_flops(dtype), 1),
-                         "% of matrix rate  context ", m.context, "  ETA ", duration_text(seconds_left));
+                         " tok/s  MFU ", fixed_text(100 * rate / device.peak_flops(dtype), 1), " %  context ",
+                         m.context, "  ETA ", duration_text(seconds_left(m, config)));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
+  if (m.skipped.value_or(0) > 0) text += str("  skipped ", *m.skipped);
+  return text + evaluation_text(m);
+}
+
+std::string evaluation_text(const StepMetrics& m) {
+  std::string text;
   if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));
   if (m.valid_bits_ema) text += str("  valid ema ", fixed_text(*m.valid_bits_ema, 4));
   return text;
+}
+
+std::string long_run_warning(const StepMetrics& m, const Config& config, bool on_gpu) {
+  constexpr double kDay = 24 * 3600;
+  const double days = seconds_left(m, config) / kDay;
+  if (!(days > 1)) return "";
+  return str("warning: ", fixed_text(days, 1), " days left at this rate; ",
+             on_gpu ? "enwik8_12l_minute.yaml trains in a minute on a large GPU"
+                    : "tiny.yaml is for a CPU, enwik8_12l.yaml and larger ones are for a GPU",
+             ". Ctrl-C saves and stops");
 }
 
 }  // namespace weft

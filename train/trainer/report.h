@@ -29,5 +29,8 @@ std::vector<std::string> summary(const Config&, const Device&, DType, const Para
 
 // `unit`: what the loss is given in, "bits" or "bits/dim".
 std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
+std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
+// A line when more than a day is left at this rate; "" otherwise.
+std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 
 }  // namespace weft

@@ -1,70 +1,87 @@
 // SPDX-License-Identifier: MIT
-// Launching, looking, and going back.
+// A ring of results and marks.
 #include "train/trainer/run_ahead.h"
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "train/trainer/data_parallel.h"
+#include "kernels/layers/pointwise.h"
 
 namespace weft {
 namespace {
 
-// At this loss scale a gradient that is not finite is no overflow that a smaller scale would mend.
-constexpr double kSmallestLossScale = 1;
+constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
 }  // namespace
 
-RunAhead::RunAhead(StepRunner runner, LossScaler& scaler, std::int64_t next, ProcessGroup* group)
-    : runner_(std::move(runner)), scaler_(scaler), next_(next), due_(next), group_(group) {}
-
-bool RunAhead::launch() {
-  const std::int64_t after = next_ + 1;
-  runner_.launch(next_);
-  launched_.push_back(next_++);
-  const std::size_t lag = scaler_.enabled ? kLag : kLagWithoutScale;
-  while (launched_.size() > lag) look();
-  return next_ == after;
+RunAhead::RunAhead(Device& device, std::int64_t micro_batches)
+    : micro_batches_(micro_batches),
+      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
+      launched_at_(kMost) {
+  for (std::int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
 }
 
-// At the oldest launch.
-void RunAhead::look() {
-  const std::int64_t step = launched_.front();
-  launched_.pop_front();
-  const StepResults results = runner_.next_result();
-  const bool was_due = step == due_;  // otherwise one before it has to run again
-  if (was_due && scaler_.enabled) expect_mendable(step, results);
-  if (was_due && (!scaler_.enabled || scaler_.update(results.gradient_norm))) {
-    applied_.push_back(results);
-    ++due_;
-  } else if (was_due) {
-    next_ = step;
+std::size_t RunAhead::row(std::int64_t update, std::int64_t micro) const {
+  return static_cast<std::size_t>(update % kMost * micro_batches_ + micro);
+}
+
+void RunAhead::make_room(std::int64_t micro) {
+  if (micro > 0) {
+    if (limit_ == 1) marks_[row(launched_, micro - 1)]->wait();
+    return;
   }
-  const double scale = was_due ? scaler_.scale : 0;
-  WEFT_CHECK(!scaler_.enabled || results.loss_scale == static_cast<float>(scale), "update ", step + 1,
-             " has left a loss scale of ", results.loss_scale, " on the device, it should be ", scale);
-}
-
-void RunAhead::expect_mendable(std::int64_t step, const StepResults& results) {
-  const bool overflow = !std::isfinite(results.gradient_norm);
-  std::vector<StepResults> of_all{results};
-  if (group_ && !overflow) return;  // the others do not know of this loss
-  if (group_) average_losses(*group_, of_all);
-  if (!std::isfinite(of_all[0].loss) || (overflow && scaler_.scale <= kSmallestLossScale))
-    runner_.diverged(step);
-}
-
-void RunAhead::settle() {
-  const std::int64_t end = next_;
-  while (!launched_.empty() || next_ < end) {
-    if (next_ < end) {
-      launch();
-    } else {
-      look();
-    }
+  while (launched_ - read_ >= limit_) {
+    const Clock::time_point began = std::max(launched_at_[read_ % kMost], last_read_);
+    read_oldest();
+    const double seconds = std::chrono::duration<double>(last_read_ - began).count();
+    limit_ = static_cast<std::int64_t>(std::clamp(kSeconds / std::max(seconds, 1e-9), 1.0, double{kMost}));
   }
+  launched_at_[launched_ % kMost] = Clock::now();
 }
 
-std::vector<StepResults> RunAhead::results() { return std::exchange(applied_, {}); }
+void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results) {
+  const std::size_t at = row(launched_, micro);
+  ctx.launch(Add{{history_.slice(static_cast<std::int64_t>(at) * kFloats, {kFloats}), false}, results});
+  marks_[at]->record();
+  if (micro + 1 == micro_batches_) ++launched_;
+}
+
+void RunAhead::read_oldest() {
+  const float* reported = nullptr;  // at last by the last micro-batch, behind which the norm is known
+  double loss = 0;
+  for (std::int64_t micro = 0; micro < micro_batches_; ++micro) {
+    marks_[row(read_, micro)]->wait();
+    reported = history_.view().as<float>() + row(read_, micro) * kFloats;
+    loss += reported[0];
+  }
+  unasked_.push_back({.loss = static_cast<float>(loss / static_cast<double>(micro_batches_)),
+                      .gradient_norm = reported[1],
+                      .update_scale = reported[2],
+                      .loss_scale = reported[3]});
+  ++read_;
+  last_read_ = Clock::now();
+}
+
+StepResults RunAhead::next_result() {
+  WEFT_CHECK(read_ < launched_ || !unasked_.empty(),
+             "the results of an update were asked for that nobody launched");
+  if (unasked_.empty()) read_oldest();
+  const StepResults oldest = unasked_.front();
+  unasked_.pop_front();
+  return oldest;
+}
+
+std::vector<StepResults> RunAhead::results() {
+  while (read_ < launched_) read_oldest();
+  const std::vector<StepResults> all(unasked_.begin(), unasked_.end());
+  unasked_.clear();
+  return all;
+}
+
+bool has_diverged(const StepResults& r, bool scaled) {
+  constexpr float kSmallestLossScale = 1;
+  const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
+  return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
+}
 
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 #include <vector>
 
 #include "src/files/files.h"
@@ -16,24 +15,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
-// What may differ between a run and its continuation.
-bool decides(const std::string& key) {
-  static const std::set<std::string> free{"name",
-                                          "train.steps",
-                                          "train.log_every",
-                                          "train.eval_every",
-                                          "train.eval_tokens",
-                                          "train.save_every",
-                                          "train.keep",
-                                          "train.graph",
-                                          "train.accumulation",
-                                          "train.reduce_dtype",
-                                          "train.bucket_mb",
-                                          "train.shard_optimizer",
-                                          "train.recompute"};
-  return free.count(key) == 0;
-}
 
 std::string folder_of(const Config& config, const std::string& out) {
   return out.empty() ? (fs::path("runs") / config.name).string() : out;
@@ -49,17 +30,12 @@ std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
 
 }  // namespace
 
-std::string deciding_difference(const Config& there, const Config& here) {
-  const auto a = config_values(there), b = config_values(here);
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    const auto& [key, value] = b[i];
-    const auto same_file = [](const std::string& x, const std::string& y) {
-      return fs::path(x).filename() == fs::path(y).filename();
-    };
-    const bool same = key == "data.path"  ? same_file(there.data.path, here.data.path)
-                      : key == "data.mix" ? same_file(there.data.mix, here.data.mix)
-                                          : a[i].second == value;
-    if (!same && decides(key)) return str(key, ": ", a[i].second, " in the checkpoint, ", value, " now");
+std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
+  for (const KeyDifference& d : config_differences(there, here)) {
+    const bool is_allowed = d.rule == OnResume::asked && (allowed == "*" || allowed == d.key);
+    if (d.rule == OnResume::free || d.rule == OnResume::told || is_allowed) continue;
+    const std::string text = str(d.key, ": ", d.there, " in the checkpoint, ", d.here, " now");
+    return d.rule == OnResume::same ? text : str(text, " (", d.effect, "; --allow-changes lets it differ)");
   }
   return "";
 }
@@ -73,7 +49,8 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
   return path;
 }
 
-RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume)
+RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
+                     const std::string& allowed)
     : folder_(folder_of(config, out)) {
   const std::string latest = path("latest.h5");
   if (fs::exists(folder_) && !fs::is_directory(folder_))
@@ -89,10 +66,14 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
     fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
              ": choose another folder with --out"));
   const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
-  const std::string difference = deciding_difference(there, config);
+  const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
     fail(str("cannot resume ", resumed_from_, " with another config: ", difference,
-             ". Only steps and when to log, evaluate and save may change; for another run choose --out"));
+             ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
+             keys_on_resume(OnResume::free), "; with --allow-changes also ", keys_on_resume(OnResume::asked),
+             "; for another run choose --out"));
+  for (const KeyDifference& d : config_differences(there, config))
+    if (!d.effect.empty()) changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
 }
 
 void RunFolder::create(const Config& config) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
@@ -18,9 +19,10 @@ class RunFolder {
  public:
   // `out` empty: runs/<config name>. `resume`: empty optional for a new run, "" for the folder's latest.h5,
   // otherwise a checkpoint. Checks what may go wrong before anything is trained or written: a new run in a
-  // folder that has a latest.h5, a missing checkpoint, a checkpoint whose config decides other results than
-  // `config`.
-  RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume);
+  // folder that has a latest.h5, a missing checkpoint, a checkpoint of a config that differs in more
+  // than it may; `allowed` as below.
+  RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
+            const std::string& allowed = "");
 
   // The checkpoint that such a run goes on from; "": a new run. Throws Error when it does not exist.
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
@@ -30,6 +32,8 @@ class RunFolder {
   void create(const Config& config) const;
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
+  // What differs from the checkpoint and changes what is trained: a line for each key.
+  const std::vector<std::string>& changes() const { return changes_; }
   std::string path(const std::string& file) const;
   std::string history() const;  // the metrics.jsonl beside the checkpoint that is resumed
 
@@ -44,11 +48,12 @@ class RunFolder {
   void prune(std::int64_t last_step, std::int64_t keep) const;
 
   std::string folder_, resumed_from_;
+  std::vector<std::string> changes_;
 };
 
-// The first key that two configs disagree on and that decides what a training step computes: "train.batch: 4
-// there, 8 here"; "" when there is none. The number of steps, when to log, evaluate and save, the name, graph
-// capture, recomputing and the folder of the data file may differ.
-std::string deciding_difference(const Config& there, const Config& here);
+// The first key that must be the same in two configs and is not: "train.batch: 4 in the checkpoint, 8 now";
+// "" when there is none. src/config/fields.cpp says which keys must be. `allowed`: one with OnResume::asked
+// that may differ, "*" for all of them.
+std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed = "");
 
 }  // namespace weft

@@ -61,38 +61,34 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
       options_(options),
       progress_(progress),
-      folder_(config_, options.out, options.resume),
+      folder_(config_, options.out, options.resume,
+              options.allow_changes   ? "*"
+              : options.batch.empty() ? ""
+                                      : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
       valid_images_(augmenter_for(config_, valid_data_)),
-      stop_(group_) {
+      stop_(group_),
+      stop_evaluation_(group_) {
   start_.lap("data");
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   sharding_of(config_.train, communicator_.get(), dtype_));
   state_.seed = config_.seed;
-  scaler_.enabled = dtype_ == DType::f16;
-  scaler_.window = config_.train.loss_scale_window;
-  if (scaler_.enabled) state_.loss_scale = config_.train.loss_scale;
+  if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
     state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
     if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
   }
-  scaler_.scale = state_.loss_scale;
-  scaler_.good_steps = state_.good_steps;
   train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
-  if (scaler_.enabled)
-    train_step_->set_loss_scale(
-        {.scale = scaler_.scale, .good_steps = scaler_.good_steps, .next = state_.step});
-  ahead_ =
-      std::make_unique<RunAhead>(StepRunner{.launch = [this](std::int64_t step) { launch(step); },
-                                            .next_result = [this] { return train_step_->next_result(); },
-                                            .diverged = [this](std::int64_t step) { fail_non_finite(step); }},
-                                 scaler_, state_.step, group_);
+  if (dtype_ == DType::f16)
+    train_step_->set_loss_scale({.scale = state_.loss_scale,
+                                 .good_steps = state_.good_steps,
+                                 .skipped = state_.step - state_.updates});
   start_.lap("weights");
 }
 
@@ -113,6 +109,7 @@ void Trainer::prepare() {
   progress_.line(
       "run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+  for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs
   start_.lap("matrix rate");
@@ -122,41 +119,43 @@ void Trainer::prepare() {
 }
 
 void Trainer::run() {
-  const StopSignal signal;
   prepare();
+  const StopSignal signal(!group_);
   std::string why;
   if (group_ && state_.step > 0) group_->report_step(state_.step);
   clock_.start();
-  while (state_.step < config_.train.steps) {
-    why = reason_to_stop(signal.received());
-    if (!why.empty()) break;
-    if (step()) after_step();
-  }
+  try {
+    catch_up_on_evaluation();
+    while (state_.step < config_.train.steps) {
+      why = reason_to_stop();
+      if (!why.empty()) break;
+      step();
+      after_step();
+    }
+  } catch (const Interrupted&) { why = given_up_.empty() ? StopSignal::received() : given_up_; }
   finish(why);
 }
 
-std::string Trainer::reason_to_stop(const char* signal) {
+std::string Trainer::reason_to_stop() {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
   const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
-  return stop_.agree(state_.step, signal ? signal : late ? "--max-minutes" : "");
+  const char* signal = StopSignal::received();
+  return stop_.agree(state_.step * config_.train.accumulation, signal ? signal : late ? "--max-minutes" : "");
 }
 
-void Trainer::launch(std::int64_t step) {
-  train_step_->run(source_, step, step_scalars(config_, step, state_.updates + step - state_.step, 1));
+// Gives up a step or an evaluation for which a signal does not wait any longer; all ranks do at the same
+// call.
+void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
+  const char* signal = StopSignal::overdue();
+  given_up_ = agreement.agree(position, signal ? signal : "");
+  if (!given_up_.empty()) throw_interrupted();
 }
 
-// False: an update before this one has to run again, and no step is done that was not done before.
-bool Trainer::step() {
-  const std::int64_t context = config_.model.context, step = state_.step;
-  const bool longer =
-      step > 0 && context_at(config_.train, context, step) != context_at(config_.train, context, step - 1);
-  if (longer) ahead_->settle();  // what is captured goes with the old context
-  const bool further = ahead_->launch();
-  state_.updates += ahead_->next() - state_.step;
-  state_.step = ahead_->next();
-  furthest_ = std::max(furthest_, state_.step);
-  if (group_) group_->report_step(furthest_);  // a rank that has gone back is not behind the others
-  return further;
+void Trainer::step() {
+  std::int64_t position = state_.step * config_.train.accumulation;
+  train_step_->run(source_, state_.step, [&] { stop_if_overdue(stop_, ++position); });
+  ++state_.step;
+  if (group_) group_->report_step(state_.step);
 }
 
 void Trainer::after_step() {
@@ -181,20 +180,23 @@ void Trainer::after_step() {
   clock_.start();
 }
 
-// Waits until all steps up to this one have been applied, and reads what they reported since the last call.
+// Waits for all steps up to this one, and reads what they reported since the last call.
 void Trainer::collect() {
-  ahead_->settle();
-  std::vector<StepResults> steps = ahead_->results();
+  std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
   if (group_) average_losses(*group_, steps);
   const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
+  const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     last_ = steps[i];
-    if (!std::isfinite(last_.loss) || !std::isfinite(last_.gradient_norm))
-      fail_non_finite(first + static_cast<std::int64_t>(i));
+    if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<std::int64_t>(i));
   }
-  state_.loss_scale = scaler_.scale;
-  state_.good_steps = scaler_.good_steps;
+  state_.updates += static_cast<std::int64_t>(steps.size());
+  if (!scaled) return;
+  const LossScale scale = train_step_->loss_scale();
+  state_.loss_scale = scale.scale;
+  state_.good_steps = scale.good_steps;
+  state_.updates = state_.step - scale.skipped;
 }
 
 void Trainer::log_step(bool evaluation) {
@@ -209,16 +211,52 @@ void Trainer::log_step(bool evaluation) {
   const double tokens =
       static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
-  if (scaler_.enabled) m.loss_scale = scaler_.scale;
-  if (evaluation) evaluate_into(m);
+  if (dtype_ == DType::f16) {
+    m.loss_scale = state_.loss_scale;
+    m.skipped = state_.step - state_.updates;
+  }
+  try {
+    if (evaluation) evaluate_into(m);
+  } catch (const Interrupted&) {
+    m.valid_bits = NAN;
+    if (metrics_) metrics_->append(m);
+    throw;
+  }
   if (metrics_) metrics_->append(m);
   progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
+  warn_of_long_run(m);
   if (group_ && options_.rank_log)
     print_rank_lines(*group_, progress_,
                      str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_, "  ",
                          bytes_text(device_->pool->peak()), " at the peak"));
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
+}
+
+// The first step on a GPU says nothing of the rate: machine code is loaded in it.
+void Trainer::warn_of_long_run(const StepMetrics& m) {
+  if (warned_ || (device_->is_cuda() && state_.step <= first_step_ + 1)) return;
+  const std::string warning = long_run_warning(m, config_, device_->is_cuda());
+  warned_ = !warning.empty();
+  if (warned_) progress_.line(warning);
+}
+
+// A run that was stopped in an evaluation evaluates first when it goes on.
+void Trainer::catch_up_on_evaluation() {
+  const bool mine = metrics_ && metrics_->lacks_evaluation();
+  if (!(group_ ? !group_->broadcast(mine ? "yes" : "").empty() : mine)) return;
+  StepMetrics m;
+  m.step = state_.step;
+  try {
+    evaluate_into(m);
+  } catch (const Interrupted&) {
+    if (metrics_) metrics_->append_evaluation({.valid_bits = NAN});
+    throw;
+  }
+  if (metrics_) metrics_->append_evaluation(m);
+  progress_.line(str("step ", m.step, "/", config_.train.steps, evaluation_text(m)));
+  saved_step_ = -1;  // the best validation is part of a checkpoint
+  if (due(config_.train.save_every)) save(true);
 }
 
 void Trainer::evaluate_into(StepMetrics& m) {
@@ -231,6 +269,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
       .group = group_};
   const auto say = [&](std::int64_t done, std::int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
+    stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
   };
   const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
   m.valid_bits = result.bits;
@@ -268,6 +307,8 @@ void Trainer::save(bool numbered) {
 void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
+  if (state_.step == 0 && why.starts_with("SIG"))
+    return progress_.line(str(why, ": stopped before the first step was done; there is nothing to save"));
   if (saved_step_ != state_.step) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {
@@ -288,8 +329,12 @@ void Trainer::finish(const std::string& why) {
 }
 
 void Trainer::fail_non_finite(std::int64_t step) {
-  std::string first = train_step_->find_non_finite(
-      source_, step, step_scalars(config_, step, step, scaler_.enabled ? scaler_.scale : 1));
+  // An overflow has halved the scale of its own step.
+  const double scale = std::isfinite(last_.gradient_norm) ? last_.loss_scale : 2.0 * last_.loss_scale;
+  std::string first;
+  try {
+    first = train_step_->find_non_finite(source_, step, scale);
+  } catch (const Interrupted&) { first.clear(); }
   if (group_) first = first_to_speak(*group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Trainer: from a config to a trained model in a run folder. The loop is here; what a step launches is in
-// step.h, what is printed before it in report.h.
+// Trainer: from a config to a trained model in a run folder. The loop is here, the step in step.h, the texts
+// in report.h.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,6 @@
 #include "train/program/progress.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/metrics.h"
-#include "train/trainer/run_ahead.h"
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
@@ -32,6 +31,7 @@ struct TrainOptions {
   std::int64_t max_steps = 0;       // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;           // stop and save after this long; 0: no limit
   bool rank_log = false;            // log lines of every rank, too
+  bool allow_changes = false;       // resume although other keys change rounding (OnResume::asked)
   std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
 };
 
@@ -47,19 +47,21 @@ class Trainer {
 
  private:
   void prepare();
-  void launch(std::int64_t step);
-  bool step();
+  void step();
   void after_step();
   void collect();
   void log_step(bool evaluation);
+  void warn_of_long_run(const StepMetrics&);
   void evaluate_into(StepMetrics&);
+  void catch_up_on_evaluation();
   void save(bool numbered);
   template <class Write>
   void write_checkpoint(Write write);
   void finish(const std::string& why);
   bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool writes() const { return !group_ || group_->rank() == 0; }
-  std::string reason_to_stop(const char* signal);
+  std::string reason_to_stop();
+  void stop_if_overdue(StopAgreement&, std::int64_t position);
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
   Laps start_;           // until the first step is done
@@ -79,11 +81,11 @@ class Trainer {
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;
-  std::unique_ptr<RunAhead> ahead_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
-  StopAgreement stop_;
-  TrainState state_;   // of the updates launched; once settled, of those applied
-  LossScaler scaler_;  // of those known to have been applied
+  StopAgreement stop_, stop_evaluation_;
+  std::int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
+  std::string given_up_;                // the signal for which a step or an evaluation was given up
+  TrainState state_;                    // of the steps launched; counts of f16 as of the last collect()
   std::string memory_text_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
@@ -91,7 +93,7 @@ class Trainer {
   double logged_s_ = 0;           // clock_ at the line before
   std::int64_t logged_step_ = 0;  // step of the line before
   std::int64_t saved_step_ = -1, first_step_ = 0;
-  std::int64_t furthest_ = 0;  // that state_.step has been
+  bool warned_ = false;
 };
 
 }  // namespace weft

@@ -131,6 +131,13 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_CONTAINS(parse_error("model: {attention: {kind: fixed, vertsize: 2}}\n"), "does not read vertsize");
   EXPECT_EQ(parse_error("model: {attention: {stride: 3}}\n"),
             "a.yaml:1: model.attention: a pattern needs a kind");
+  EXPECT_EQ(
+      parse_error("model:\n  attention:\n  - {kind: local}\n  - {kind: longformer}\n"),
+      "a.yaml:4: model.attention: window is required in a pattern of kind longformer (longformer, bigbird: "
+      "width of the sliding window)");
+  EXPECT_CONTAINS(parse_error("model: {attention: {kind: bigbird, window: 3}}\n"), "block is required");
+  EXPECT_CONTAINS(parse_error("model: {attention: {kind: merged, of: [{kind: layout, block: 8}]}}\n"),
+                  "file is required");
   EXPECT_CONTAINS(parse_error("[1]: 2\n"), "a.yaml:1: expected the name of a key, found a list of 1");
 }
 

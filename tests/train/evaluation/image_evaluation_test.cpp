@@ -9,11 +9,11 @@
 #include "src/files/hdf5.h"
 #include "tests/train/image_training.h"
 #include "train/evaluation/augment_choice.h"
+#include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/trainer/device_batch.h"
 
 namespace weft {

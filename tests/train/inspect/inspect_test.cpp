@@ -13,8 +13,8 @@
 
 #include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
-#include "train/inspect/counts.h"
 #include "train/inspect/report.h"
+#include "train/program/counts.h"
 
 namespace weft {
 namespace {

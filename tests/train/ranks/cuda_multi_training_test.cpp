@@ -71,7 +71,7 @@ TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
   EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
 }
 
-TEST_F(CudaMultiTraining, StepsAheadOfALossScaleThatOverflowsLeaveNoTrace) {
+TEST_F(CudaMultiTraining, StepsAheadOfALossScaleAreThoseThatAreWaitedFor) {
   for (const char* sharded : {"false", "true"}) {
     const std::vector<std::string> common{"precision=f16",
                                           "train.loss_scale=16777216",

@@ -11,8 +11,8 @@
 #include "tests/train/image_training.h"
 #include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
-#include "train/program/options.h"
 #include "train/sampling/sample_images.h"
+#include "train/sampling/sample_run.h"
 
 namespace weft {
 namespace {

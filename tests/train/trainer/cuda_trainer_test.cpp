@@ -46,33 +46,34 @@ TEST_F(CudaTrainer, EachPrecisionLearnsAsTheCpuDoes) {
   }
 }
 
-TEST_F(CudaTrainer, LossScaleHalvesUntilTheGradientFits) {
+TEST_F(CudaTrainer, OverflowsAreSkippedUntilTheGradientFits) {
   run("f16",
       {"precision=f16", "train.loss_scale=16777216", "train.batch=1", "train.log_every=1", "train.steps=30"});
-  const std::vector<double> scale = of("f16", "loss_scale"), norm = of("f16", "grad_norm");
+  const std::vector<double> scale = of("f16", "loss_scale"), norm = of("f16", "grad_norm"),
+                            skipped = of("f16", "skipped");
   ASSERT_EQ(scale.size(), 30u);
-  for (std::size_t i = 0; i < scale.size(); ++i) {
-    EXPECT_LE(scale[i], 16777216);
-    EXPECT_TRUE(std::isfinite(norm[i])) << "no step is logged that was skipped";
-  }
+  ASSERT_EQ(skipped.size(), 30u);
+  for (std::size_t i = 0; i < scale.size(); ++i)
+    EXPECT_EQ(scale[i], std::ldexp(16777216, -static_cast<int>(skipped[i]))) << "halved for each";
+  EXPECT_EQ(norm.size(), 30 - static_cast<std::size_t>(skipped.back())) << "a skipped update has none";
   EXPECT_LT(scale.front(), 16777216);  // 2^24 / 64 tokens does not fit into f16
   EXPECT_LT(of("f16", "loss").back(), of("f16", "loss").front());
 }
 
 // 2^24 over the 192 tokens of a step does not fit into f16, half of it does: with a window of four steps
-// updates 0, 4, 8 ... overflow, the last ones before an evaluation (5), a checkpoint (9), a longer context
-// (13) and the end.
-TEST_F(CudaTrainer, StepsAheadOfALossScaleThatOverflowsLeaveNoTrace) {
+// updates 0, 5, 10 and 15 are skipped, the last ones before an evaluation (6), a checkpoint (11) and a longer
+// context (11).
+TEST_F(CudaTrainer, StepsAheadAreThoseThatAreWaitedFor) {
   for (const char* accumulation : {"1", "2"}) {
     const std::vector<std::string> common{"precision=f16",
                                           "train.loss_scale=16777216",
                                           "train.loss_scale_window=4",
                                           "train.steps=17",
-                                          "train.eval_every=5",
-                                          "train.save_every=9",
+                                          "train.eval_every=6",
+                                          "train.save_every=11",
                                           "model.context=48",
                                           "model.position_axes=[6, 8]",
-                                          "train.context_schedule=[[0, 16], [12, 24], [13, 48]]",
+                                          "train.context_schedule=[[0, 16], [10, 24], [11, 48]]",
                                           str("train.accumulation=", accumulation)};
     for (const char* every : {"1", "100"}) {
       std::vector<std::string> overrides = common;
@@ -81,11 +82,12 @@ TEST_F(CudaTrainer, StepsAheadOfALossScaleThatOverflowsLeaveNoTrace) {
     }
     const std::string waits = str(accumulation, "of1"), ahead = str(accumulation, "of100");
     expect_same_tensors(ahead, waits);
-    weft::expect_same_tensors(dir / (ahead + "/step_00000009.h5"), dir / (waits + "/step_00000009.h5"));
+    weft::expect_same_tensors(dir / (ahead + "/step_00000011.h5"), dir / (waits + "/step_00000011.h5"));
     EXPECT_EQ(of(ahead, "valid_bits"), of(waits, "valid_bits"));
     const std::vector<double> scale = of(waits, "loss_scale");
     ASSERT_EQ(scale.size(), 17u);
-    EXPECT_GE(std::count(scale.begin(), scale.end(), 16777216.0), 3) << "behind every fourth step";
+    EXPECT_EQ(std::count(scale.begin(), scale.end(), 16777216.0), 3) << "behind every fifth step";
+    EXPECT_EQ(of(ahead, "skipped").back(), 4);
     EXPECT_EQ(of(ahead, "loss_scale").back(), scale.back());
   }
 }

@@ -133,14 +133,15 @@ TEST_F(LearningTest, EachUpdateDrawsItsOwnMasks) {
 
 TEST_F(LearningTest, ScalarsOfAStep) {
   const Config config = small_config(dir.path(), {"train.accumulation=2", "train.ema_decay=0.9"});
-  const StepScalars first = step_scalars(config, 0, 0, 1), later = step_scalars(config, 30, 30, 1024);
+  const StepScalars first = step_scalars(config, 0), later = step_scalars(config, 30);
   EXPECT_FLOAT_EQ(first.learning_rate, 3e-3F / 5);
   EXPECT_FLOAT_EQ(first.beta1_correction, 0.1F);
   EXPECT_FLOAT_EQ(first.ema_decay, 2.0F / 11);
   EXPECT_FLOAT_EQ(later.ema_decay, 32.0F / 41);
   EXPECT_FLOAT_EQ(later.beta1_correction, static_cast<float>(1 - std::pow(0.9, 31)));
-  EXPECT_FLOAT_EQ(later.loss_gradient, 512);
-  EXPECT_FLOAT_EQ(later.gradient_scale, 1.0F / 1024);
+  EXPECT_EQ(later.draw, 30u);
+  EXPECT_EQ(later.loss_gradient, 0.5F);
+  EXPECT_EQ(later.gradient_scale, 1);
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ std::vector<std::string> f16_run(std::int64_t window, const std::vector<std::str
 class LossScaling : public RankRuns {
  protected:
   struct Attempts {
-    std::vector<std::int64_t> again = {};  // updates that had to run again, once for each time
-    std::vector<double> losses = {}, scales = {};
+    std::vector<std::int64_t> skipped = {};  // updates
+    std::vector<double> losses = {}, scales = {}, updates = {};
   };
 
-  // By the book: launch, wait, look, and launch again. Leaves <dir>/<name>/latest.h5.
+  // GradScaler by the book: launch, wait, look, and tell the next update. Leaves <dir>/<name>/latest.h5.
   Attempts one_by_one(const std::string& name, const std::vector<std::string>& overrides) {
     const Config config = small_config(dir.path(), overrides);
     const auto device = make_device("cpu");
@@ -46,25 +46,30 @@ class LossScaling : public RankRuns {
     const TokenDataset data(config.data.path, "train", config.model.vocab);
     const BatchSource source(config, data, nullptr);
     TrainStep step(*device, *model, store, config);
-    LossScaler scaler{config.train.loss_scale, 0, config.train.loss_scale_window, true};
+    LossScale scaler{.scale = config.train.loss_scale};
     Attempts attempts;
     for (std::int64_t i = 0; i < config.train.steps; ++i) {
-      for (bool applied = false; !applied;) {
-        step.set_loss_scale({.scale = scaler.scale});
-        step.run(source, i, step_scalars(config, i, i, 1));
-        const StepResults results = step.results().back();
-        EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
-        applied = scaler.update(results.gradient_norm);
-        EXPECT_EQ(applied, results.update_scale != 0);
-        if (!applied) attempts.again.push_back(i);
-        if (applied) attempts.losses.push_back(static_cast<double>(results.loss));
-      }
+      step.set_loss_scale(scaler);
+      const std::vector<double> before = to_host(*device, store.master());
+      step.run(source, i);
+      const StepResults results = step.results().back();
+      const bool applied = std::isfinite(results.gradient_norm);
+      EXPECT_EQ(applied, results.update_scale != 0);
+      EXPECT_EQ(applied, to_host(*device, store.master()) != before);
+      if (!applied) attempts.skipped.push_back(i);
+      const bool grows = applied && scaler.good_steps + 1 == config.train.loss_scale_window;
+      scaler = {.scale = scaler.scale * (applied ? grows ? 2 : 1 : 0.5),
+                .good_steps = applied && !grows ? scaler.good_steps + 1 : 0,
+                .skipped = static_cast<std::int64_t>(attempts.skipped.size())};
+      EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
+      attempts.losses.push_back(static_cast<double>(results.loss));
       attempts.scales.push_back(scaler.scale);
+      attempts.updates.push_back(static_cast<double>(i + 1 - scaler.skipped));
     }
     std::filesystem::create_directories(dir / name);
     save_checkpoint(latest(name), *device, store,
                     {.step = config.train.steps,
-                     .updates = config.train.steps,
+                     .updates = config.train.steps - scaler.skipped,
                      .loss_scale = scaler.scale,
                      .good_steps = scaler.good_steps,
                      .seed = config.seed},
@@ -87,50 +92,47 @@ class LossScaling : public RankRuns {
   // What was logged of a run is what one_by_one() says.
   void expect_logged(const std::string& name, const Attempts& want) {
     const std::vector<double> steps = of(name, "step"), losses = of(name, "loss"),
-                              scales = of(name, "loss_scale");
+                              scales = of(name, "loss_scale"), skipped = of(name, "skipped");
     ASSERT_EQ(losses.size(), steps.size());
     ASSERT_EQ(scales.size(), steps.size());
+    ASSERT_EQ(skipped.size(), steps.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const std::size_t update = static_cast<std::size_t>(steps[i]) - 1;
       EXPECT_EQ(static_cast<float>(losses[i]), static_cast<float>(want.losses[update])) << steps[i];
       EXPECT_EQ(scales[i], want.scales[update]) << steps[i];
+      EXPECT_EQ(steps[i] - skipped[i], want.updates[update]) << steps[i];
     }
   }
 };
 
 TEST(LossScale, IsAppliedAsTheHostWould) {
-  Config config = small_config("nowhere");
   const auto device = make_device("cpu");
   for (const double scale : {1.0, 3.0, 1000.7, 65536.0, 0x1p127})
-    for (const std::int64_t accumulation : {1, 3})
-      for (const std::int64_t ranks : {1, 2}) {
-        config.train.accumulation = accumulation;
-        config.ranks = ranks;
-        StepScalars got = step_scalars(config, 5, 5, 1);
-        const StepScalars want = step_scalars(config, 5, 5, scale);
-        const LossScale state{.scale = scale};
-        launch(device->queue, ApplyLossScale{.step = &got, .state = &state, .parts = accumulation * ranks});
-        EXPECT_EQ(std::memcmp(&got, &want, sizeof want), 0) << scale << " " << accumulation << " " << ranks;
-      }
+    for (const std::int64_t parts : {1, 2, 3, 6}) {
+      StepScalars got{.seed = 5, .draw = 6, .first_row = 7}, want = got;
+      want.loss_gradient = static_cast<float>(scale / static_cast<double>(parts));
+      want.gradient_scale = static_cast<float>(1 / scale);
+      const LossScale state{.scale = scale};
+      launch(device->queue, ApplyLossScale{.step = &got, .state = &state, .parts = parts});
+      EXPECT_EQ(std::memcmp(&got, &want, sizeof want), 0) << scale << " " << parts;
+    }
 }
 
 struct Case {
   std::vector<std::string> overrides;
-  std::vector<std::int64_t> again;
+  std::vector<std::int64_t> skipped;
 };
 
-// The updates that overflow are the first one, the last one before an evaluation (5), a checkpoint (9), a log
-// line (13) and the end (17), and the first and the last one of a context (12).
-TEST_F(LossScaling, StepsAheadLeaveNoTrace) {
-  const std::vector<std::int64_t> every_fourth{0, 4, 8, 12, 16};
-  std::vector<std::int64_t> each(17);
-  for (std::size_t i = 0; i < each.size(); ++i) each[i] = static_cast<std::int64_t>(i);
+// The updates that overflow are the first one, the last one before an evaluation (6), a checkpoint (11) and a
+// log line (16), and the first and last one of a context (10).
+TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
+  const std::vector<std::int64_t> every_fifth{0, 5, 10, 15};
   const Case cases[] = {
-      {f16_run(4, {}), every_fourth},
-      {f16_run(4, {"train.accumulation=2", "train.context_schedule=[[0, 16], [12, 24], [13, 48]]"}),
-       every_fourth},
-      {f16_run(1, {}), each},
-      {f16_run(6, {"train.batch=1"}), {0, 0, 0, 6, 12}},
+      {f16_run(4, {}), every_fifth},
+      {f16_run(4, {"train.accumulation=2", "train.context_schedule=[[0, 16], [10, 24], [11, 48]]"}),
+       every_fifth},
+      {f16_run(1, {}), {0, 2, 4, 6, 8, 10, 12, 14, 16}},
+      {f16_run(6, {"train.batch=1"}), {0, 1, 2, 9, 16}},
   };
   for (std::size_t i = 0; i < std::size(cases); ++i) {
     SCOPED_TRACE(i);
@@ -138,19 +140,17 @@ TEST_F(LossScaling, StepsAheadLeaveNoTrace) {
     overrides.insert(overrides.end(), {"train.steps=17"});
     const std::string want = str("want", i), ahead = str("ahead", i), waits = str("waits", i);
     const Attempts attempts = one_by_one(want, overrides);
-    EXPECT_TRUE(std::includes(attempts.again.begin(), attempts.again.end(), cases[i].again.begin(),
-                              cases[i].again.end()))
-        << testing::PrintToString(attempts.again);
-    overrides.insert(overrides.end(), {"train.eval_every=5", "train.save_every=9", "train.log_every=13"});
+    EXPECT_EQ(attempts.skipped, cases[i].skipped);
+    overrides.insert(overrides.end(), {"train.eval_every=6", "train.save_every=11", "train.log_every=16"});
     EXPECT_EQ(run_f16(ahead, 1, overrides), "");
-    EXPECT_EQ(of(ahead, "step"), (std::vector<double>{1, 5, 10, 13, 15, 17}));
+    EXPECT_EQ(of(ahead, "step"), (std::vector<double>{1, 6, 12, 16, 17}));
     overrides.push_back("train.log_every=1");
     EXPECT_EQ(run_f16(waits, 1, overrides), "");
     expect_same_state(latest(ahead), latest(want));
     expect_same_state(latest(waits), latest(want));
     expect_logged(ahead, attempts);
     expect_logged(waits, attempts);
-    for (const char* file : {"/step_00000009.h5", "/best.h5"})
+    for (const char* file : {"/step_00000011.h5", "/best.h5"})
       expect_same_state(dir / (ahead + file), dir / (waits + file));
   }
 }
@@ -158,14 +158,14 @@ TEST_F(LossScaling, StepsAheadLeaveNoTrace) {
 TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
   const auto overrides = f16_run(4, {"train.context_schedule=[[0, 16], [12, 48]]"});
   const Attempts attempts = one_by_one("want", overrides);
-  for (const std::int64_t stop : {1, 4, 9, 13})
+  for (const std::int64_t stop : {1, 5, 6, 11})
     EXPECT_EQ(run_f16(str("stop", stop), 1, overrides, {.max_steps = stop}), "");
-  for (const std::int64_t stop : {1, 4, 9, 13}) {
+  for (const std::int64_t stop : {1, 5, 6, 11}) {
     SCOPED_TRACE(stop);
     const std::string name = str("stop", stop);
     const Hdf5File saved = Hdf5File::open(latest(name));
     EXPECT_EQ(saved.int_attribute("step"), stop);
-    EXPECT_EQ(saved.int_attribute("updates"), stop);
+    EXPECT_EQ(saved.int_attribute("updates"), attempts.updates[static_cast<std::size_t>(stop) - 1]);
     EXPECT_EQ(saved.real_attribute("loss_scale"), attempts.scales[static_cast<std::size_t>(stop) - 1]);
     EXPECT_EQ(run_f16(name, 1, overrides, {.resume = ""}), "");
     expect_same_state(latest(name), latest("want"));
@@ -187,7 +187,9 @@ TEST_F(LossScaling, RanksStayTogether) {
       expect_same_state(dir / (ahead + file), dir / (waits + file));
     const std::vector<double> scales = of(waits, "loss_scale");
     EXPECT_EQ(scales.size(), 20u);
-    EXPECT_GE(std::count(scales.begin(), scales.end(), 16777216.0), 3) << "behind every fourth step";
+    EXPECT_EQ(std::count(scales.begin(), scales.end(), 16777216.0), 4) << "behind every fifth step";
+    EXPECT_EQ(of(waits, "skipped").back(), 4);
+    EXPECT_CONTAINS(text_of(waits, 0), "loss scale 1.67772e+07  skipped 4");
   }
   expect_same_state(latest("aheadtrue"), latest("aheadfalse"));
 }

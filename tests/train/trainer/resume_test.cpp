@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <ostream>
+#include <sstream>
 #include <thread>
 
 #include "src/files/hdf5.h"
@@ -109,6 +111,91 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
   const Hdf5File saved = Hdf5File::open(dir / "parts/latest.h5");
   EXPECT_GE(saved.int_attribute("step").value_or(0), 4);
   EXPECT_FALSE(fs::exists(dir / "parts/latest.h5.tmp"));
+}
+
+// Steps at a context of 16 are short. A step at the full context, and an evaluation, take a minute on two
+// cores.
+std::vector<std::string> long_run(const TempDir& dir, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"data.path=" + (dir / "long.h5"),
+                                     "model.context=32768",
+                                     "model.position_axes=[256, 128]",
+                                     "model.attention=[{kind: all}]",
+                                     "model.layers=4",
+                                     "train.batch=1",
+                                     "train.log_every=1",
+                                     "train.eval_every=0",
+                                     "train.save_every=0"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST_F(ResumeTest, ALongStepEndsSoonAfterASignal) {
+  write_corpus(dir / "long.h5", 400000, 32);
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const auto start_of = [&](const std::string& name) {
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / name};
+    for (const std::string& set : long_run(dir, {"train.context_schedule=[[0, 16], [2, 32768]]"}))
+      all.insert(all.end(), {"--set", set});
+    return all;
+  };
+  const std::string metrics = dir / "stopped/metrics.jsonl";
+  Process process(dir, "train", start_of("stopped"));
+  while (!fs::exists(metrics) || metric(metrics, "step").size() < 2)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto signalled = std::chrono::steady_clock::now();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_LT(seconds_since(signalled), 10);
+  EXPECT_CONTAINS(process.out(), "SIGTERM: stopped after step 2 of 20");
+  std::vector<std::string> arguments = start_of("whole");
+  arguments.insert(arguments.end(), {"--max-steps", "2"});
+  Process whole(dir, "train", arguments);
+  EXPECT_EQ(whole.wait(), 0) << whole.err();
+  EXPECT_TRUE(read_file(dir / "stopped/latest.h5") == read_file(dir / "whole/latest.h5"))
+      << "the state of the last step that was done";
+}
+
+// Hears that an evaluation has begun, and sends the signal.
+class SignalInEvaluation : public std::stringbuf {
+ public:
+  std::chrono::steady_clock::time_point sent{};
+
+ protected:
+  int sync() override {
+    if (sent.time_since_epoch().count() == 0 && str().find("validation: ") != std::string::npos) {
+      sent = std::chrono::steady_clock::now();
+      raise(SIGTERM);
+    }
+    return 0;
+  }
+};
+
+TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
+  write_corpus(dir / "long.h5", 4000000, 32);
+  const auto config = [&](const char* eval_tokens) {
+    return small_config(dir.path(), long_run(dir, {"train.context_schedule=[[0, 16]]", "train.steps=2",
+                                                   str("train.eval_tokens=", eval_tokens)}));
+  };
+  SignalInEvaluation text;
+  std::ostream out(&text);
+  Progress progress(out, true);
+  ProcessGroup alone(World{}, "");
+  Trainer(config("0"), {.out = dir / "stopped", .device = "cpu"}, progress, alone).run();
+  EXPECT_LT(seconds_since(text.sent), 10);
+  EXPECT_CONTAINS(text.str(), "SIGTERM: stopped after step 2 of 2");
+  EXPECT_CONTAINS(read_file(dir / "stopped/metrics.jsonl"), "\"valid_bits\": null}");
+  // The run goes on with that evaluation, here of fewer tokens.
+  train(config("100"), {.resume = "", .out = dir / "stopped", .device = "cpu"});
+  train(config("100"), {.out = dir / "whole", .device = "cpu"});
+  for (const char* file : {"/latest.h5", "/best.h5"})
+    EXPECT_TRUE(read_file(dir / ("stopped" + std::string(file))) ==
+                read_file(dir / ("whole" + std::string(file))))
+        << file;
+  EXPECT_EQ(timeless_metrics(dir / "stopped/metrics.jsonl"), timeless_metrics(dir / "whole/metrics.jsonl"));
 }
 
 // Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run that goes on

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Updates launched ahead, on a device that is made up: gradients overflow where a test says, and nothing of
-// it is seen in weights, losses and scales.
+// Updates launched ahead: what they report, how many are in flight, and that a loss scale counted on the
+// device is that of PyTorch's GradScaler.
 #include "train/trainer/run_ahead.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
+#include <thread>
 
-#include "kernels/optimizer/loss_scale.h"
 #include "kernels/philox.h"
 #include "src/device.h"
 #include "tests/src/ranks/ranks.h"
@@ -26,274 +27,248 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity(),
 // weights are then another function of both. Its gradient overflows where loss_gradient is above a limit.
 struct Model {
   std::map<std::int64_t, double> limits = {};  // by update; others: none
-  std::map<std::int64_t, float> losses = {};   // in place of the function
-  bool loss_alone = false;                     // a loss that is not finite has a gradient that is
   std::uint64_t weights = 1;
 
   StepResults run(const StepScalars& step) const {
-    const auto number = static_cast<std::int64_t>(step.draw);
-    const auto limit = limits.find(number);
-    const auto loss = losses.find(number);
+    const auto limit = limits.find(static_cast<std::int64_t>(step.draw));
     const bool overflow = limit != limits.end() && static_cast<double>(step.loss_gradient) > limit->second;
     const std::uint32_t bits = philox4x32({static_cast<std::uint32_t>(step.draw), 0, 0, 0}, weights)[0];
-    const float value = loss == losses.end() ? static_cast<float>(bits) * 0x1p-32f : loss->second;
-    const bool finite = (loss_alone || std::isfinite(value)) && !overflow;
-    return {.loss = value, .gradient_norm = finite ? 1 : kNan, .update_scale = finite ? 1.0f : 0.0f};
+    return {.loss = static_cast<float>(bits) * 0x1p-32f,
+            .gradient_norm = overflow ? kNan : 1,
+            .update_scale = overflow ? 0.0f : 1.0f};
   }
   void apply(const StepScalars& step) {
     const Philox4 bits = philox4x32({static_cast<std::uint32_t>(step.draw), 1, 0, 0}, weights);
-    weights = (std::uint64_t{bits[0]} << 32 | bits[1]) ^ std::bit_cast<std::uint32_t>(step.gradient_scale);
+    weights = (std::uint64_t{bits[0]} << 32 | bits[1]) ^ std::bit_cast<std::uint32_t>(step.gradient_scale) ^
+              std::bit_cast<std::uint32_t>(step.beta1_correction);
   }
-};
-
-// A queue that works when it is waited for: the latest that a device can be.
-class LateDevice {
- public:
-  LateDevice(Model model, const LossScaler& scaler, std::int64_t next)
-      : model_(std::move(model)),
-        window_(scaler.window),
-        scaled_(scaler.enabled),
-        state_{scaler.scale, scaler.good_steps, next} {}
-
-  StepRunner runner() {
-    return {.launch = [this](std::int64_t step) { enqueue(step); },
-            .next_result = [this] { return work(); },
-            .diverged = [](std::int64_t step) { fail(str("diverged at ", step)); }};
-  }
-  const Model& model() const { return model_; }
-  std::size_t most() const { return most_; }  // that were in the queue at once
-  std::int64_t launches() const { return launches_; }
-  bool idle() const { return queue_.empty(); }
-
- private:
-  void enqueue(std::int64_t step) {
-    queue_.push_back(step);
-    most_ = std::max(most_, queue_.size());
-    ++launches_;
-  }
-  StepResults work() {
-    StepScalars step;
-    step.draw = static_cast<std::uint64_t>(queue_.front());
-    queue_.pop_front();
-    if (scaled_) launch(device_->queue, ApplyLossScale{&step, &state_, 2});
-    StepResults results = model_.run(step);
-    if (scaled_) launch(device_->queue, UpdateLossScale{&state_, &results, &step, window_});
-    if (results.update_scale != 0) model_.apply(step);
-    return results;
-  }
-  std::unique_ptr<Device> device_ = make_device("cpu");
-  Model model_;
-  std::int64_t window_;
-  bool scaled_;
-  LossScale state_;
-  std::deque<std::int64_t> queue_;
-  std::size_t most_ = 0;
-  std::int64_t launches_ = 0;
 };
 
 struct Outcome {
   std::vector<float> losses = {};
+  std::vector<std::int64_t> skipped = {};
   double scale = 0;
-  std::int64_t good_steps = 0;
+  std::int64_t growth = 0;
   std::uint64_t weights = 0;
-  std::string error = "";
   bool operator==(const Outcome&) const = default;
 };
 
-// Each update is launched when all is known of the one before.
-Outcome one_by_one(Model model, LossScaler scaler, std::int64_t first, std::int64_t end) {
-  Outcome outcome;
-  for (std::int64_t i = first; i < end && outcome.error.empty();) {
-    StepScalars step;
-    step.draw = static_cast<std::uint64_t>(i);
-    step.loss_gradient = static_cast<float>(scaler.scale / 2);
-    step.gradient_scale = static_cast<float>(1 / scaler.scale);
+constexpr double kBeta1 = 0.9;
+
+// GradScaler by the book: the host waits for each update, and its optimizer counts those that it ran.
+Outcome by_the_book(Model model, LossScale start, std::int64_t window, std::int64_t first, std::int64_t end) {
+  Outcome o{.scale = start.scale, .growth = start.good_steps};
+  std::int64_t updates = first - start.skipped;
+  for (std::int64_t i = first; i < end; ++i) {
+    StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+    step.loss_gradient = static_cast<float>(o.scale / 2);
+    step.gradient_scale = static_cast<float>(1 / o.scale);
     const StepResults results = model.run(step);
-    const bool finite = std::isfinite(results.gradient_norm);
-    if (!std::isfinite(results.loss) || (!finite && scaler.scale <= 1)) {
-      outcome.error = str("diverged at ", i);
-    } else if (scaler.update(results.gradient_norm)) {
-      outcome.losses.push_back(results.loss);
+    o.losses.push_back(results.loss);
+    if (std::isfinite(results.gradient_norm)) {
+      ++updates;
+      step.beta1_correction = static_cast<float>(1 - std::pow(kBeta1, static_cast<double>(updates)));
       model.apply(step);
-      ++i;
+      if (++o.growth == window) o.scale *= 2, o.growth = 0;
+    } else {
+      o.skipped.push_back(i);
+      o.scale *= 0.5, o.growth = 0;
     }
   }
-  outcome.scale = scaler.scale;
-  outcome.good_steps = scaler.good_steps;
-  outcome.weights = model.weights;
-  return outcome;
+  o.weights = model.weights;
+  return o;
 }
 
-// The same ahead of the device, settled before the updates of `stops`; what was known there must be what
-// one_by_one() says of a run to there.
-Outcome ahead(const Model& model, LossScaler scaler, std::int64_t first, std::int64_t end,
-              const std::vector<std::int64_t>& stops) {
-  const LossScaler initial = scaler;
-  LateDevice device(model, scaler, first);
-  Outcome outcome;
-  try {
-    RunAhead run(device.runner(), scaler, first, nullptr);
-    while (run.next() < end) {
-      const std::int64_t before = run.next();
-      if (!run.launch()) continue;
-      EXPECT_EQ(run.next(), before + 1);
-      if (run.next() < end && std::find(stops.begin(), stops.end(), run.next()) == stops.end()) continue;
-      run.settle();
-      EXPECT_EQ(run.next(), before + 1);
-      EXPECT_TRUE(device.idle());
-      for (const StepResults& r : run.results()) outcome.losses.push_back(r.loss);
-      outcome.scale = scaler.scale;
-      outcome.good_steps = scaler.good_steps;
-      outcome.weights = device.model().weights;
-      EXPECT_EQ(outcome, one_by_one(model, initial, first, run.next())) << "update " << run.next();
-    }
-  } catch (const Error& error) { outcome.error = error.what(); }
-  EXPECT_LE(device.most(), RunAhead::kLag + 1);
-  return outcome;
+// The same as the device does it: nothing comes back but the results.
+Outcome on_the_device(Model model, LossScale state, std::int64_t window, std::int64_t first,
+                      std::int64_t end) {
+  const auto device = make_device("cpu");
+  Outcome o;
+  for (std::int64_t i = first; i < end; ++i) {
+    StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+    launch(device->queue, ApplyLossScale{&step, &state, 2});
+    StepResults results = model.run(step);
+    launch(device->queue, UpdateLossScale{&state, &results, &step, window, kBeta1});
+    EXPECT_EQ(results.loss_scale, static_cast<float>(state.scale));
+    if (results.update_scale != 0) model.apply(step);
+    o.losses.push_back(results.loss);
+    if (results.update_scale == 0) o.skipped.push_back(i);
+  }
+  o.scale = state.scale;
+  o.growth = state.good_steps;
+  o.weights = model.weights;
+  return o;
 }
 
-LossScaler scaler_of(double scale, std::int64_t window) {
-  return {.scale = scale, .good_steps = 0, .window = window, .enabled = true};
-}
-
-TEST(RunAhead, OverflowsLeaveNoTrace) {
-  constexpr std::int64_t end = 12;
-  for (const std::int64_t stop : {1, 2, 3, 4, 5, 9, 11})
-    for (const std::int64_t first : {0, 1, 2, 3, 4, 8, 10, 11})  // update that overflows, and the next ones
-      for (const std::int64_t more : {0, 1, 2, 3})
-        for (const double limit : {500.0, 100.0, 4.0}) {  // halved once, several times
-          Model model;
-          for (std::int64_t i = first; i <= first + more; ++i)
-            model.limits[i] = limit / static_cast<double>(i - first + 1);
-          const Outcome got = ahead(model, scaler_of(1024, 4), 0, end, {stop});
-          EXPECT_EQ(got, one_by_one(model, scaler_of(1024, 4), 0, end))
-              << "updates " << first << " to " << first + more << ", settled before " << stop;
-          EXPECT_EQ(got.losses.size(), 12u);
-        }
-}
-
-TEST(RunAhead, AnyLimitsAnyStops) {
+TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
   std::size_t overflows = 0;
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     auto draw = [&, n = std::uint32_t{0}](std::uint32_t below) mutable {
       return philox4x32({seed, n++, 0, 0}, 9)[0] % below;
     };
     Model model;
-    std::vector<std::int64_t> stops;
-    for (std::int64_t i = 0; i < 40; ++i) {
-      if (draw(3) == 0) model.limits[i] = std::ldexp(1.0, static_cast<int>(draw(12)) - 1);
-      if (draw(5) == 0) stops.push_back(i);
-    }
-    const LossScaler scaler = scaler_of(std::ldexp(1.0, static_cast<int>(draw(14))), 1 + draw(6));
-    const std::int64_t first = draw(5);
-    const Outcome want = one_by_one(model, scaler, first, 40), got = ahead(model, scaler, first, 40, stops);
-    EXPECT_EQ(got.error, want.error) << seed;
-    if (!want.error.empty()) continue;
-    EXPECT_EQ(got, want) << seed;
-    overflows += want.scale < scaler.scale;
+    for (std::int64_t i = 0; i < 40; ++i)
+      if (draw(3) == 0) model.limits[i] = std::ldexp(1.0, static_cast<int>(draw(17)) - 1);
+    // As training starts, and anywhere.
+    const LossScale start =
+        seed % 2 == 0 ? LossScale{.scale = 65536}
+                      : LossScale{std::ldexp(1.0, static_cast<int>(draw(14))), 0, static_cast<int>(draw(3))};
+    const std::int64_t window = seed % 3 == 0 ? 1000 : 1 + draw(6), first = 5;
+    const Outcome want = by_the_book(model, start, window, first, 40);
+    EXPECT_EQ(on_the_device(model, start, window, first, 40), want) << seed;
+    overflows += want.skipped.size();
   }
-  EXPECT_GT(overflows, 20u);
+  EXPECT_GT(overflows, 1000u);
+}
+
+// An update that goes on from a state in the middle is the one of the whole run.
+TEST(LossScale, GoesOnFromItsState) {
+  Model model;
+  for (std::int64_t i = 0; i < 20; i += 3) model.limits[i] = 3000;
+  for (const std::int64_t stop : {1, 3, 4, 10}) {
+    Model parts = model;
+    LossScale state{.scale = 65536};
+    const auto device = make_device("cpu");
+    for (std::int64_t i = 0; i < stop; ++i) {
+      StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+      launch(device->queue, ApplyLossScale{&step, &state, 2});
+      StepResults results = parts.run(step);
+      launch(device->queue, UpdateLossScale{&state, &results, &step, 4, kBeta1});
+      if (results.update_scale != 0) parts.apply(step);
+    }
+    const Outcome whole = on_the_device(model, {.scale = 65536}, 4, 0, 20),
+                  rest = on_the_device(parts, state, 4, stop, 20);
+    EXPECT_EQ(rest.weights, whole.weights) << stop;
+    EXPECT_EQ(rest.scale, whole.scale) << stop;
+  }
+}
+
+TEST(RunAhead, WhatCannotGoOn) {
+  const auto diverged = [](float loss, float norm, float scale, bool scaled) {
+    return has_diverged({.loss = loss, .gradient_norm = norm, .loss_scale = scale}, scaled);
+  };
+  for (const bool scaled : {false, true}) {
+    EXPECT_FALSE(diverged(2, 1, 64, scaled));
+    for (const float bad : {kInfinity, kNan}) {
+      EXPECT_TRUE(diverged(bad, 1, 64, scaled)) << "a loss beside a finite gradient";
+      EXPECT_TRUE(diverged(bad, bad, 64, scaled));
+      EXPECT_EQ(diverged(2, bad, 64, scaled), !scaled) << "an overflow is skipped";
+      EXPECT_EQ(diverged(2, bad, 1, scaled), !scaled) << "it had a scale of 2";
+      EXPECT_TRUE(diverged(2, bad, 0.5, scaled)) << "it had the smallest scale";
+      EXPECT_TRUE(diverged(2, bad, 0.75, scaled)) << "no power of two";
+    }
+  }
+}
+
+// A loss that is not finite on one rank alone: all of them see it, at the same update.
+TEST(RunAhead, ALossOfOneRankEndsAll) {
+  expect_cpu_ranks(2, [](CpuRank& r) {
+    std::vector<StepResults> results(10, {.loss = 2, .gradient_norm = 1, .loss_scale = 64});
+    if (r.rank() == 1) results[6].loss = kNan;
+    average_losses(r.group, results);
+    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(has_diverged(results[i], true), i == 6) << i;
+  });
+}
+
+// A device that takes `seconds` for each micro-batch, as far as its marks say.
+class SlowDevice : public Device {
+ public:
+  explicit SlowDevice(double seconds) : cpu_(make_device("cpu")), seconds_(seconds) {
+    pool = cpu_->pool;
+    host_pool = cpu_->host_pool;
+  }
+  std::int64_t in_flight() const {
+    return std::count_if(done_.begin(), done_.end(), [](auto when) { return when > Clock::now(); });
+  }
+  void upload(const TensorView& dst, const void* src) override { cpu_->upload(dst, src); }
+  void download(void* dst, const TensorView& src) override { cpu_->download(dst, src); }
+  void upload_async(void* dst, const void* src, std::size_t n) override { cpu_->upload_async(dst, src, n); }
+  void zero(const TensorView& dst) override { cpu_->zero(dst); }
+  void synchronize() override {}
+  std::unique_ptr<QueueMark> make_mark() override { return std::make_unique<Mark>(*this); }
+  std::string description() const override { return "slow"; }
+  std::size_t memory_free() const override { return cpu_->memory_free(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Mark : QueueMark {
+    explicit Mark(SlowDevice& d) : device(d) {}
+    void record() override {
+      const auto pause =
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(device.seconds_));
+      const auto before = device.done_.empty() ? Clock::now() : std::max(device.done_.back(), Clock::now());
+      device.done_.push_back(done = before + pause);
+    }
+    void wait() override { std::this_thread::sleep_until(done); }
+    SlowDevice& device;
+    Clock::time_point done{};
+  };
+  std::unique_ptr<Device> cpu_;
+  double seconds_;
+  std::vector<Clock::time_point> done_;
+};
+
+// Updates of two micro-batches.
+class Updates {
+ public:
+  Updates(RunAhead& ahead, Device& device) : ahead_(ahead), results_(*device.pool, {4}, DType::f32) {
+    ctx_.queue = &device.queue;
+    ctx_.pool = device.pool.get();
+  }
+  void run(float loss) {
+    for (const std::int64_t micro : {0, 1}) {
+      ahead_.make_room(micro);
+      float* out = results_.view().as<float>();
+      out[0] = loss + static_cast<float>(micro), out[1] = 10 * loss, out[2] = 1, out[3] = 64;
+      ahead_.record(ctx_, micro, results_);
+    }
+  }
+
+ private:
+  RunAhead& ahead_;
+  Tensor results_;
+  Ctx ctx_;
+};
+
+TEST(RunAhead, HasTheResultsOfEveryUpdate) {
+  const auto device = make_device("cpu");
+  RunAhead ahead(*device, 2);
+  Updates updates(ahead, *device);
+  EXPECT_THROW(ahead.next_result(), Error);
+  for (int i = 0; i < 50; ++i) updates.run(static_cast<float>(i));
+  EXPECT_EQ(ahead.next_result().loss, 0.5) << "the mean over micro-batches";
+  const std::vector<StepResults> rest = ahead.results();
+  ASSERT_EQ(rest.size(), 49u);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_EQ(rest[i].loss, static_cast<float>(i) + 1.5f);
+    EXPECT_EQ(rest[i].gradient_norm, static_cast<float>(10 * (i + 1)));
+  }
+  EXPECT_TRUE(ahead.results().empty());
 }
 
 TEST(RunAhead, TheDeviceHasAlwaysSomethingToDo) {
-  LossScaler scaler = scaler_of(8, 1000);
-  LateDevice device({}, scaler, 0);
-  RunAhead run(device.runner(), scaler, 0, nullptr);
-  for (std::int64_t i = 1; i <= 20; ++i) {
-    EXPECT_TRUE(run.launch());
-    EXPECT_EQ(device.launches(), i);
-    EXPECT_FALSE(device.idle());
+  SlowDevice device(0.01);
+  RunAhead ahead(device, 2);
+  Updates updates(ahead, device);
+  for (int i = 0; i < 3; ++i) updates.run(1);
+  for (int i = 0; i < 30; ++i) {
+    updates.run(1);
+    EXPECT_GT(device.in_flight(), 0);
   }
-  EXPECT_EQ(device.most(), RunAhead::kLag + 1);
-  EXPECT_EQ(run.results().size(), 20 - RunAhead::kLag);
-  run.settle();
-  EXPECT_EQ(run.results().size(), RunAhead::kLag);
-  EXPECT_EQ(device.launches(), 20) << "nothing had to run again";
+  EXPECT_GE(device.in_flight(), 2 * RunAhead::kMost - 2);
+  EXPECT_LE(device.in_flight(), 2 * RunAhead::kMost);
 }
 
-TEST(RunAhead, WithoutAScaleEachUpdateIsApplied) {
-  LossScaler scaler;
-  LateDevice device({.losses = {{3, kNan}}}, scaler, 0);
-  RunAhead run(device.runner(), scaler, 0, nullptr);
-  for (int i = 0; i < 30; ++i) EXPECT_TRUE(run.launch());
-  run.settle();
-  const std::vector<StepResults> results = run.results();
-  ASSERT_EQ(results.size(), 30u);
-  EXPECT_TRUE(std::isnan(results[3].loss));
-  EXPECT_EQ(device.most(), RunAhead::kLagWithoutScale + 1);
-  EXPECT_EQ(device.launches(), 30);
-}
-
-TEST(RunAhead, EndsWhereNoScaleMends) {
-  Model always;
-  always.limits[5] = 0;
-  const Outcome got = ahead(always, scaler_of(64, 100), 0, 10, {});
-  EXPECT_EQ(got.error, "diverged at 5");
-  Model nan;
-  nan.losses[6] = kInfinity;
-  EXPECT_EQ(ahead(nan, scaler_of(64, 100), 0, 10, {}).error, "diverged at 6");
-  // 1.5 is no power of two: below 1 the scaler itself gives up.
-  EXPECT_CONTAINS(ahead(always, scaler_of(1.5, 100), 0, 10, {}).error,
-                  "not finite at any loss scale down to 1");
-}
-
-TEST(RunAhead, ADeviceThatDecidesOtherwiseIsNoticed) {
-  LossScaler scaler = scaler_of(64, 3);
-  LateDevice device({}, scaler_of(64, 2), 0);
-  RunAhead run(device.runner(), scaler, 0, nullptr);
-  EXPECT_CONTAINS(error_of([&] {
-                    for (int i = 0; i < 10; ++i) run.launch();
-                  }),
-                  "update 2 has left a loss scale of 128 on the device, it should be 64");
-}
-
-TEST(RunAhead, ALossThatIsNotFiniteEndsAtOnce) {
-  for (const float loss : {kInfinity, kNan}) {
-    LossScaler scaler = scaler_of(64, 100);
-    LateDevice device({.losses = {{6, loss}}, .loss_alone = true}, scaler, 0);
-    RunAhead run(device.runner(), scaler, 0, nullptr);
-    EXPECT_EQ(error_of([&] {
-                for (int i = 0; i < 20; ++i) run.launch();
-              }),
-              "diverged at 6");
-    EXPECT_EQ(device.launches(), 7 + static_cast<std::int64_t>(RunAhead::kLag));
-    EXPECT_EQ(run.results().size(), 6u);
-  }
-}
-
-// The other one does not know of it, and must not be spoken to.
-TEST(RunAhead, ALossOfOneRankIsInItsResults) {
-  expect_cpu_ranks(2, [](CpuRank& r) {
-    LossScaler scaler = scaler_of(64, 100);
-    LateDevice device({.losses = {{6, r.rank() == 1 ? kNan : 2.0f}}, .loss_alone = true}, scaler, 0);
-    RunAhead run(device.runner(), scaler, 0, &r.group);
-    for (int i = 0; i < 10; ++i) EXPECT_TRUE(run.launch());
-    run.settle();
-    std::vector<StepResults> results = run.results();
-    ASSERT_EQ(results.size(), 10u);
-    average_losses(r.group, results);
-    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(std::isfinite(results[i].loss), i != 6) << i;
-  });
-}
-
-// A loss that is not finite on one rank alone: all see its gradient, and end at the same call.
-TEST(RunAhead, RanksEndTogether) {
-  expect_cpu_ranks(2, [](CpuRank& r) {
-    Model model;
-    model.limits = {{0, 100}, {4, 100}, {5, 10}, {9, 0}};
-    model.losses = {{9, r.rank() == 1 ? kNan : 2.0f}};
-    LossScaler scaler = scaler_of(1024, 3);
-    LateDevice device(model, scaler, 0);
-    RunAhead run(device.runner(), scaler, 0, &r.group);
-    int calls = 0;
-    EXPECT_EQ(error_of([&] {
-                for (; run.next() < 20; ++calls) run.launch();
-              }),
-              "diverged at 9");
-    for (const std::string& other : r.group.all_gather(str(calls, " ", device.launches(), " ", scaler.scale)))
-      EXPECT_EQ(other, str(calls, " ", device.launches(), " ", scaler.scale));
-    EXPECT_GT(scaler.scale, 1) << "it was the loss, not the scale";
-  });
+// Whoever stops a run waits for what is in flight.
+TEST(RunAhead, SlowUpdatesAreFewInFlight) {
+  SlowDevice device(0.2);
+  RunAhead ahead(device, 2);
+  Updates updates(ahead, device);
+  updates.run(1);
+  EXPECT_LE(device.in_flight(), 1) << "nothing is known of the first update: its micro-batches go one by one";
+  for (int i = 0; i < 7; ++i) updates.run(1);
+  EXPECT_LE(device.in_flight(), 2 * static_cast<std::int64_t>(RunAhead::kSeconds / 0.4));
+  EXPECT_GE(device.in_flight(), 6);
 }
 
 }  // namespace

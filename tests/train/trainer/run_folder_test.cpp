@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
+#include "src/config/fields.h"
 #include "tests/train/training.h"
 #include "train/trainer/metrics.h"
+#include "train/trainer/report.h"
 
 namespace weft {
 namespace {
@@ -75,6 +78,117 @@ TEST(RunFolder, NamesTheFirstKeyThatDecides) {
                   "model.attention");
   EXPECT_CONTAINS(difference("model.attention=[{kind: local, stride: 8}]"), "model.attention");
   EXPECT_CONTAINS(difference("train.context_schedule=[[0, 32], [3, 64]]"), "train.context_schedule");
+}
+
+struct Perturb {  // to another value
+  template <class T>
+  void operator()(T* value) const {
+    if constexpr (std::is_same_v<T, std::string>) {
+      *value += "x";
+    } else if constexpr (std::is_same_v<T, bool>) {
+      *value = !*value;
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      *value += 1;
+    } else {
+      value->emplace_back();
+    }
+  }
+};
+
+// The table of keys, the check, its error and the documents say the same of every key.
+TEST(RunFolder, EachKeyHasOneRule) {
+  const std::set<std::string> free{"name",
+                                   "train.recompute",
+                                   "train.graph",
+                                   "train.log_every",
+                                   "train.eval_every",
+                                   "train.save_every",
+                                   "train.eval_tokens",
+                                   "train.keep"},
+      asked{"train.accumulation", "train.reduce_dtype", "train.bucket_mb", "train.shard_optimizer"},
+      told{"train.steps"};
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Config base = small_config(dir.path());
+  const std::string table = config_table(), documented = to_yaml(base, true);
+  int keys = 0;
+  const auto check = [&](const std::string& key, const Config& other) {
+    SCOPED_TRACE(key);
+    const bool may = free.count(key) + told.count(key) > 0, must_ask = asked.count(key) > 0;
+    const std::string refused = deciding_difference(base, other),
+                      allowed = deciding_difference(base, other, "*");
+    EXPECT_EQ(refused.empty(), may) << refused;
+    EXPECT_EQ(allowed.empty(), may || must_ask) << allowed;
+    EXPECT_EQ(deciding_difference(base, other, key).empty(), may || must_ask) << "asked for alone";
+    if (!may) { EXPECT_EQ(refused.find(key + ": "), 0u) << refused; }
+    EXPECT_EQ(refused.find("--allow-changes") != std::string::npos, must_ask);
+    const std::size_t row = table.find("| `" + key + "` |"), end = table.find('\n', row);
+    ASSERT_NE(row, std::string::npos);
+    const std::string mark = free.count(key) ? "free" : told.count(key) ? "told" : must_ask ? "asked" : "";
+    EXPECT_TRUE(table.substr(row, end - row).ends_with("| " + mark + " |")) << table.substr(row, end - row);
+    EXPECT_EQ(documented.substr(0, documented.find("\nname:")).find(key) != std::string::npos, !mark.empty());
+    ++keys;
+  };
+  for_each_field(base, [&](const Field& field) {
+    Config other = base;
+    for_each_field(other, [&](const Field& f) {
+      if (f.key == field.key) std::visit(Perturb(), f.value);
+    });
+    check(field.key, other);
+  });
+  EXPECT_GT(keys, 60);
+}
+
+TEST(RunFolder, SaysWhatAChangeChanges) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
+  const Config other = small_config(dir.path(), {"train.steps=5", "train.accumulation=2"});
+  const TrainOptions resume{.resume = "", .out = dir / "run", .device = "cpu"};
+  const std::string error = error_of([&] { train(other, resume); });
+  EXPECT_CONTAINS(error,
+                  "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
+                  "order; --allow-changes lets it differ)");
+  for (const char* key : {"train.steps", "train.log_every", "train.graph",
+                          "with --allow-changes also "
+                          "train.accumulation, train.reduce_dtype, train.bucket_mb, train.shard_optimizer"})
+    EXPECT_CONTAINS(error, key);
+  TrainOptions asked = resume;
+  asked.allow_changes = true;
+  const std::string text = train(other, asked);
+  EXPECT_CONTAINS(text, "changed     train.steps from 3 to 5: learning rates follow the schedule");
+  EXPECT_CONTAINS(text,
+                  "changed     train.accumulation from 1 to 2: gradients are added up in another order");
+}
+
+TEST(Metrics, AnEvaluationThatWasGivenUpIsCompleted) {
+  const TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  StepMetrics m = metrics_of(5);
+  m.valid_bits = NAN;
+  MetricsLog(path, "", 0).append(m);
+  EXPECT_FALSE(MetricsLog(path, path, 7).lacks_evaluation()) << "an older line";
+  MetricsLog log(path, path, 5);
+  ASSERT_TRUE(log.lacks_evaluation());
+  EXPECT_DOUBLE_EQ(log.elapsed_s(5, 100), 10);
+  log.append_evaluation({.valid_bits = 1.5, .valid_tokens = 20});
+  m.valid_bits = 1.5;
+  m.valid_tokens = 20;
+  EXPECT_EQ(read_file(path), to_json(m) + "\n");
+  EXPECT_FALSE(MetricsLog(path, path, 5).lacks_evaluation());
+}
+
+TEST(Report, ALongRunIsWarnedOf) {
+  const TempDir dir;
+  const Config config = small_config(dir.path());  // 20 steps of 256 tokens
+  StepMetrics m = metrics_of(10);
+  EXPECT_EQ(long_run_warning(m, config, false), "");
+  m.tokens_per_s = 0.02;
+  EXPECT_EQ(
+      long_run_warning(m, config, false),
+      "warning: 1.5 days left at this rate; tiny.yaml is for a CPU, enwik8_12l.yaml and larger ones are "
+      "for a GPU. Ctrl-C saves and stops");
+  EXPECT_CONTAINS(long_run_warning(m, config, true), "enwik8_12l_minute.yaml");
 }
 
 TEST(Progress, WritesNumbersForPeople) {

@@ -4,6 +4,7 @@
 #include "train/trainer/step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -11,7 +12,6 @@
 #include "tests/src/gate.h"
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
-#include "train/trainer/run_ahead.h"
 
 namespace weft {
 namespace {
@@ -37,8 +37,7 @@ struct Steps {
     step.emplace(*device, *model, store, config);
   }
   void run(std::int64_t count) {
-    for (const std::int64_t end = next + count; next < end; ++next)
-      step->run(source, next, step_scalars(config, next, next, 1));
+    for (const std::int64_t end = next + count; next < end; ++next) step->run(source, next);
   }
 };
 
@@ -89,6 +88,28 @@ TEST(TrainStep, HasTheResultsOfEveryUpdate) {
   EXPECT_THROW(late.step->next_result(), Error);
 }
 
+// Asked to stop between micro-batches or between layers, a step leaves all as it was, and runs again.
+TEST(TrainStep, AStepThatIsGivenUpHasChangedNothing) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const Config config = small_config(dir.path(), {"train.accumulation=2"});
+  Steps whole(config, "cpu"), given_up(config, "cpu");
+  whole.run(3);
+  given_up.run(2);
+  const std::vector<double> before = to_host(*given_up.device, given_up.store.master());
+  struct Stop {};
+  EXPECT_THROW(given_up.step->run(given_up.source, 2, [] { throw Stop(); }), Stop);
+  interrupt_requested = true;
+  EXPECT_THROW(given_up.run(1), Interrupted);
+  EXPECT_FALSE(interrupted()) << "what unwinds may launch kernels";
+  EXPECT_THROW(given_up.step->run(given_up.source, 2, [] { interrupt_requested = true; }), Interrupted);
+  EXPECT_EQ(to_host(*given_up.device, given_up.store.master()), before);
+  EXPECT_EQ(given_up.step->results().size(), 2u);
+  given_up.run(1);
+  EXPECT_EQ(to_host(*given_up.device, given_up.store.master()), to_host(*whole.device, whole.store.master()));
+  EXPECT_EQ(given_up.step->results()[0].loss, whole.step->results()[2].loss);
+}
+
 TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
   const auto device = make_device("cpu");
   DeviceBatch batch(*device, "test");
@@ -137,31 +158,30 @@ TEST(CudaTrainStep, WaitingShowsProgressAtEachMicroBatch) {
   EXPECT_GE(signs_of_progress - before, 4u);
 }
 
-TEST(CudaTrainStep, WithALossScaleTwoStepsAreAheadOfTheOneThatIsLookedAt) {
+// Training starts at 65,536, and the window is counted on the device.
+TEST(CudaTrainStep, ALossScaleIsCountedWithoutWaiting) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
   Steps steps(small_config(dir.path(), {"precision=f16", "train.loss_scale_window=3"}), "cuda");
-  LossScaler scaler{.scale = 1024, .good_steps = 0, .window = 3, .enabled = true};
-  steps.step->set_loss_scale({.scale = scaler.scale, .good_steps = 0, .next = 0});
-  RunAhead ahead(
-      {.launch =
-           [&](std::int64_t i) { steps.step->run(steps.source, i, step_scalars(steps.config, i, i, 1)); },
-       .next_result = [&] { return steps.step->next_result(); },
-       .diverged = [](std::int64_t i) { fail(str("diverged at ", i)); }},
-      scaler, 0, nullptr);
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(ahead.launch());
-  ahead.settle();
-  steps.device->synchronize();
-  EXPECT_EQ(scaler.scale, 2048);
+  EXPECT_EQ(steps.step->loss_scale().scale, 65536);
+  steps.run(4);
+  const LossScale before = steps.step->loss_scale();
+  EXPECT_EQ(before.scale, std::ldexp(65536.0, 1 - static_cast<int>(before.skipped)));
   Gate gate;
   gate.close(std::get<CudaQueue>(steps.device->queue).stream);
-  EXPECT_TRUE(ahead.launch());
-  EXPECT_TRUE(ahead.launch());
+  steps.run(3);
   EXPECT_TRUE(gate.open()) << "a step waited for the device";
-  EXPECT_TRUE(ahead.launch());
-  ahead.settle();
-  EXPECT_EQ(ahead.results().size(), 7u);
-  EXPECT_EQ(scaler.scale, 4096);
+  LossScale want = before;
+  std::vector<StepResults> results = steps.step->results();
+  ASSERT_EQ(results.size(), 7u);
+  for (std::size_t i = 4; i < results.size(); ++i) {
+    want.count(std::isfinite(results[i].gradient_norm), 3);
+    EXPECT_EQ(results[i].loss_scale, static_cast<float>(want.scale));
+  }
+  const LossScale after = steps.step->loss_scale();
+  EXPECT_EQ(after.scale, want.scale);
+  EXPECT_EQ(after.good_steps, want.good_steps);
+  EXPECT_EQ(after.skipped, want.skipped);
 }
 
 TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {

@@ -9,7 +9,7 @@
 
 #include "tests/temp_dir.h"
 #include "train/bench/attention.h"
-#include "train/trainer/run_timer.h"
+#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {

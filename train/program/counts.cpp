@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Counts of keys and pairs, and tables of text.
-#include "train/inspect/counts.h"
+#include "train/program/counts.h"
 
 #include <algorithm>
 #include <limits>

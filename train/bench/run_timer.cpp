@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs between readings of the clocks.
-#include "train/trainer/run_timer.h"
+#include "train/bench/run_timer.h"
 
 #include <algorithm>
 #include <chrono>

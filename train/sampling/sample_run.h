@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// The work of the program `sample`.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "src/ranks/process_group.h"
+#include "train/program/progress.h"
+#include "train/sampling/sampler.h"
+
+namespace weft {
+
+struct SampleArguments {
+  std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
+  std::string weights;  // "ema", "last"; "": ema where it was kept
+  SampleOptions options;
+  int gpus = 0;
+  std::int64_t batch = 0;  // 0: 8 texts, or images of about 800,000 tokens
+  bool stats = false;
+  // Images.
+  std::string singles, augmentation;   // a folder; "rotation=1"
+  bool upright = false;                // augmented images are shown as they were before
+  std::vector<std::string> complete;   // PNG files, or one data file
+  std::string split = "test";          // of the data file
+  std::int64_t first = 0, images = 4;  // of that split
+  std::int64_t rows = -1;              // given of each; -1: half
+  std::int64_t rate = 12000;           // of a WAV file
+};
+// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`. Every
+// rank of the group calls it; rank 0 writes the files.
+void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
+
+}  // namespace weft
