@@ -17,7 +17,8 @@ void run_torch(const std::string& device) {
   const TempDir dir;
   const std::string report = dir / "report";
   const std::string command = std::string(python ? python : "python3") +
-                              " " WEFT_TEST_SOURCE "/tests/tools/peers/torch_attention.py --library " WEFT_TEST_LIB
+                              " " WEFT_TEST_SOURCE
+                              "/tests/tools/peers/torch_attention.py --library " WEFT_TEST_LIB
                               "/libweft_attention.so --device " +
                               device + " > " + report + " 2>&1";
   const int status = std::system(command.c_str());
