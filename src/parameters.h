@@ -48,8 +48,8 @@ struct GradientRange {  // elements of the flat gradient block, and of the weigh
   bool operator==(const GradientRange&) const = default;
 };
 
-// Whether `size` elements are enough to start a sum over processes, with `left` still to come and at least
-// `least` wanted: what is summed up last has nothing to hide behind, so that ranges shrink towards the end.
+// Whether `size` elements are enough to start an all-reduce, with `left` still to come and at least `least`
+// wanted. The last all-reduce overlaps with nothing: ranges shrink towards the end.
 inline bool enough(std::int64_t size, std::int64_t left, std::int64_t least) {
   return least > 0 && size >= std::min(least, std::max<std::int64_t>(left, 1));
 }

@@ -285,7 +285,8 @@ class Builder {
     return number;
   }
 
-  // The column tables from the row tables, by counting: queries of a column stay ascending.
+  // The key-stationary tables (col_*) from the query-stationary ones (row_*), by counting: queries stay
+  // ascending.
   void transpose() {
     out_.col_start.assign(out_.key_tiles() + 1, 0);
     for (const std::int32_t tile : out_.row_tile) ++out_.col_start[tile + 1];

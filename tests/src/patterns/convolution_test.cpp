@@ -115,9 +115,9 @@ TEST(Convolution, ErrorsNameTheField) {
         [&] { make_pattern({.kind = "convolution", .grid = grid, .filter = filter, .step = step}, 1); });
   };
   const std::string kind = "attention pattern 'convolution': ";
-  EXPECT_EQ(error({}, {3}, 1), kind + "grid must be [width] or [height, width], got 0 numbers");
+  EXPECT_EQ(error({}, {3}, 1), kind + "grid is required, [width] or [height, width]");
   EXPECT_EQ(error({4, 4, 3}, {3}, 1), kind + "grid must be [width] or [height, width], got 3 numbers");
-  EXPECT_EQ(error({4, 4}, {}, 1), kind + "filter must be [width] or [height, width], got 0 numbers");
+  EXPECT_EQ(error({4, 4}, {}, 1), kind + "filter is required, [width] or [height, width]");
   EXPECT_EQ(error({4, 4}, {3}, 1),
             kind + "grid and filter must have equally many numbers, got [4, 4] and [3]");
   EXPECT_EQ(error({4, 0}, {3, 3}, 1), kind + "grid must be between 1 and 1073741824, got 0");

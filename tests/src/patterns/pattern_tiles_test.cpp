@@ -284,6 +284,52 @@ TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
   EXPECT_EQ(key_run(PatternSpec{"strided", 128}), 0);
 }
 
+// Everything that a kernel reads of the passes of a head, for random patterns: runs of slots, grid sizes, the
+// band, which pass begins and which go on, and that together they are the pattern.
+TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
+  std::mt19937 random(14);
+  int bands = 0;
+  for (int repeat = 0; repeat < 150; ++repeat) {
+    const RandomCase c = random_case(random, true);
+    SCOPED_TRACE(c.text());
+    const PackedMaps packed(*c.pattern, c.heads, c.n, 64);
+    std::vector<char> image(packed.bytes());
+    const AttentionMaps maps = packed.write(image.data(), image.data());
+    const int group = c.pattern->group(c.head);
+    ASSERT_EQ(maps.group_of_head[c.head], group);
+    Pairs seen;
+    bool begins = true;
+    for (int p = 0; p < maps.passes; ++p) {
+      const AttentionPass& pass = maps.pass[p];
+      const TileMap& map = pass.maps[group];
+      const TileTables* t = packed.tables(p, group);
+      ASSERT_EQ(map.query_tiles, t ? t->query_tiles() : 0);
+      ASSERT_TRUE(t || !pass.band) << "a band is that of every group";
+      if (!t) continue;
+      EXPECT_EQ(map.accumulate, !begins);
+      begins = false;
+      EXPECT_TRUE(pass.query_run == 0 || all_follow(t->query_order, pass.query_run, c.n));
+      EXPECT_TRUE(pass.key_run == 0 || all_follow(t->key_order, pass.key_run, c.n));
+      EXPECT_EQ(pass.edge, t->edge);
+      EXPECT_GE(pass.query_tiles, map.query_tiles);
+      EXPECT_GE(pass.key_tiles, map.key_tiles);
+      EXPECT_GE(pass.visited, static_cast<std::int64_t>(t->row_tile.size()));
+      const Pairs pairs =
+          walk(t->edge, t->row_start, t->row_tile, t->row_mask, t->masks, t->query_order, t->key_order);
+      for (const auto& pair : pairs) EXPECT_TRUE(seen.insert(pair).second) << "one pair in two passes";
+      if (!pass.band) continue;
+      ++bands;
+      EXPECT_EQ(pass.accumulate, map.accumulate);
+      for (std::int64_t i = 0; i < c.n; ++i)
+        for (std::int64_t j = 0; j < c.n; ++j)
+          ASSERT_EQ(pass.band.attends(i, j), pairs.contains({i, j})) << i << ", " << j;
+    }
+    EXPECT_EQ(seen, defined_pairs(*c.pattern, c.head, c.n));
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(bands, 3);
+}
+
 PatternSpec union_of(std::vector<PatternSpec> of) {
   PatternSpec spec{.kind = "merged"};
   spec.of = std::move(of);
