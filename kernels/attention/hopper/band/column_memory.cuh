@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
-// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks
-// take runs of a column. A thread block takes a column, its key tiles two at a time. Two warpgroups own one
-// of them each and accumulate its dK and dV while the queries of the column stream by, from the first that
-// see it on. A third accumulates dQ over both, from dS in shared memory. Queries come again with the next two
-// key tiles.
+// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks take
+// runs of a column.
+//   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each and
+// accumulate its dK and dV while the queries of the column stream by, from the first that see it on. A third
+// accumulates dQ over both, from dS in shared memory. Queries come again with the next two key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_producer.cuh"
