@@ -98,13 +98,13 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   __device__ std::uint32_t out(int panel) const {
     return base + int{offsetof(SharedStorage, out)} + panel * kPanel;
   }
-  // Of the queries of tile `place` of those whose numbers are kept.
+  // Of the queries of tile `place` of those whose lse and delta are kept.
   __device__ std::uint32_t lse_at(int place) const {
     return base + int{offsetof(SharedStorage, lse)} + place * kTile * 4;
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
-  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
+  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
