@@ -232,7 +232,8 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
     return base + int{offsetof(SharedStorage, step)} + stage * 32;
   }
 
-  // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of one.
+  // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of
+  // one.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 

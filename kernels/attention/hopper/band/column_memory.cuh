@@ -104,7 +104,8 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
-  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that does.
+  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
+  // does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
