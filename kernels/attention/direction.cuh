@@ -10,8 +10,11 @@ namespace weft::attention {
 
 using namespace device;
 
-inline constexpr int kEnd = 0x7fffffff;  // tile number or mask index: past the last
-inline constexpr int kSkip = -2;         // mask index: this tile is in the list of another owner only
+// What lists and consumers say of a tile besides its number. A mask index is -1 where every pair is attended,
+// else the place of a tile's words in TileMap::masks. kSkip: the tile is in the list of another owner only.
+// kEnd: there are no more, as mask index and as tile number. Kernels over bands have the distance of a key
+// tile in its place.
+inline constexpr int kEnd = 0x7fffffff, kSkip = -2;
 
 // Rows of a (B, T, H, D) tensor of one (batch, head).
 struct Rows {

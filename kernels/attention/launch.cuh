@@ -37,13 +37,16 @@ inline unsigned blocks_for(const HeadsView& x, std::int64_t tiles, std::int64_t 
 }
 
 template <class... Args>
+void allow_shared_memory(void (*kernel)(Args...), int bytes) {
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  WEFT_CHECK(error == cudaSuccess, "attention: this GPU cannot give a block ", bytes,
+             " bytes of shared memory: ", cudaGetErrorString(error));
+}
+template <class... Args>
 void start(CudaQueue& queue, void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
            const Args&... args) {
   if (blocks == 0) return;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  WEFT_CHECK(error == cudaSuccess, "attention: this GPU cannot give a block ", shared_bytes,
-             " bytes of shared memory: ", cudaGetErrorString(error));
+  allow_shared_memory(kernel, shared_bytes);
   kernel<<<blocks, threads, shared_bytes, queue.stream>>>(args...);
 }
 

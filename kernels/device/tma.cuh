@@ -6,7 +6,10 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstdint>
+
+#include "kernels/dtype.h"
 
 namespace weft::device {
 
@@ -21,6 +24,32 @@ inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
   return encoder;
+}
+
+// Describes a tensor of f16 or bf16 and boxes of it, in the 128-byte swizzle, fastest axis first; what lies
+// outside reads as zeros. strides: in elements, of the axes after the first. false: TMA does not take them.
+template <int kRank>
+bool encode_tensor_map(CUtensorMap& map, DType dtype, void* data,
+                       const std::array<std::int64_t, kRank>& sizes,
+                       const std::array<std::int64_t, kRank - 1>& strides, const std::array<int, kRank>& box,
+                       CUtensorMapL2promotion lines) {
+  const auto encode = tensor_map_encoder();
+  if (!encode) return false;
+  cuuint64_t extents[kRank], bytes[kRank - 1];
+  cuuint32_t boxes[kRank], every[kRank];
+  for (int i = 0; i < kRank; ++i) {
+    extents[i] = static_cast<cuuint64_t>(sizes[i]);
+    boxes[i] = static_cast<cuuint32_t>(box[i]);
+    every[i] = 1;
+  }
+  for (int i = 0; i + 1 < kRank; ++i) {
+    if (strides[i] <= 0 && sizes[i + 1] > 1) return false;
+    bytes[i] = static_cast<cuuint64_t>(sizes[i + 1] > 1 ? strides[i] * 2 : sizes[0] * 2);  // else never taken
+  }
+  return encode(&map,
+                dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                kRank, data, extents, bytes, boxes, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B, lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // Fetches a tensor map ahead of its first use.

@@ -19,11 +19,9 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
       using Rows = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
       using Columns = typename KeyStationaryShape<Dqk, Dv, kTma>::M;
       start(queue, query_stationary_kernel<T, Dqk, Dv, kTma>,
-            work_items_of(g.q, pass.query_tiles, Rows::kOwners), Rows::kThreads, Rows::kBytes, g, pass,
-            by_rows);
-      start(queue, key_stationary_kernel<T, Dqk, Dv, kTma>,
-            work_items_of(g.q, pass.key_tiles, Columns::kOwners), Columns::kThreads, Columns::kBytes, g, pass,
-            by_columns);
+            blocks_for(g.q, pass.query_tiles, Rows::kOwners), Rows::kThreads, Rows::kBytes, g, pass, by_rows);
+      start(queue, key_stationary_kernel<T, Dqk, Dv, kTma>, blocks_for(g.q, pass.key_tiles, Columns::kOwners),
+            Columns::kThreads, Columns::kBytes, g, pass, by_columns);
     });
   });
 }

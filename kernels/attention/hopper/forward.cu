@@ -97,7 +97,7 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     TensorMaps tensor_maps{};
     with_bool(describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v), [&]<bool kTma>() {
       using M = typename ForwardShape<Dqk, Dv, kTma>::M;
-      start(queue, forward_kernel<T, Dqk, Dv, kTma>, work_items_of(f.q, pass.query_tiles, M::kOwners),
+      start(queue, forward_kernel<T, Dqk, Dv, kTma>, blocks_for(f.q, pass.query_tiles, M::kOwners),
             M::kThreads, M::kBytes, f, pass, tensor_maps);
     });
   });

@@ -222,7 +222,7 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const A
   begin_fused_kernel<T>
       <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kRowThreads, 0, queue.stream>>>(
           g, pass, scratch);
-  start_dependent(queue, backward_fused_kernel<T>, work_items_of(g.q, pass.key_tiles, FusedMemory::kOwners),
+  start_dependent(queue, backward_fused_kernel<T>, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners),
                   FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
 }
 

@@ -18,7 +18,7 @@ using Panel = char[kPanel];
 
 // What the producer tells the consumers of a work item.
 template <int kOwners>
-struct alignas(16) WorkItem {
+struct WorkItem {
   int tile[kOwners];  // -1: none
   int b, h;
   bool empty, accumulate;  // empty: nothing is attended, there are no iterations
@@ -40,6 +40,8 @@ struct Memory {
                        kY = kYPanels * kPanel;
   static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
 
+  static constexpr int kWorkItem = (sizeof(WorkItem<kOwners>) + 15) / 16 * 16;  // bytes
+
   struct Own {
     Panel x[kXPanels], y[kOwnsY ? kYPanels : 0];
   };
@@ -50,7 +52,7 @@ struct Memory {
     Own own[kOwnStages][kOwners];
     float scalars[kStages][kScalars ? 2 * kTile : 0];
     int info[kStages][4];  // write_info()
-    WorkItem<kOwners> work[kOwnStages];
+    char work[kOwnStages][kWorkItem];
     std::uint64_t full[kStages], free[kStages], own_full[kOwnStages], own_free[kOwnStages];
   };
   static constexpr int kStage = kX + kY, kOwnTiles = sizeof(Own) * kOwners,
@@ -77,7 +79,7 @@ struct Memory {
   }
   __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
     char* const first = shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
-    return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * int{sizeof(WorkItem<kOwners>)});
+    return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * kWorkItem);
   }
   __device__ std::uint32_t full(int stage) const {
     return base + int{offsetof(SharedStorage, full)} + stage * 8;

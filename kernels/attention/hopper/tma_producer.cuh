@@ -18,21 +18,9 @@ struct TensorMaps {
 // Boxes of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: TMA does
 // not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
-  const auto encode = tensor_map_encoder();
-  if (!encode || run < 8) return false;
-  const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
-  const cuuint64_t sizes[4] = {u64(x.size), u64(x.time), u64(x.heads), u64(x.batch)};
-  const std::int64_t steps[3] = {x.time_stride, x.head_stride, x.batch_stride};
-  cuuint64_t strides[3];
-  for (int i = 0; i < 3; ++i) {
-    if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
-    strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
-  }
-  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(run), 1, 1}, every[4] = {1, 1, 1, 1};
-  return encode(&map,
-                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
-                x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return run >= 8 && encode_tensor_map<4>(map, x.dtype, x.data, {x.size, x.time, x.heads, x.batch},
+                                          {x.time_stride, x.head_stride, x.batch_stride}, {64, run, 1, 1},
+                                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 // false: rows must be gathered one by one.

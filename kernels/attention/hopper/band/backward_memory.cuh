@@ -129,15 +129,16 @@ struct SweepStep {
 };
 
 // What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
-// tile, stages with the queries and dy of one, and their barriers. M::SharedStorage says how many there are,
-// and where they lie. What ends a phase, and who arrives: full        queries, dy, lse and delta have come:
-// the thread that loads rows by TMA, and
-//               32 lanes that fetch lse (and delta, where an earlier pass made it)
-//   free        nobody reads the stage any more: warps of consumers, and those that make delta
-//   delta_full  delta is there, where this pass makes it: the warps that do
-// keys_full   keys and values have come: the thread that loads them
+// tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
+// phase, and who arrives:
+//   full        queries, dy, lse and delta have come: the thread that loads rows by TMA, and 32 lanes that
+//               fetch lse (and delta, where an earlier pass computed it)
+//   free        nobody reads the stage any more: warps of consumers, and those that compute delta
+//   delta_full  delta is there, where this pass computes it: the warps that do
+//   keys_full   keys and values have come: the thread that loads them
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
-// y_full, y_free   y has come: the thread that loads it; delta is computed: the warps that do
+//   y_full      y has come: the thread that loads it
+//   y_free      delta is computed from it: the warps that do
 template <class M>
 struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
@@ -231,7 +232,8 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
     return base + int{offsetof(SharedStorage, step)} + stage * 32;
   }
 
-  // dS of all consumers has come, from each of their warps; dQ has been summed over it, by the warps of one.
+  // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of
+  // one.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
 // * row unites `local` (stride 1: one column) and `strided` (residue columns): each column is a causal
-// sequence of its own, in which a query sees the rows just above it. Tile: 64 rows of one (batch, head). A
-// column of more than 32 rows has its own tiles, tile i with its rows 64 i .. 64 i + 63. Shorter columns
-// share a tile: row r of the tile is row r % column_rows of its column r / column_rows.
+// sequence of its own, in which a query sees the rows just above it.
+//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter ones share a
+//   tile: row r of the tile is row r % column_rows of its column r / column_rows.
 //   Group: the columns that share tiles; one column where they do not.
-// Run: tiles of a group that follow each other: the work item of a thread block. TMA reads tiles in place
-// through 5-D tensor maps. Rows and columns that do not exist read as zeros, and are not stored.
+//   Run: tiles of a group that follow each other, the work item of a thread block.
+// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros, and are
+// not stored.
 #pragma once
 
 #include <algorithm>
@@ -142,29 +143,14 @@ struct BandTiles {
   }
 };
 
-// Boxes of `box_rows` rows of a tile, 64 or 16, and one panel of 64 columns, in the 128-byte swizzle. false:
-// TMA does not take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a
-// row is often wanted, too.
+// Boxes of `box_rows` rows of a tile, 64 or 16, and one panel of 64 columns. false: TMA does not take these
+// strides. `lines`: what the L2 cache fetches at a time; the next head's part of a row is often wanted, too.
 inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
                      CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
-  const auto encode = tensor_map_encoder();
-  if (!encode) return false;
-  const auto u64 = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
-  const cuuint64_t sizes[5] = {u64(x.size), u64(tiles.rows), u64(tiles.stride), u64(x.heads), u64(x.batch)};
-  const std::int64_t steps[4] = {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride};
-  cuuint64_t strides[4];
-  for (int i = 0; i < 4; ++i) {
-    if (steps[i] <= 0 && sizes[i + 1] > 1) return false;
-    strides[i] = sizes[i + 1] > 1 ? u64(steps[i] * 2) : u64(x.size * 2);  // one step that is never taken
-  }
   const int of_column = std::min(tiles.column_rows, box_rows);
-  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(of_column),
-                             static_cast<cuuint32_t>(box_rows / of_column), 1, 1},
-                   every[5] = {1, 1, 1, 1, 1};
-  return encode(&map,
-                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
-                x.data, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return encode_tensor_map<5>(map, x.dtype, x.data, {x.size, tiles.rows, tiles.stride, x.heads, x.batch},
+                              {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride},
+                              {64, of_column, box_rows / of_column, 1, 1}, lines);
 }
 
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.

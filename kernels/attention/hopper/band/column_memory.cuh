@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
-// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks
-// take runs of a column. A thread block takes a column, its key tiles two at a time. Two warpgroups own one
-// of them each and accumulate its dK and dV while the queries of the column stream by, from the first that
-// see it on. A third accumulates dQ over both, from dS in shared memory. Queries come again with the next two
-// key tiles.
+// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks take
+// runs of a column.
+//   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each and
+// accumulate its dK and dV while the queries of the column stream by, from the first that see it on. A third
+// accumulates dQ over both, from dS in shared memory. Queries come again with the next two key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_producer.cuh"
@@ -98,13 +98,14 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   __device__ std::uint32_t out(int panel) const {
     return base + int{offsetof(SharedStorage, out)} + panel * kPanel;
   }
-  // Of the queries of tile `place` of those whose numbers are kept.
+  // Of the queries of tile `place` of those whose lse and delta are kept.
   __device__ std::uint32_t lse_at(int place) const {
     return base + int{offsetof(SharedStorage, lse)} + place * kTile * 4;
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
-  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
+  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
+  // does.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }

@@ -51,7 +51,8 @@ struct Head128Memory : BackwardRings<Head128Memory> {
     return base + int{offsetof(SharedStorage, step)} + stage * 32;
   }
 
-  // dS of an owner has come, from its warps; dQ has been summed over it, by those of the warpgroup that does.
+  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
+  // does.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
