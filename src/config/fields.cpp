@@ -242,11 +242,4 @@ std::string keys_on_resume(OnResume rule) {
   return joined(keys);
 }
 
-std::vector<std::string> known_keys() {
-  Config c;
-  std::vector<std::string> keys;
-  for_each_field(c, [&](const Field& f) { keys.push_back(f.key); });
-  return keys;
-}
-
 }  // namespace weft

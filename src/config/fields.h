@@ -47,8 +47,6 @@ void for_each_pattern_field(PatternSpec&, const Visit&);
 
 std::string value_text(const Field&);  // as to_yaml writes it
 
-std::vector<std::string> known_keys();  // of all sections: "name", "model.width" ...
-
 // Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Holds what was set, not the
 // defaults.
 using Places = std::map<std::string, std::string>;

@@ -88,7 +88,7 @@ void check_plan(Config config, std::int64_t batch, bool training) {
   Ctx ctx;
   ctx.queue = &device->queue;
   ctx.pool = &pool;
-  ctx.step = static_cast<const StepScalars*>(step.view().data);
+  ctx.step = static_cast<StepScalars*>(step.view().data);
   ctx.training = training;
   ctx.tape = training ? &tape : nullptr;
   const Var loss = mean(ctx, model->token_losses(ctx, tokens));

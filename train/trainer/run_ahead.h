@@ -30,7 +30,6 @@ class RunAhead {
   // Of all updates since the last call, in order.
   std::vector<StepResults> results();
 
-  std::int64_t limit() const { return limit_; }  // updates in flight, by the time that the last one took
   static constexpr std::int64_t kMost = 16;
   static constexpr double kSeconds = 2;
 
@@ -44,7 +43,7 @@ class RunAhead {
   std::vector<std::unique_ptr<QueueMark>> marks_;  // kMost x micro-batches
   std::vector<Clock::time_point> launched_at_;     // kMost
   std::int64_t launched_ = 0, read_ = 0;           // updates
-  std::int64_t limit_ = 1;
+  std::int64_t limit_ = 1;                         // updates in flight, by the time that the last one took
   Clock::time_point last_read_{};
   std::deque<StepResults> unasked_;  // read, oldest first
 };

@@ -56,8 +56,7 @@ void TrainStep::update() {
   graphs_->update.run([&] { apply_gradients(); });
 }
 
-// ---- what goes to the device
-// --------------------------------------------------------------------------------
+// ---- what goes to the device ----
 
 void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
   if (host_step_ == step && host_micro_ == micro) return;
@@ -85,8 +84,7 @@ void TrainStep::upload() {
         .step = ctx_.step, .state = ctx_.loss_scale, .parts = shape_.accumulation * shape_.ranks});
 }
 
-// ---- set-up
-// -------------------------------------------------------------------------------------------------
+// ---- set-up ----
 
 namespace {
 

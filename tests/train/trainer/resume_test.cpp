@@ -177,7 +177,8 @@ class SignalInEvaluation : public std::stringbuf {
 TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
   write_corpus(dir / "long.h5", 4000000, 32);
   const auto config = [&](const char* eval_tokens) {
-    return small_config(dir.path(), long_run(dir, {"train.context_schedule=[[0, 16]]", "train.steps=2",
+    return small_config(dir.path(), long_run(dir, {"model.context=16384", "model.position_axes=[128, 128]",
+                                                   "train.context_schedule=[[0, 16]]", "train.steps=2",
                                                    str("train.eval_tokens=", eval_tokens)}));
   };
   SignalInEvaluation text;
