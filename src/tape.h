@@ -12,7 +12,6 @@
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/step_scalars.h"
 #include "kernels/queue.h"
-#include "src/ranks/heartbeat.h"
 #include "src/tensor.h"
 
 namespace weft {
@@ -77,7 +76,6 @@ struct Ctx {
   template <class Kernel>
   void launch(const Kernel& kernel) {
     ++launches;
-    note_progress();
     weft::launch(*queue, kernel);
   }
 };

@@ -20,14 +20,12 @@ namespace {
 
 // Returns 0, or the errno of what went wrong.
 int copy_pieces(int from, int to) {
-  DiskWriter writer(to);
-  std::vector<char> piece(kProgressBytes);
+  std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(from, piece.data(), piece.size()); });
     if (n < 0) return errno;
-    note_progress();
-    if (n == 0) return writer.finish();
-    if (const int error = writer.write(piece.data(), static_cast<std::size_t>(n)); error != 0) return error;
+    if (n == 0) return sync_to_disk(to);
+    if (const int error = write_all(to, piece.data(), static_cast<std::size_t>(n)); error != 0) return error;
   }
 }
 
@@ -49,7 +47,7 @@ int copy_file(const std::string& from, const std::string& path) {
 int sync_file(const std::string& path) {
   const int file = open_file(path, O_RDONLY);
   if (file < 0) return errno;
-  const int error = DiskWriter(file).finish();
+  const int error = sync_to_disk(file);
   close(file);
   return error;
 }
@@ -98,7 +96,7 @@ std::string parent_folder(const std::string& path) {
 void sync_names_beside(const std::string& path) {
   const int folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY);
   if (folder < 0) return;
-  static_cast<void>(DiskWriter(folder).finish());
+  static_cast<void>(sync_to_disk(folder));
   close(folder);
 }
 

@@ -54,7 +54,6 @@ class CpuCommunicator : public Communicator {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::string carrier() const override { return "TCP"; }
-  void meet() override { group_.barrier(); }
   void fork() override {}
   void join() override {}
 

@@ -15,12 +15,9 @@
 namespace weft {
 namespace {
 
-// Null: a process alone. Devices are open then, and hang_limit() holds.
+// Null: a process alone.
 std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
-  if (!group) return nullptr;
-  auto communicator = make_communicator(device, *group);
-  group->watch(hang_limit());
-  return communicator;
+  return group ? make_communicator(device, *group) : nullptr;
 }
 
 // For the ranks of `group`, with the data that is there.
@@ -90,7 +87,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
         {.scale = scaler_.scale, .good_steps = scaler_.good_steps, .next = state_.step});
   ahead_ =
       std::make_unique<RunAhead>(StepRunner{.launch = [this](std::int64_t step) { launch(step); },
-                                            .next_result = [this] { return train_step_->next_result(); },
+                                            .next_result = [this] { return next_result(); },
                                             .diverged = [this](std::int64_t step) { fail_non_finite(step); }},
                                  scaler_, state_.step, group_);
   start_.lap("weights");
@@ -143,6 +140,12 @@ std::string Trainer::reason_to_stop(const char* signal) {
 
 void Trainer::launch(std::int64_t step) {
   train_step_->run(source_, step, step_scalars(config_, step, state_.updates + step - state_.step, 1));
+}
+
+StepResults Trainer::next_result() {
+  const StepResults results = train_step_->next_result();
+  if (group_) group_->report_progress();
+  return results;
 }
 
 // False: an update before this one has to run again, and no step is done that was not done before.
@@ -248,6 +251,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
   if (!group_) return write();
+  group_->take_time();
   check_equal_weights(*group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
   group_->barrier();

@@ -48,6 +48,7 @@ class Trainer {
  private:
   void prepare();
   void launch(std::int64_t step);
+  StepResults next_result();
   bool step();
   void after_step();
   void collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums between GPUs: NCCL on a stream of its own, beside the queue's.
+// Collectives of GPUs on a stream of their own, which overlaps with the queue's: through memory of the host
+// where that is fast enough, and else by NCCL.
 #include "src/ranks/cuda/comm_nccl.h"
 
 #include <nccl.h>
@@ -15,12 +16,13 @@
 
 #include "kernels/checks.h"
 #include "src/cuda/check.h"
-#include "src/ranks/cuda/peer_sums.h"
+#include "src/ranks/cuda/host_sums.h"
 
 namespace weft {
 namespace {
 
-// Thread blocks that a collective takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS overrides it.
+// Thread blocks that a collective of NCCL takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS
+// overrides it.
 constexpr int kMaxBlocks = 8;
 constexpr std::chrono::seconds kHeadStart(2);  // of the group, to find who has died
 
@@ -46,8 +48,8 @@ void check(ncclResult_t result, ncclComm_t comm, const char* what) {
   if (result != ncclSuccess) fail(str(what, ": ", trouble_text(result, comm)));
 }
 
-// The sums of a ring have an order that depends on the number of ranks and nothing else. Those of NVLink's
-// multicast are left to whoever asks for them.
+// The additions of a ring have an order that depends on the number of ranks and nothing else. Those of
+// NVLink's multicast are left to whoever asks for them.
 void choose_algorithm() {
   setenv("NCCL_ALGO", "Ring", 0);
   setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -67,19 +69,15 @@ void check_gpus(int index, ProcessGroup& group) {
   group.require_all(trouble);
 }
 
-// WEFT_PEER_SUMS: 0: none; links: straight from GPU to GPU; host: through its memory; else as is planned.
-std::unique_ptr<PeerSums> make_peer_sums(ProcessGroup& group) {
-  using Way = PeerSums::Way;
-  const char* text = std::getenv("WEFT_PEER_SUMS");
+// WEFT_HOST_SUMS: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is planned.
+enum class HostWay { never, as_planned, always };
+
+HostWay wanted_way() {
+  const char* text = std::getenv("WEFT_HOST_SUMS");
   const std::string wanted = text ? text : "";
-  const Way way = wanted == "host" ? Way::host : wanted == "links" ? Way::straight : Way::as_planned;
-  WEFT_CHECK(way != Way::as_planned || wanted.empty() || wanted == "0",
-             "WEFT_PEER_SUMS must be 0, links or host, got '", wanted, "'");
-  auto memory = wanted == "0" ? nullptr : PeerMemory::make(group);
-  if (!memory) return nullptr;
-  auto host = way == Way::straight ? nullptr : HostMemory::make(group, PeerSums::host_bytes());
-  WEFT_CHECK(host || way != Way::host, "WEFT_PEER_SUMS=host: the GPUs share no memory of the host");
-  return std::make_unique<PeerSums>(std::move(memory), std::move(host), way);
+  WEFT_CHECK(wanted.empty() || wanted == "0" || wanted == "1", "WEFT_HOST_SUMS must be 0 or 1, got '", wanted,
+             "'");
+  return wanted.empty() ? HostWay::as_planned : wanted == "1" ? HostWay::always : HostWay::never;
 }
 
 class NcclCommunicator : public Communicator {
@@ -107,7 +105,9 @@ class NcclCommunicator : public Communicator {
     side_ = queue_;
     side_.stream = stream_;
     side_.profile = nullptr;
-    peers_ = make_peer_sums(group);
+    if (way_ != HostWay::never) host_ = HostSums::make(group);
+    WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_SUMS=1: the GPUs share no memory of the host");
+    by_host_ = host_ != nullptr;
     watcher_ = std::thread([this] { watch(); });
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -122,7 +122,7 @@ class NcclCommunicator : public Communicator {
       static_cast<void>(cudaStreamSynchronize(stream_));
       static_cast<void>(ncclCommDestroy(comm_));
     }
-    peers_.reset();
+    host_.reset();
     static_cast<void>(cudaEventDestroy(forked_));
     static_cast<void>(cudaEventDestroy(joined_));
     static_cast<void>(cudaStreamDestroy(stream_));
@@ -130,13 +130,17 @@ class NcclCommunicator : public Communicator {
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
-  void meet() override { group_.barrier(); }
   std::string carrier() const override {
-    return str(peers_ ? peers_->way() + ", small ones by " : "", "NCCL ", nccl_version());
+    const std::string nccl = "NCCL " + nccl_version();
+    if (by_host_) return "memory of the host, small ones by " + nccl;
+    return nccl + (host_ || way_ == HostWay::never ? "" : " (the GPUs share no memory of the host)");
   }
 
+  // Of an all-reduce, a GPU copies all terms, its own sums and those of the others.
   void plan(std::int64_t bytes, double seconds) override {
-    if (peers_) peers_->plan(bytes, seconds);
+    if (!host_ || way_ != HostWay::as_planned) return;
+    const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
+    by_host_ = copied < HostSums::kBandwidth * seconds;
   }
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
@@ -144,7 +148,6 @@ class NcclCommunicator : public Communicator {
     beside_ = true;
   }
   void join() override {
-    if (peers_) peers_->finish(side_);
     WEFT_CUDA_CALL(cudaEventRecord(joined_, stream_));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(queue_.stream, joined_));
     beside_ = false;
@@ -154,9 +157,8 @@ class NcclCommunicator : public Communicator {
   void all_reduce_sums(std::span<const TensorView> tensors) override {
     for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
     start([&] {
-      if (peers_ && std::all_of(tensors.begin(), tensors.end(), PeerSums::takes) &&
-          peers_->all_reduce_sums(tensors, side_))
-        return;
+      if (by_host_ && std::all_of(tensors.begin(), tensors.end(), HostSums::takes))
+        return host_->all_reduce(tensors, side_);
       check(ncclGroupStart(), comm_, "all_reduce_sum");
       for (const TensorView& t : tensors)
         check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
@@ -169,7 +171,7 @@ class NcclCommunicator : public Communicator {
     expect_floating(t, "reduce_scatter_sum: the tensor");
     const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
     start([&] {
-      if (peers_ && PeerSums::takes(t)) return peers_->reduce_scatter_sum(t, side_);
+      if (by_host_ && HostSums::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
                               nccl_type(t.dtype), ncclSum, comm_, stream_),
             comm_, "reduce_scatter_sum");
@@ -178,7 +180,6 @@ class NcclCommunicator : public Communicator {
   void all_gather(const TensorView& t) override {
     const std::int64_t piece = elements_of_piece(t, "all_gather");
     start([&] {
-      if (peers_ && t.bytes() >= PeerSums::kLeastBytes && peers_->all_gather(t, side_)) return;
       check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
                           comm_, stream_),
             comm_, "all_gather");
@@ -226,7 +227,9 @@ class NcclCommunicator : public Communicator {
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   CudaQueue side_;
-  std::unique_ptr<PeerSums> peers_;  // sums that need no multiprocessors, where the GPUs can
+  const HostWay way_ = wanted_way();
+  std::unique_ptr<HostSums> host_;  // null: there is none
+  bool by_host_ = false;
   cudaEvent_t forked_ = nullptr, joined_ = nullptr;
   bool beside_ = false;
   const int exceptions_ = std::uncaught_exceptions();
