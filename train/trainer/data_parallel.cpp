@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over ranks, and agreement among them.
+// All-reduces over ranks, and agreement among them.
 #include "train/trainer/data_parallel.h"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ void GradientSum::begin() {
   collectives_ = bytes_ = 0;
 }
 
-// What there is to sum up of a range, whose gradients are complete.
+// What there is to reduce of a range, whose gradients are complete.
 Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
@@ -158,7 +158,7 @@ std::string processes_text(ProcessGroup& group, const Communicator& communicator
   const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
   const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
   return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
-             group.world().source, "; gradients are summed by ", communicator.carrier());
+             group.world().source, "; gradients are all-reduced by ", communicator.carrier());
 }
 
 MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Collectives of GPUs on a stream of their own, which overlaps with the queue's: through memory of the host
 // where that is fast enough, and else by NCCL.
-#include "src/ranks/cuda/comm_nccl.h"
 
 #include <nccl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <thread>
 
 #include "kernels/checks.h"
 #include "src/cuda/check.h"
+#include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_sums.h"
 
 namespace weft {
@@ -24,7 +20,6 @@ namespace {
 // Thread blocks that a collective of NCCL takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS
 // overrides it.
 constexpr int kMaxBlocks = 8;
-constexpr std::chrono::seconds kHeadStart(2);  // of the group, to find who has died
 
 ncclDataType_t nccl_type(DType type) {
   switch (type) {
@@ -33,19 +28,16 @@ ncclDataType_t nccl_type(DType type) {
     case DType::f16: return ncclFloat16;
     case DType::bf16: return ncclBfloat16;
     case DType::i32: return ncclInt32;
-    case DType::u8: return ncclUint8;
+    case DType::u8: break;
   }
   return ncclUint8;
 }
 
-std::string trouble_text(ncclResult_t result, ncclComm_t comm) {
-  const char* more = ncclGetLastError(comm);
-  return str("NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
-             "; NCCL_DEBUG=INFO says more");
-}
-
 void check(ncclResult_t result, ncclComm_t comm, const char* what) {
-  if (result != ncclSuccess) fail(str(what, ": ", trouble_text(result, comm)));
+  if (result == ncclSuccess) return;
+  const char* more = ncclGetLastError(comm);
+  fail(str(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
+           "; NCCL_DEBUG=INFO says more"));
 }
 
 // The additions of a ring have an order that depends on the number of ranks and nothing else. Those of
@@ -108,14 +100,11 @@ class NcclCommunicator : public Communicator {
     if (way_ != HostWay::never) host_ = HostSums::make(group);
     WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_SUMS=1: the GPUs share no memory of the host");
     by_host_ = host_ != nullptr;
-    watcher_ = std::thread([this] { watch(); });
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   // After an error the others may never come to what this rank still waits for.
   ~NcclCommunicator() override {
-    done_ = true;
-    watcher_.join();
     if (std::uncaught_exceptions() > exceptions_) {
       static_cast<void>(ncclCommAbort(comm_));
     } else {
@@ -205,23 +194,6 @@ class NcclCommunicator : public Communicator {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }
 
-  // What goes wrong on the way (a connection to another host that breaks) NCCL says when asked. The GPU may
-  // then wait for ever for what does not come, and with it the main thread. Where a process has died, the
-  // group says which, and ends this one meanwhile.
-  void watch() {
-    for (; !done_; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
-      ncclResult_t trouble = ncclSuccess;
-      if (ncclCommGetAsyncError(comm_, &trouble) != ncclSuccess || trouble == ncclSuccess ||
-          trouble == ncclInProgress)
-        continue;
-      const std::string text = trouble_text(trouble, comm_);
-      std::this_thread::sleep_for(kHeadStart);
-      if (done_) return;
-      group_.fail(text, rank() == 0 ? "rank 0: " + text : "");
-      _exit(1);
-    }
-  }
-
   ProcessGroup& group_;
   const CudaQueue queue_;
   ncclComm_t comm_ = nullptr;
@@ -233,8 +205,6 @@ class NcclCommunicator : public Communicator {
   cudaEvent_t forked_ = nullptr, joined_ = nullptr;
   bool beside_ = false;
   const int exceptions_ = std::uncaught_exceptions();
-  std::atomic<bool> done_{false};
-  std::thread watcher_;
 };
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
   EXPECT_CONTAINS(bench.out(), ": scaling ");
   EXPECT_CONTAINS(bench.out(), "communication: exposed ");
   EXPECT_CONTAINS(bench.out(), " MHz: ");
-  EXPECT_CONTAINS(bench.out(), "; stands still for collectives ");
+  EXPECT_CONTAINS(bench.out(), "; stalled for collectives ");
 }
 
 // These need one GPU.
