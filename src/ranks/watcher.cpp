@@ -138,12 +138,14 @@ struct Watcher::State {
     int rank;
     Clock::time_point heard = Clock::now();
     RankState said = {};
+    bool ended = false;  // by a rank that failed, and waits there until this end is closed, too
+    bool open() const { return socket && !ended; }
   };
 
   const int rank;
   const bool prints;  // what is to be said when rank 0 is gone
   const std::vector<Peer>& peers;
-  std::vector<Line> lines;  // closed where there is none, or no longer
+  std::vector<Line> lines;
   Pace pace;
 
   std::mutex mutex;  // of the following
@@ -165,7 +167,7 @@ struct Watcher::State {
 
   void say_to_all(Kind kind, const std::string& body) {
     for (const Line& line : lines)
-      if (line.socket) send_frame(line.socket, kind, body);
+      if (line.open()) send_frame(line.socket, kind, body);
   }
 
   void beat() {
@@ -201,7 +203,8 @@ struct Watcher::State {
   void hear(Line& line) {
     Frame frame;
     if (!receive_frame(line.socket, frame, kLongest)) {
-      if (!others_failure.empty()) return line.socket.close();  // it waits until judge() has said why
+      line.ended = true;
+      if (!others_failure.empty()) return;
       end_for({line.rank}, line.said.step, "its connection is lost: it ended, or was killed");
     }
     line.heard = Clock::now();
@@ -217,7 +220,7 @@ struct Watcher::State {
 
   void wait_and_hear() {
     std::vector<pollfd> sockets;
-    for (const Line& line : lines) sockets.push_back({line.socket.get(), POLLIN, 0});  // negative: none
+    for (const Line& line : lines) sockets.push_back({line.open() ? line.socket.get() : -1, POLLIN, 0});
     if (poll(sockets.data(), sockets.size(), static_cast<int>(kTurn.count())) <= 0) return;
     for (std::size_t i = 0; i < lines.size(); ++i)
       if (sockets[i].revents != 0) hear(lines[i]);
@@ -245,7 +248,7 @@ struct Watcher::State {
     std::vector<std::optional<RankState>> states(peers.size());
     if (rank == 0) states[0] = pace.state();
     for (const Line& line : lines) {
-      if (!line.socket) continue;
+      if (!line.open()) continue;
       lost |= since(line.heard) > longest;
       if (since(line.heard) > longest - 2 * kBeat) silent.push_back(line.rank);
       states[static_cast<std::size_t>(line.rank)] = line.said;

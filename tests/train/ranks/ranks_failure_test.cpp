@@ -100,7 +100,7 @@ TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
 TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
   std::vector<std::string> words = endless();
   words.insert(words.end(), {"--set", "train.save_every=2"});
-  Launched launched(dir, "train", words, 4, {.environment = {"WEFT_HANG_SECONDS=4"}});
+  Launched launched(dir, "train", words, 4, {.environment = {"WEFT_HANG_SECONDS=1"}});
   EXPECT_TRUE(eventually([&] { return fs::exists(dir / "run/latest.h5"); }));
   launched.expect_ranks();
   HungThread thread(launched.rank(3));
@@ -119,11 +119,12 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
     words.insert(words.end(), {"--set", "train.log_every=1000000", "--set", "train.keep=1000"});
     ProcessOptions options{.name = out};
     if (out == "writing") options.environment = {"WEFT_HANG_SECONDS=4"};  // files have ten times that
+    if (out == "hung") words.insert(words.end(), {"--set", "train.save_every=0"});
     return std::make_unique<Launched>(dir, "train", words, 2, options);
   };
   const auto stopped = start("stopped"), hung = start("hung"), writing = start("writing");
-  for (const char* out : {"stopped", "hung", "writing"})
-    ASSERT_TRUE(eventually([&] { return fs::exists(dir / (str(out, "/step_00000100.h5"))); }));
+  for (const char* file : {"stopped/step_00000100.h5", "writing/step_00000100.h5", "hung/metrics.jsonl"})
+    ASSERT_TRUE(eventually([&] { return fs::exists(dir / file); }));
   let_ranks_report();
   hung->expect_ranks();
   writing->expect_ranks();
@@ -151,7 +152,7 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   thread.wait_for_end();
   writer.wait_for_end();
   expect_line(*hung, "rank 1 (", "it has not come further for 45 s");
-  for (const char* out : {"stopped", "hung", "writing"})
+  for (const char* out : {"stopped", "writing"})
     EXPECT_GE(load_model(dir / (str(out, "/step_00000100.h5")), "cpu")->state.step, 100);
 }
 
@@ -288,7 +289,7 @@ TEST_F(RanksFailureTest, BuildsThatDifferAreNamed) {
     ASSERT_NE(zero, std::string::npos) << text;
     EXPECT_CONTAINS(text, "runs something else: 'weft ");
     EXPECT_NE(text.substr(one, 16), text.substr(zero, 16));
-    EXPECT_EQ(text.substr(one + 16, 60), text.substr(zero + 16, 60)) << "the rest is the same";
+    EXPECT_EQ(text.substr(one + 16, 40), text.substr(zero + 16, 40)) << "the rest is the same";
   };
   expect_builds_differ(said_of(arguments(), with_another_id(str(WEFT_TEST_BIN, "/train"))));
   const std::string library = str(WEFT_TEST_BIN, "/../lib/libweft.so");
