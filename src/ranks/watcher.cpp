@@ -25,7 +25,7 @@ using std::chrono::seconds;
 
 constexpr milliseconds kBeat{200}, kTurn{50};
 // Without a word for so long, a connection is lost; before a short limit of steps is over, in any case.
-constexpr milliseconds kShortestSilence{2000}, kLongestSilence{20000};
+constexpr milliseconds kShortestSilence{2500}, kLongestSilence{20000};
 constexpr milliseconds kOwnPause{1500};      // a watcher that did not run for so long was stopped itself
 constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what all ranks have
 constexpr milliseconds kFarewell{1000};

@@ -12,7 +12,7 @@
 #include "kernels/checks.h"
 #include "src/cuda/check.h"
 #include "src/ranks/communicator.h"
-#include "src/ranks/cuda/host_sums.h"
+#include "src/ranks/cuda/host_reduce.h"
 
 namespace weft {
 namespace {
@@ -61,14 +61,14 @@ void check_gpus(int index, ProcessGroup& group) {
   group.require_all(trouble);
 }
 
-// WEFT_HOST_SUMS: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is planned.
+// WEFT_HOST_REDUCE: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is planned.
 enum class HostWay { never, as_planned, always };
 
 HostWay wanted_way() {
-  const char* text = std::getenv("WEFT_HOST_SUMS");
+  const char* text = std::getenv("WEFT_HOST_REDUCE");
   const std::string wanted = text ? text : "";
-  WEFT_CHECK(wanted.empty() || wanted == "0" || wanted == "1", "WEFT_HOST_SUMS must be 0 or 1, got '", wanted,
-             "'");
+  WEFT_CHECK(wanted.empty() || wanted == "0" || wanted == "1", "WEFT_HOST_REDUCE must be 0 or 1, got '",
+             wanted, "'");
   return wanted.empty() ? HostWay::as_planned : wanted == "1" ? HostWay::always : HostWay::never;
 }
 
@@ -97,8 +97,8 @@ class NcclCommunicator : public Communicator {
     side_ = queue_;
     side_.stream = stream_;
     side_.profile = nullptr;
-    if (way_ != HostWay::never) host_ = HostSums::make(group);
-    WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_SUMS=1: the GPUs share no memory of the host");
+    if (way_ != HostWay::never) host_ = HostReduce::make(group);
+    WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
     by_host_ = host_ != nullptr;
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -129,7 +129,7 @@ class NcclCommunicator : public Communicator {
   void plan(std::int64_t bytes, double seconds) override {
     if (!host_ || way_ != HostWay::as_planned) return;
     const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
-    by_host_ = copied < HostSums::kBandwidth * seconds;
+    by_host_ = copied < HostReduce::kBandwidth * seconds;
   }
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
@@ -146,7 +146,7 @@ class NcclCommunicator : public Communicator {
   void all_reduce_sums(std::span<const TensorView> tensors) override {
     for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
     start([&] {
-      if (by_host_ && std::all_of(tensors.begin(), tensors.end(), HostSums::takes))
+      if (by_host_ && std::all_of(tensors.begin(), tensors.end(), HostReduce::takes))
         return host_->all_reduce(tensors, side_);
       check(ncclGroupStart(), comm_, "all_reduce_sum");
       for (const TensorView& t : tensors)
@@ -160,7 +160,7 @@ class NcclCommunicator : public Communicator {
     expect_floating(t, "reduce_scatter_sum: the tensor");
     const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
     start([&] {
-      if (by_host_ && HostSums::takes(t)) return host_->reduce_scatter(t, side_);
+      if (by_host_ && HostReduce::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
                               nccl_type(t.dtype), ncclSum, comm_, stream_),
             comm_, "reduce_scatter_sum");
@@ -200,7 +200,7 @@ class NcclCommunicator : public Communicator {
   cudaStream_t stream_ = nullptr;
   CudaQueue side_;
   const HostWay way_ = wanted_way();
-  std::unique_ptr<HostSums> host_;  // null: there is none
+  std::unique_ptr<HostReduce> host_;  // null: there is none
   bool by_host_ = false;
   cudaEvent_t forked_ = nullptr, joined_ = nullptr;
   bool beside_ = false;

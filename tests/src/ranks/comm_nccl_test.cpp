@@ -275,11 +275,11 @@ TEST(CudaMultiCommRank, DISABLED_Dies) {
 // Does `work` with all sums left to NCCL, and with those of large tensors going through memory of the host.
 void in_both_ways(const std::function<void()>& work) {
   for (const char* host : {"0", "1"}) {
-    SCOPED_TRACE(str("WEFT_HOST_SUMS=", host));
-    set("WEFT_HOST_SUMS", host);
+    SCOPED_TRACE(str("WEFT_HOST_REDUCE=", host));
+    set("WEFT_HOST_REDUCE", host);
     work();
   }
-  unsetenv("WEFT_HOST_SUMS");
+  unsetenv("WEFT_HOST_REDUCE");
 }
 
 void run_on_gpus(const std::string& name, int gpus) {

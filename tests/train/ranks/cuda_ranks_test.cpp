@@ -57,9 +57,9 @@ TEST_F(CudaMultiRanks, TrainTheSameModelAsOneGpu) {
   run("one", 1, fifty);
   run("two", 2, fifty);
   run("again", 2, fifty);
-  setenv("WEFT_HOST_SUMS", "1", 1);  // another way for the same sums: two numbers have one
+  setenv("WEFT_HOST_REDUCE", "1", 1);  // another way for the same sums: two numbers have one
   run("by_host", 2, fifty);
-  unsetenv("WEFT_HOST_SUMS");
+  unsetenv("WEFT_HOST_REDUCE");
   for (const char* key : {"loss", "valid_bits", "valid_bits_ema"})
     expect_near_series("two", "one", key, 1e-6);
   for (const char* other : {"again", "by_host"}) {
@@ -92,7 +92,7 @@ TEST_F(CudaMultiRanks, EvaluateAndSampleAreTheSameBits) {
 // While NCCL carries all sums, and while they go through the host's memory.
 class CudaMultiRanksByWay : public CudaMultiRanks, public testing::WithParamInterface<const char*> {
  protected:
-  static std::string way() { return str("WEFT_HOST_SUMS=", GetParam()); }
+  static std::string way() { return str("WEFT_HOST_REDUCE=", GetParam()); }
 };
 INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiRanksByWay, testing::Values("0", "1"),
                          [](const auto& info) { return info.param[0] == '0' ? "nccl" : "host"; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A file without a name, which all processes map; who sums what; and flags for which streams wait.
-#include "src/ranks/cuda/host_sums.h"
+#include "src/ranks/cuda/host_reduce.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096, kBytesOfRank = std::size_t{32} << 20;
 constexpr std::int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
-static_assert(HostSums::kMostRanks <= static_cast<int>(SumOf::kMost));
+static_assert(HostReduce::kMostRanks <= static_cast<int>(SumOf::kMost));
 
 // A function of the driver, to which programs do not link.
 auto* batch_of_memory_operations() {
@@ -55,7 +55,7 @@ void copy(void* to, const void* from, const TensorView& part, cudaStream_t strea
 
 }  // namespace
 
-struct HostSums::Split {
+struct HostReduce::Split {
   TensorView t;
   std::int64_t begin, stride, length, end;
   std::size_t offset = 0;
@@ -67,7 +67,7 @@ struct HostSums::Split {
 };
 
 // The file: a page of flags, then for each rank a slot for each rank.
-HostSums::HostSums(int rank, int size)
+HostReduce::HostReduce(int rank, int size)
     : rank_(rank),
       size_(size),
       slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
@@ -75,9 +75,9 @@ HostSums::HostSums(int rank, int size)
 
 // What cannot be had is said to all, so that all go the same way. A mark in the memory tells whether the
 // others have opened that file and no other: what a process is called, each container decides for itself.
-std::unique_ptr<HostSums> HostSums::make(ProcessGroup& group) {
+std::unique_ptr<HostReduce> HostReduce::make(ProcessGroup& group) {
   if (group.world().local_size != group.size() || group.size() > kMostRanks) return nullptr;
-  std::unique_ptr<HostSums> sums(new HostSums(group.rank(), group.size()));
+  std::unique_ptr<HostReduce> reduce(new HostReduce(group.rank(), group.size()));
   const auto on_all = [&](const std::function<void()>& work) {
     std::string mine = "1";
     try {
@@ -94,23 +94,23 @@ std::unique_ptr<HostSums> HostSums::make(ProcessGroup& group) {
   const Descriptor own(first ? memfd_create("weft", MFD_CLOEXEC) : -1);
   const bool made = on_all([&] {
     if (!first) return;
-    WEFT_CHECK(own && ftruncate(own.get(), static_cast<off_t>(sums->file_bytes_)) == 0,
+    WEFT_CHECK(own && ftruncate(own.get(), static_cast<off_t>(reduce->file_bytes_)) == 0,
                "memory of the host that several processes share: ", std::strerror(errno));
-    sums->map(own.get());
-    std::memcpy(sums->slot(0, 0), mark.c_str(), mark.size() + 1);
+    reduce->map(own.get());
+    std::memcpy(reduce->slot(0, 0), mark.c_str(), mark.size() + 1);
   });
   const std::string path = group.broadcast(str("/proc/", getpid(), "/fd/", own.get()));
   if (!made) return nullptr;
   const bool mapped = on_all([&] {
-    if (!first) sums->map(Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC)).get());
-    WEFT_CHECK(std::memcmp(sums->slot(0, 0), mark.c_str(), mark.size() + 1) == 0, "another file");
+    if (!first) reduce->map(Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC)).get());
+    WEFT_CHECK(std::memcmp(reduce->slot(0, 0), mark.c_str(), mark.size() + 1) == 0, "another file");
   });
-  if (!mapped || !on_all([&] { sums->pin(); })) return nullptr;
-  if (!on_all([&] { WEFT_CHECK(sums->answers(), "a flag did not arrive"); })) return nullptr;
-  return sums;
+  if (!mapped || !on_all([&] { reduce->pin(); })) return nullptr;
+  if (!on_all([&] { WEFT_CHECK(reduce->answers(), "a flag did not arrive"); })) return nullptr;
+  return reduce;
 }
 
-void HostSums::map(int file) {
+void HostReduce::map(int file) {
   struct stat status {};
   WEFT_CHECK(file >= 0 && fstat(file, &status) == 0 && status.st_size == static_cast<off_t>(file_bytes_),
              "memory of the host that several processes share is not there");
@@ -120,7 +120,7 @@ void HostSums::map(int file) {
 }
 
 // A rank's part is first touched by itself: it lies where that process runs.
-void HostSums::pin() {
+void HostReduce::pin() {
   std::memset(slot(rank_, 0), 0, slot_bytes_ * static_cast<std::size_t>(size_));
   WEFT_CUDA_CALL(cudaHostRegister(host_, file_bytes_, cudaHostRegisterPortable | cudaHostRegisterMapped));
   void* on_device = nullptr;
@@ -132,7 +132,7 @@ void HostSums::pin() {
 }
 
 // Do flags arrive that the ranks send each other?
-bool HostSums::answers() {
+bool HostReduce::answers() {
   cudaStream_t stream = nullptr;
   WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   meet(Flag::arrived, stream);
@@ -151,7 +151,7 @@ bool HostSums::answers() {
 }
 
 // After an error the GPU may wait for ever for what does not come, and giving memory back would wait for it.
-HostSums::~HostSums() {
+HostReduce::~HostReduce() {
   if (std::uncaught_exceptions() > exceptions_) return;
   if (terms_) static_cast<void>(cudaFree(terms_));
   if (on_device_) static_cast<void>(cudaHostUnregister(host_));
@@ -159,12 +159,12 @@ HostSums::~HostSums() {
 }
 
 // What rank `from` has for rank `to`; for itself: its sums, for all.
-char* HostSums::slot(int from, int to) const {
+char* HostReduce::slot(int from, int to) const {
   return host_ + kPage + kBytesOfRank * static_cast<std::size_t>(from) +
          slot_bytes_ * static_cast<std::size_t>(to);
 }
 
-CUdeviceptr HostSums::flag(int of_rank, Flag which, int from_rank) const {
+CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
   const int number = (static_cast<int>(which) * kMostRanks + of_rank) * kMostRanks + from_rank;
   return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(std::uint32_t) * static_cast<std::size_t>(number);
 }
@@ -172,7 +172,7 @@ CUdeviceptr HostSums::flag(int of_rank, Flag which, int from_rank) const {
 // The stream goes on when those of all ranks have come to a meeting of this flag; what they did before is
 // then seen. All in one batch, in this order. A flag is taken back by the rank that waited for it: the next
 // one comes only after this rank's signal of the other flag, for each meeting is followed by one of that.
-void HostSums::meet(Flag which, cudaStream_t stream) const {
+void HostReduce::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
   const auto write = [](CUdeviceptr address, std::uint32_t value) {
     CUstreamBatchMemOpParams op = {};
@@ -203,7 +203,7 @@ void HostSums::meet(Flag which, cudaStream_t stream) const {
 
 // Afterwards this rank has the sums of its parts, and with `share` those of all. A slot is written again
 // after the meeting that follows its last reading.
-void HostSums::sum(std::span<const Split> splits, CudaQueue& queue, bool share) {
+void HostReduce::sum(std::span<const Split> splits, CudaQueue& queue, bool share) {
   const cudaStream_t stream = queue.stream;
   const auto of_others = [&](const auto& work) {  // each its neighbours first
     for (int step = 1; step < size_; ++step)
@@ -236,7 +236,7 @@ void HostSums::sum(std::span<const Split> splits, CudaQueue& queue, bool share) 
 }
 
 // Small tensors go together; a large one takes as many rounds as it needs.
-void HostSums::all_reduce(std::span<const TensorView> tensors, CudaQueue& queue) {
+void HostReduce::all_reduce(std::span<const TensorView> tensors, CudaQueue& queue) {
   std::vector<Split> together;
   std::size_t used = 0;
   const auto sum_together = [&] {
@@ -259,7 +259,7 @@ void HostSums::all_reduce(std::span<const TensorView> tensors, CudaQueue& queue)
   sum_together();
 }
 
-void HostSums::reduce_scatter(const TensorView& t, CudaQueue& queue) {
+void HostReduce::reduce_scatter(const TensorView& t, CudaQueue& queue) {
   const std::int64_t piece = t.size() / size_,
                      most = static_cast<std::int64_t>(slot_bytes_) / size_of(t.dtype);
   for (std::int64_t begin = 0; begin < piece; begin += most) {

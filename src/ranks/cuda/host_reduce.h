@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// HostSums: all-reduce and reduce-scatter between the GPUs of one host through memory of the host that all of
-// their processes have mapped.
+// HostReduce: all-reduce and reduce-scatter between the GPUs of one host through memory of the host that all
+// of their processes have mapped.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ namespace weft {
 // asleep, and multiprocessors are taken by that kernel alone: the bandwidth of PCIe is enough for sums that
 // overlap with a backward pass. Streams meet by flags in the same memory.
 // Both sums are collective and run on the stream of `queue`, which may be captured.
-class HostSums {
+class HostReduce {
  public:
   static constexpr int kMostRanks = 8;
   // Bytes a second that a GPU copies there or back while all others do the same, or somewhat fewer (H200:
@@ -31,10 +31,10 @@ class HostSums {
 
   // Collective, of the CUDA device that is current. Null where ranks are on several hosts or more than
   // kMostRanks, or one does not see what another one has.
-  static std::unique_ptr<HostSums> make(ProcessGroup&);
-  ~HostSums();
-  HostSums(const HostSums&) = delete;
-  HostSums& operator=(const HostSums&) = delete;
+  static std::unique_ptr<HostReduce> make(ProcessGroup&);
+  ~HostReduce();
+  HostReduce(const HostReduce&) = delete;
+  HostReduce& operator=(const HostReduce&) = delete;
 
   static bool takes(const TensorView& t) {  // smaller ones take longer to meet than to travel
     return t.bytes() >= 64 << 10 &&
@@ -50,7 +50,7 @@ class HostSums {
   struct Split;
   enum class Flag { arrived, done };
 
-  HostSums(int rank, int size);
+  HostReduce(int rank, int size);
   void map(int file);
   void pin();
   bool answers();
