@@ -45,72 +45,28 @@ std::string when(std::int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
 }
 
-// How far this rank has come and how long it may take: the main thread writes, the watcher reads.
-class Pace {
- public:
-  void set_limit(milliseconds limit) {
-    const std::lock_guard lock(mutex_);
-    limit_ = limit;
-    restart();
-  }
-  void take_time() {
-    const std::lock_guard lock(mutex_);
-    restart();
-  }
-  void report_step(std::int64_t step) {
-    const std::lock_guard lock(mutex_);
-    came_further();
-    state_.step = step;
-    ++steps_;
-  }
-  void report_progress() {
-    const std::lock_guard lock(mutex_);
-    came_further();
-  }
-  void await(int rank) {
-    const std::lock_guard lock(mutex_);
-    came_further();
-    awaited_ = rank;
-    state_.waiting = rank >= 0;
-  }
-  void was_paused() {
-    const std::lock_guard lock(mutex_);
-    last_ = Clock::now();
-  }
+// How far this rank has come, and how long it may take.
+struct Pace {
+  RankState known;
+  int awaited = -1, steps = 0;  // steps: reported since restart()
+  milliseconds limit{0}, longest{0};
+  Clock::time_point last = Clock::now();
 
-  int awaited() const {
-    const std::lock_guard lock(mutex_);
-    return awaited_;
+  void restart() {
+    steps = 0;
+    last = Clock::now();
   }
-  milliseconds limit() const {
-    const std::lock_guard lock(mutex_);
-    return limit_;
+  void come_further() {  // pauses count from the first step on
+    if (steps > 0) longest = std::max(longest, since(last));
+    last = Clock::now();
   }
   RankState state() const {
-    const std::lock_guard lock(mutex_);
-    RankState state = state_;
-    state.quiet = since(last_);
-    const int times = steps_ < 2 ? kTimesForOtherWork : 1;
-    if (limit_.count() > 0) state.allowed = std::max(limit_ * times, longest_ * kTimesLongestPause);
+    RankState state = known;
+    state.quiet = since(last);
+    const int times = steps < 2 ? kTimesForOtherWork : 1;
+    if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
     return state;
   }
-
- private:
-  void restart() {
-    steps_ = 0;
-    last_ = Clock::now();
-  }
-  // Pauses count from the first step on.
-  void came_further() {
-    if (steps_ > 0) longest_ = std::max(longest_, since(last_));
-    last_ = Clock::now();
-  }
-
-  mutable std::mutex mutex_;
-  RankState state_;
-  int awaited_ = -1, steps_ = 0;  // steps_: reported since restart()
-  milliseconds limit_{0}, longest_{0};
-  Clock::time_point last_ = Clock::now();
 };
 
 }  // namespace
@@ -146,9 +102,9 @@ struct Watcher::State {
   const bool prints;  // what is to be said when rank 0 is gone
   const std::vector<Peer>& peers;
   std::vector<Line> lines;
-  Pace pace;
 
-  std::mutex mutex;  // of the following
+  std::mutex mutex;  // of the following, which the main thread and the watcher share
+  Pace pace;
   bool farewell = false, spoken = false;
   std::string failure;
 
@@ -165,6 +121,11 @@ struct Watcher::State {
     }
   }
 
+  Pace pace_now() {
+    const std::lock_guard lock(mutex);
+    return pace;
+  }
+
   void say_to_all(Kind kind, const std::string& body) {
     for (const Line& line : lines)
       if (line.open()) send_frame(line.socket, kind, body);
@@ -173,7 +134,7 @@ struct Watcher::State {
   void beat() {
     if (since(last_beat) < kBeat) return;
     last_beat = Clock::now();
-    const RankState state = pace.state();
+    const RankState state = pace_now().state();
     say_to_all(Kind::beat, {reinterpret_cast<const char*>(&state), sizeof state});
   }
 
@@ -230,7 +191,8 @@ struct Watcher::State {
   void notice_own_pause() {
     if (since(last_turn) > kOwnPause) {
       for (Line& line : lines) line.heard = Clock::now();
-      pace.was_paused();
+      const std::lock_guard lock(mutex);
+      pace.last = Clock::now();
     }
     last_turn = Clock::now();
   }
@@ -240,13 +202,14 @@ struct Watcher::State {
       if (since(failed_at) > kEqualFailure) end(others_failure);
       return;
     }
-    const milliseconds limit = pace.limit();
-    const milliseconds longest =
-        limit.count() > 0 ? std::clamp(limit / 2, kShortestSilence, kLongestSilence) : kLongestSilence;
+    const Pace own = pace_now();
+    const milliseconds longest = own.limit.count() > 0
+                                     ? std::clamp(own.limit / 2, kShortestSilence, kLongestSilence)
+                                     : kLongestSilence;
     std::vector<int> silent;  // those of a host are so at about the same time
     bool lost = false;
     std::vector<std::optional<RankState>> states(peers.size());
-    if (rank == 0) states[0] = pace.state();
+    if (rank == 0) states[0] = own.state();
     for (const Line& line : lines) {
       if (!line.open()) continue;
       lost |= since(line.heard) > longest;
@@ -258,7 +221,7 @@ struct Watcher::State {
       end_for(silent, step_of(silent[0]),
               str("its connection is lost: no sign of life for ", seconds_text(longest)));
     if (rank != 0) return;
-    if (const std::vector<int> hung = find_hung(states, pace.awaited()); !hung.empty())
+    if (const std::vector<int> hung = find_hung(states, own.awaited); !hung.empty())
       end_for(hung, step_of(hung[0]),
               str("it has not come further for ",
                   seconds_text(states[static_cast<std::size_t>(hung[0])]->allowed)));
@@ -307,11 +270,35 @@ Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::
 
 Watcher::~Watcher() { goodbye(); }
 
-void Watcher::set_limit(milliseconds limit) { state_->pace.set_limit(limit); }
-void Watcher::report_step(std::int64_t step) { state_->pace.report_step(step); }
-void Watcher::report_progress() { state_->pace.report_progress(); }
-void Watcher::take_time() { state_->pace.take_time(); }
-void Watcher::await(int rank) { state_->pace.await(rank); }
+void Watcher::set_limit(milliseconds limit) {
+  const std::lock_guard lock(state_->mutex);
+  state_->pace.limit = limit;
+  state_->pace.restart();
+}
+
+void Watcher::take_time() {
+  const std::lock_guard lock(state_->mutex);
+  state_->pace.restart();
+}
+
+void Watcher::report_step(std::int64_t step) {
+  const std::lock_guard lock(state_->mutex);
+  state_->pace.come_further();
+  state_->pace.known.step = step;
+  ++state_->pace.steps;
+}
+
+void Watcher::report_progress() {
+  const std::lock_guard lock(state_->mutex);
+  state_->pace.come_further();
+}
+
+void Watcher::await(int rank) {
+  const std::lock_guard lock(state_->mutex);
+  state_->pace.come_further();
+  state_->pace.awaited = rank;
+  state_->pace.known.waiting = rank >= 0;
+}
 
 void Watcher::fail(const std::string& why, const std::string& line) {
   state_->speak(line);
