@@ -9,7 +9,6 @@
 #include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -59,9 +58,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
   std::visit(
       [&](auto& tokens) {
-        const auto size = static_cast<std::size_t>(size_);
-        for (tokens.reserve(size); tokens.size() < size; note_progress())  // of many gigabytes, perhaps
-          tokens.resize(std::min(size, tokens.size() + kProgressBytes));
+        tokens.resize(static_cast<std::size_t>(size_));
         file.read(name, type, shape, tokens.data());
         const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
         if (wrong != tokens.end())

@@ -3,7 +3,6 @@
 #include "src/attention_maps.h"
 
 #include "src/patterns/pattern.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 
@@ -15,7 +14,6 @@ DeviceMaps::DeviceMaps(Device& device, const AttentionPattern& pattern, int head
   std::vector<char> image(packed.bytes());
   maps_ = packed.write(image.data(), memory_.view().data);
   device.upload(memory_, image.data());
-  note_progress();
   for (int head = 0; head < heads; ++head) pairs_.push_back(packed.pairs(head));
 }
 

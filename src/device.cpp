@@ -15,7 +15,6 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
-#include "src/ranks/heartbeat.h"
 #ifdef WEFT_CUDA
 #include "src/cuda/device.h"
 #endif
@@ -139,10 +138,7 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
   for (int i = 0; i < kRepeats + kUncounted; ++i) {
     device.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) {
-      work();
-      note_progress();
-    }
+    for (int call = 0; call < calls; ++call) work();
     device.synchronize();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (i >= kUncounted) seconds.push_back(elapsed.count() / calls);

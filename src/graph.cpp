@@ -2,8 +2,6 @@
 // When a step is run, captured and replayed. The CUDA calls are in src/cuda/graph.cpp.
 #include "src/graph.h"
 
-#include "src/ranks/heartbeat.h"
-
 #ifdef WEFT_CUDA
 #include "src/cuda/graph.h"
 #endif
@@ -73,10 +71,7 @@ struct GraphedStep::State {
 GraphedStep::GraphedStep(Device& device, bool enabled) : state_(std::make_unique<State>(device, enabled)) {}
 GraphedStep::~GraphedStep() = default;
 GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
-void GraphedStep::run(const std::function<void()>& work) {
-  state_->run(work);
-  note_progress();  // a replay starts kernels, too
-}
+void GraphedStep::run(const std::function<void()>& work) { state_->run(work); }
 bool GraphedStep::replaying() const { return state_->captured; }
 
 }  // namespace weft

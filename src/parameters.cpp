@@ -9,7 +9,6 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/philox.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 
@@ -153,7 +152,6 @@ void ParameterStore::draw_initial_values(std::uint64_t seed) {
       values.resize(static_cast<std::size_t>(p.size));
       draw(p, static_cast<std::uint32_t>(i), seed, values.data());
       upload(master_, p, values.data());
-      note_progress();
     }
   };
   master_.dtype() == DType::f64 ? draw_all.operator()<double>() : draw_all.operator()<float>();
@@ -178,7 +176,6 @@ void ParameterStore::refresh_compute(Ctx& ctx) const {
   for (const OwnPart& p : own_parts())
     if (compute_.dtype() != master_.dtype() && p.size > 0)
       ctx.launch(Cast{.y = slice_of(compute_, p), .x = slice_of(master_, p)});
-  if (!shards_.empty()) communicator_->meet();  // files are read before, at the pace of each rank's disk
   for (const GradientRange& range : shards_)
     communicator_->all_gather(compute_.slice(range.begin, {range.size()}));
 }

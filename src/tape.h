@@ -15,7 +15,6 @@
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
-#include "src/ranks/heartbeat.h"
 #include "src/tensor.h"
 
 namespace weft {
@@ -104,7 +103,6 @@ struct Ctx {
   void launch(const Kernel& kernel) {
     if (may_stop && interrupted()) throw_interrupted();
     ++launches;
-    note_progress();
     weft::launch(*queue, kernel);
   }
   // Where a backward kernel writes the gradient of v: the first writer stores, later ones add. Before an

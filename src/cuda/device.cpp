@@ -11,7 +11,6 @@
 #include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 
@@ -86,10 +85,7 @@ class CudaMark : public QueueMark {
   CudaMark& operator=(const CudaMark&) = delete;
   ~CudaMark() override { static_cast<void>(cudaEventDestroy(event_)); }
   void record() override { WEFT_CUDA_CALL(cudaEventRecord(event_, stream_)); }
-  void wait() override {
-    WEFT_CUDA_CALL(cudaEventSynchronize(event_));
-    note_progress();
-  }
+  void wait() override { WEFT_CUDA_CALL(cudaEventSynchronize(event_)); }
 
  private:
   cudaStream_t stream_;

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "src/cuda/check.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 
@@ -55,9 +54,7 @@ const void* StagingRing::any(std::size_t bytes) const {
 void StagingRing::follow() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const Buffer& b = buffers_[(next_ + i) % buffers_.size()];
-    if (!b.done) continue;
-    WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
-    note_progress();
+    if (b.done) WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
   }
 }
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
-// DiskWriter: bytes that go to the disk a piece at a time, each a sign of progress (src/ranks/heartbeat.h).
-// Left to itself, the system would keep gigabytes in memory, and the last fsync() would say nothing until all
-// of them were written.
+// Bytes that go to the disk, and what goes wrong on the way.
 #pragma once
 
 #include <cerrno>
 #include <cstddef>
 #include <string>
-
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 
@@ -23,19 +19,9 @@ auto uninterrupted(Call call) {
 // "No space left on device; free some space there or write to another disk", of an errno.
 std::string disk_error(int error);
 
-class DiskWriter {
- public:
-  explicit DiskWriter(int fd) : fd_(fd) {}  // a file open for writing, which stays the caller's
-  // Both return 0, or the errno of what went wrong, after which the file is good for nothing. After finish()
-  // all that was written is on the disk.
-  int write(const char* bytes, std::size_t size);
-  int finish();
-
- private:
-  int flush();
-
-  int fd_;
-  std::size_t unflushed_ = 0, flush_at_ = kProgressBytes;
-};
+// Both return 0, or the errno of what went wrong, after which the file is good for nothing. After the second
+// all that was written to the file is on the disk.
+int write_all(int file, const char* bytes, std::size_t size);
+int sync_to_disk(int file);
 
 }  // namespace weft

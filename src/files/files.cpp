@@ -62,7 +62,7 @@ class FileBuffer : public std::streambuf {
 }  // namespace
 
 NewFile::NewFile(const std::string& path)
-    : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)), writer_(fd_) {}
+    : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)) {}
 
 NewFile::~NewFile() {
   if (fd_ >= 0) close(fd_);
@@ -76,10 +76,10 @@ void NewFile::check(int error) const {
            std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
 }
 
-void NewFile::write(const char* bytes, std::size_t size) { check(writer_.write(bytes, size)); }
+void NewFile::write(const char* bytes, std::size_t size) { check(write_all(fd_, bytes, size)); }
 
 void NewFile::commit() {
-  check(writer_.finish());
+  check(sync_to_disk(fd_));
   check(close(std::exchange(fd_, -1)) != 0 && errno != EINTR ? errno : 0);
   check(std::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno : 0);
   temporary_.clear();
@@ -104,12 +104,11 @@ void copy_whole_file(const std::string& from, const std::string& path) {
     ~Closer() { close(fd); }
   } closer{in};
   NewFile file(path);
-  std::vector<char> piece(kProgressBytes);
+  std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in, piece.data(), piece.size()); });
     if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
     if (n == 0) return file.commit();
-    note_progress();
     file.write(piece.data(), static_cast<std::size_t>(n));
   }
 }
@@ -117,7 +116,7 @@ void copy_whole_file(const std::string& from, const std::string& path) {
 void sync_names_beside(const std::string& path) {
   const int folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY);
   if (folder < 0) return;
-  static_cast<void>(DiskWriter(folder).finish());
+  static_cast<void>(sync_to_disk(folder));
   close(folder);
 }
 

@@ -27,7 +27,6 @@ class NewFile {
 
   std::string path_, temporary_;
   int fd_ = -1;  // of the temporary file; -1 after commit()
-  DiskWriter writer_;
 };
 
 // A NewFile with what `write` puts out; an exception of `write` leaves no file.

@@ -16,7 +16,6 @@
 
 #include "kernels/view.h"
 #include "src/files/files.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -88,35 +87,6 @@ Id creation_list(hid_t cls) {
   Id list(H5Pcreate(cls), H5Pclose);
   H5Pset_obj_track_times(list, false);
   return list;
-}
-
-// Rows that are read at a time, of `row_bytes` in memory each: whole chunks, where the file of another tool
-// has any, so that none is unpacked twice.
-hsize_t rows_at_a_time(hid_t set, std::size_t row_bytes) {
-  const hsize_t rows = std::max<std::size_t>(1, kProgressBytes / std::max<std::size_t>(row_bytes, 1));
-  const Id creation(H5Dget_create_plist(set), H5Pclose);
-  hsize_t chunk[H5S_MAX_RANK];
-  if (H5Pget_layout(creation) != H5D_CHUNKED || H5Pget_chunk(creation, H5S_MAX_RANK, chunk) < 1) return rows;
-  const hsize_t whole = std::max<hsize_t>(chunk[0], 1);
-  return (rows + whole - 1) / whole * whole;
-}
-
-// A dataset of these `dims`, rows along the first of them at a time. False: it cannot be read.
-bool read_pieces(hid_t set, hid_t type, std::vector<hsize_t> dims, char* data) {
-  if (dims.empty()) return H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
-  std::size_t row_bytes = H5Tget_size(type);
-  for (std::size_t axis = 1; axis < dims.size(); ++axis) row_bytes *= dims[axis];
-  const hsize_t rows = dims[0], step = rows_at_a_time(set, row_bytes);
-  const Id there(H5Dget_space(set), H5Sclose);
-  for (std::vector<hsize_t> start(dims.size()); start[0] < rows; start[0] += step) {
-    dims[0] = std::min(step, rows - start[0]);
-    const Id here(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
-    if (H5Sselect_hyperslab(there, H5S_SELECT_SET, start.data(), nullptr, dims.data(), nullptr) < 0 ||
-        H5Dread(set, type, here, there, H5P_DEFAULT, data + start[0] * row_bytes) < 0)
-      return false;
-    note_progress();
-  }
-  return true;
 }
 
 }  // namespace
@@ -291,7 +261,6 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
                H5Dclose);
   if (!set.ok() || H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
-  note_progress();
 }
 
 void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
@@ -304,7 +273,8 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
     fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
-  if (!read_pieces(set, row.memory, {shape.begin(), shape.end()}, static_cast<char*>(data)))
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (!empty && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     handle_->library_failed(dataset + " cannot be read (a damaged file?)");
 }
 

@@ -22,9 +22,8 @@ class Hdf5File {
   static Hdf5File open(
       const std::string& path);  // to read; says so when it is missing, truncated or not HDF5
   // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it to
-  // "<path>.tmp", syncs it and renames it over `path`, each piece of it a sign of progress
-  // (src/ranks/heartbeat.h). Without commit(), and when the disk is full, the temporary file is removed and
-  // an earlier `path` is left as it was. Equal data makes equal bytes.
+  // "<path>.tmp", syncs it and renames it over `path`. Without commit(), and when the disk is full, the
+  // temporary file is removed and an earlier `path` is left as it was. Equal data makes equal bytes.
   static Hdf5File create(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;

@@ -8,9 +8,6 @@
 #include <vector>
 
 #include "kernels/checks.h"
-#ifdef WEFT_NCCL
-#include "src/ranks/cuda/comm_nccl.h"
-#endif
 
 namespace weft {
 namespace {
@@ -54,7 +51,6 @@ class CpuCommunicator : public Communicator {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::string carrier() const override { return "TCP"; }
-  void meet() override { group_.barrier(); }
   void fork() override {}
   void join() override {}
 
@@ -113,7 +109,7 @@ class CpuCommunicator : public Communicator {
 #ifndef WEFT_NCCL
 std::string nccl_version() { return ""; }
 
-static std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
   fail(str(
       group.size(), " processes train on GPUs (", device.name,
       "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "

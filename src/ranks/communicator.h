@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Communicator: sums and copies of tensors over the ranks of a ProcessGroup. NCCL between GPUs (src/cuda/),
-// the group's own connections between CPU processes. Results are the same bits on every rank, and in every
-// run with the same number of ranks.
+// Communicator: all-reduce, reduce-scatter and all-gather of tensors over the ranks of a ProcessGroup. NCCL
+// between GPUs (src/cuda/), the group's own connections between CPU processes. Results are the same bits on
+// every rank, and in every run with the same number of ranks.
 #pragma once
 
 #include <memory>
@@ -18,20 +18,14 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // What carries the sums, for people: "NCCL 2.28.9", "copy engines", "TCP".
+  // What carries the sums, for people: "NCCL 2.28.9", "memory of the host", "TCP".
   virtual std::string carrier() const = 0;
 
-  // The next updates sum up `bytes` of gradients each, beside kernels that take `seconds` at least: a way
-  // that is slower and costs the kernels less is taken where it is fast enough for that. The same on every
-  // rank; results do not depend on it.
+  // The next updates all-reduce `bytes` of gradients each, overlapped with kernels that take `seconds` at
+  // least: the way that costs the kernels least is taken where it is fast enough. The same on every rank.
   virtual void plan(std::int64_t /*bytes*/, double /*seconds*/) {}
 
-  // On the host: waits until every rank has come here, and is seen to wait (ProcessGroup::barrier). Called
-  // before collectives that ranks come to at times far apart: one that waits for them in its GPU would look
-  // hung.
-  virtual void meet() {}
-
-  // What is called from here on runs beside what the device's queue gets, after everything that the queue
+  // What is called from here on overlaps with what the device's queue gets, after everything that the queue
   // has been given so far (a second stream that waits for an event; on the CPU: at once).
   virtual void fork() = 0;
   // What the queue gets from here on waits for all of the collectives below. fork() and join() may be
@@ -58,6 +52,8 @@ class Communicator {
 // must be gone before it.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
+// Of CUDA devices and two processes or more (src/ranks/cuda/). An Error of a program built without NCCL.
+std::unique_ptr<Communicator> make_nccl_communicator(Device&, ProcessGroup&);
 std::string nccl_version();  // "2.28.9" of the library; "" of a program built without it
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include "src/ranks/process_group.h"
 
 #include <exception>
+#include <thread>
 
 #include "kernels/view.h"
 #include "src/files/error_line.h"
@@ -25,57 +26,38 @@ struct ProcessGroup::State {
   std::uint64_t number = 0;          // of collectives so far
   int exceptions = std::uncaught_exceptions();
 
-  // The watcher knows of a rank in a collective that it waits for others.
-  struct Collective {
-    Watcher* watcher;
-    explicit Collective(State& state) : watcher(state.watcher.get()) {
-      ++state.number;
-      if (watcher) watcher->enter_collective();
-    }
-    Collective(const Collective&) = delete;
-    Collective& operator=(const Collective&) = delete;
-    ~Collective() {
-      if (watcher) watcher->leave_collective();
-    }
+  const Peer& peer(int rank) const { return meeting.peers[static_cast<std::size_t>(rank)]; }
+  const Descriptor& to(int rank) const { return meeting.words[static_cast<std::size_t>(rank)]; }
+
+  // While it lives, this rank waits for another one.
+  struct Waiting {
+    Watcher& watcher;
+    Waiting(const State& state, int rank) : watcher(*state.watcher) { watcher.await(rank); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() { watcher.await(-1); }
   };
 
-  const Socket& to(int rank) const { return meeting.words[static_cast<std::size_t>(rank)]; }
-
-  std::string name(int rank) const {
-    const Peer& peer = meeting.peers[static_cast<std::size_t>(rank)];
-    return str("rank ", rank, " (", peer.host, ", pid ", peer.pid, ")");
+  // The watcher ends this process meanwhile if that rank is dead.
+  [[noreturn]] void lost(int rank) const {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    weft::fail(str(peer(rank).name(), " has left, and rank ", world.rank, " still expects something of it"));
   }
 
-  [[noreturn]] void lost(int rank) {
-    if (watcher->has_left(rank))
-      weft::fail(str(name(rank), " has left, and rank ", world.rank, " still expects something of it"));
-    weft::fail(str("the connection with ", name(rank), " broke"));
+  void send(int rank, Kind kind, const std::string& body) const {
+    const Waiting waiting(*this, rank);
+    if (!send_frame(to(rank), kind, body, number)) lost(rank);
   }
 
-  void send(int rank, Kind kind, const std::string& body, bool more = false) {
-    if (!send_frame(to(rank), kind, number, body, more)) lost(rank);
-  }
-
-  std::string receive(int rank, Kind kind) {
-    FrameHeader header;
-    if (!receive_header(to(rank), header)) lost(rank);
-    if (header.kind != kind || header.number != number)
+  std::string receive(int rank, Kind kind) const {
+    const Waiting waiting(*this, rank);
+    Frame frame;
+    if (!receive_frame(to(rank), frame, ~std::uint64_t{0})) lost(rank);
+    if (frame.kind != kind || frame.number != number)
       weft::fail(str("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
-                     name_of(kind), ", and ", name(rank), " at collective ", header.number, ", ",
-                     name_of(header.kind)));
-    std::string body(header.bytes, '\0');
-    if (!receive_bytes(to(rank), body.data(), body.size())) lost(rank);
-    return body;
-  }
-
-  std::vector<std::string> gather(const std::string& mine) {
-    if (world.rank != 0) {
-      send(0, Kind::gather, mine);
-      return {};
-    }
-    std::vector<std::string> all{mine};
-    for (int rank = 1; rank < world.size; ++rank) all.push_back(receive(rank, Kind::gather));
-    return all;
+                     name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
+                     name_of(frame.kind)));
+    return std::move(frame.body);
   }
 };
 
@@ -97,30 +79,32 @@ ProcessGroup::~ProcessGroup() {
 const World& ProcessGroup::world() const { return state_->world; }
 
 std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
-  const State::Collective collective(*state_);
-  return state_->gather(mine);
-}
-
-std::vector<std::string> ProcessGroup::all_gather(const std::string& mine) {
-  State& s = *state_;
-  const State::Collective collective(s);
-  std::vector<std::string> all = s.gather(mine);
-  all.resize(static_cast<std::size_t>(s.world.size));
-  for (std::string& of_rank : all) {
-    const bool more = &of_rank != &all.back();
-    if (s.world.rank != 0) of_rank = s.receive(0, Kind::broadcast);
-    for (int rank = 1; s.world.rank == 0 && rank < s.world.size; ++rank)
-      s.send(rank, Kind::broadcast, of_rank, more);
+  ++state_->number;
+  std::vector<std::string> all;
+  if (rank() != 0) {
+    state_->send(0, Kind::gather, mine);
+    return all;
   }
+  all.push_back(mine);
+  for (int rank = 1; rank < size(); ++rank) all.push_back(state_->receive(rank, Kind::gather));
   return all;
 }
 
 std::string ProcessGroup::broadcast(const std::string& of_rank_0) {
-  State& s = *state_;
-  const State::Collective collective(s);
-  if (s.world.rank != 0) return s.receive(0, Kind::broadcast);
-  for (int rank = 1; rank < s.world.size; ++rank) s.send(rank, Kind::broadcast, of_rank_0);
+  ++state_->number;
+  if (rank() != 0) return state_->receive(0, Kind::broadcast);
+  for (int rank = 1; rank < size(); ++rank) state_->send(rank, Kind::broadcast, of_rank_0);
   return of_rank_0;
+}
+
+std::vector<std::string> ProcessGroup::all_gather(const std::string& mine) {
+  std::vector<std::string> all = gather(mine);
+  if (size() == 1) return all;
+  const std::string packed = broadcast(pack(all));
+  if (rank() != 0)
+    WEFT_CHECK(unpack(packed, all) && all.size() == static_cast<std::size_t>(size()),
+               "rank 0 has sent no answer for each of ", size(), " ranks");
+  return all;
 }
 
 void ProcessGroup::barrier() { all_gather(""); }
@@ -143,12 +127,17 @@ void ProcessGroup::fail(const std::string& why, const std::string& line) noexcep
   if (state_->watcher) state_->watcher->fail(why.empty() ? "an error" : why.substr(0, kLongestText), line);
 }
 
+void ProcessGroup::watch(std::chrono::seconds limit) {
+  if (state_->watcher) state_->watcher->set_limit(limit);
+}
 void ProcessGroup::report_step(std::int64_t step) {
   if (state_->watcher) state_->watcher->report_step(step);
 }
-
-void ProcessGroup::watch(std::chrono::seconds limit) {
-  if (state_->watcher) state_->watcher->set_limit(limit);
+void ProcessGroup::report_progress() {
+  if (state_->watcher) state_->watcher->report_progress();
+}
+void ProcessGroup::take_time() {
+  if (state_->watcher) state_->watcher->take_time();
 }
 
 }  // namespace weft

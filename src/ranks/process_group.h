@@ -45,16 +45,17 @@ class ProcessGroup {
   // Afterwards this object is only good for being destroyed.
   void fail(const std::string& why, const std::string& line = "") noexcept;
 
-  // What a watcher's line says of this rank when it dies or hangs: its last step. Costs nothing.
-  void report_step(std::int64_t step);
-  // From here on, or until another limit is given, this rank must show progress at least every `limit`:
-  // kernels started through a Ctx, graphs, copies to a GPU that are waited for, pieces of files read and
-  // written (src/ranks/heartbeat.h), steps reported, collectives entered and left. One that does not, and
-  // does not wait for another one that does, is taken for hung. A rank that is hung, or dead at any time,
-  // ends every other process, exit code 1, with one line that names it and its last step: at once when its
-  // process ends, 20 seconds after its host or process stopped, `limit` after its last sign of progress, even
-  // while this process waits for a GPU or for a disk. Checkpoints are safe: they are renamed when whole.
+  // A rank that is dead, hung or cut off ends every other process, exit code 1, with one line that names it
+  // and its last step: at once when its process ends, 20 seconds after its host or process stopped, and when
+  // the time for a step is over, even while this process waits for a GPU or a disk.
+  // From watch() on a rank must come further within `limit`: report a step or what is done of it, or enter
+  // or leave a collective. It may take three times as long as it ever did since its first step, and ten times
+  // the limit until two steps are reported, at first and after take_time(), which announces work that is no
+  // step: files, devices. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
+  void report_step(std::int64_t step);
+  void report_progress();
+  void take_time();
 
  private:
   struct State;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Rank 0 receives; the others visit. What does not speak like a rank is let in, and never heard.
+// Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away.
 #include "src/ranks/rendezvous.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <deque>
 #include <thread>
 
 #include "kernels/view.h"
@@ -16,189 +14,137 @@ namespace weft {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint64_t kLongest = 1 << 20;  // bytes of a frame
 
 enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kIdentity, kHelloFields };
+
+std::string host_name() {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
 
 std::string hello(const World& world, const char* channel, const std::string& identity) {
   return pack({std::to_string(world.rank), std::to_string(world.size), channel, host_name(),
                std::to_string(getpid()), identity});
 }
 
-std::string said_of(const Peer& peer) { return str(peer.host, ", pid ", peer.pid); }
-
-// Poll's argument for the time until `deadline`, at most `longest`.
-int wait_until(Clock::time_point deadline, milliseconds longest) {
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) + milliseconds(1);
-  return static_cast<int>(std::clamp(left, milliseconds(0), longest).count());
-}
-
 class Reception {
  public:
-  Reception(const World& world, const std::string& identity, std::chrono::seconds patience)
-      : world_(world),
-        identity_(identity),
-        patience_(patience),
-        guests_(static_cast<std::size_t>(world.size)) {
-    guests_[0].peer = {host_name(), std::to_string(getpid())};
+  Reception(const World& world, const std::string& identity) : world_(world), identity_(identity) {
+    const auto size = static_cast<std::size_t>(world.size);
+    meeting_.words.resize(size);
+    meeting_.watch.resize(size);
+    for (int rank = 0; rank < world.size; ++rank) meeting_.peers.push_back({rank});
+    meeting_.peers[0] = {0, host_name(), std::to_string(getpid())};
   }
 
-  Meeting run() {
-    const Socket listener = listen_on(world_.address, world_.port, world_.local_size == world_.size);
-    Clock::time_point deadline = Clock::now() + patience_;
-    while (!complete() && Clock::now() < deadline) {
-      wait_for_news(listener, deadline);
-      if (troubles_.empty() || in_trouble_) continue;
-      in_trouble_ = true;  // others may differ too: they are named in the same line
+  Meeting run(seconds patience) {
+    const Descriptor listener = listen_on(world_.address, world_.port, world_.local_size == world_.size);
+    Clock::time_point deadline = Clock::now() + patience;
+    bool in_trouble = false;
+    while (!missing().empty() && Clock::now() < deadline) {
+      if (Descriptor visitor = accept_from(listener, deadline)) hear(std::move(visitor));
+      if (troubles_.empty() || in_trouble) continue;
+      in_trouble = true;  // others may differ too: they are named in the same line
       deadline = std::min(deadline, Clock::now() + milliseconds(1500));
     }
-    if (!troubles_.empty() || !complete()) refuse();
-    return welcome();
+    if (!troubles_.empty() || !missing().empty()) refuse(patience);
+    welcome();
+    return std::move(meeting_);
   }
 
  private:
-  struct Guest {
-    Peer peer;
-    Socket words, watch;
-    bool there() const { return words && watch; }
-  };
-  struct Visitor {
-    Socket socket;
-    FrameReader reader;
-  };
-
-  // Every rank is here, or has been and was found to be another one than it should be.
-  bool complete() const {
-    return std::all_of(guests_.begin() + 1, guests_.end(), [](const Guest& g) { return g.there(); });
+  std::vector<std::string> missing() const {
+    std::vector<std::string> ranks;
+    for (std::size_t rank = 1; rank < meeting_.peers.size(); ++rank)
+      if (!meeting_.words[rank] || !meeting_.watch[rank]) ranks.push_back(std::to_string(rank));
+    return ranks;
   }
 
-  void wait_for_news(const Socket& listener, Clock::time_point deadline) {
-    std::vector<pollfd> sockets{{listener.fd(), POLLIN, 0}};
-    for (const Visitor& visitor : visitors_) sockets.push_back({visitor.socket.fd(), POLLIN, 0});
-    if (poll(sockets.data(), sockets.size(), wait_until(deadline, milliseconds(1000))) <= 0) return;
-    const std::size_t before = visitors_.size();
-    for (std::size_t i = 0; i < before; ++i) {
-      Visitor visitor = std::move(visitors_.front());
-      visitors_.pop_front();
-      if (sockets[i + 1].revents == 0 || hear(visitor)) visitors_.push_back(std::move(visitor));
-    }
-    if (sockets[0].revents == 0) return;
-    while (Socket socket = accept_from(listener)) visitors_.push_back({std::move(socket), {}});
-  }
-
-  // True: the visitor has not said everything yet.
-  bool hear(Visitor& visitor) {
-    const bool open = visitor.reader.read(visitor.socket);
-    FrameHeader header;
-    std::string body;
-    if (!visitor.reader.next(header, body)) return open && !visitor.reader.broken();
+  void hear(Descriptor visitor) {
+    set_patience(visitor, seconds(1));
+    Frame frame;
     std::vector<std::string> fields;
-    if (header.kind == Kind::hello && unpack(body, fields) && fields.size() == kHelloFields)
-      seat(std::move(visitor.socket), fields);
-    return false;
+    if (receive_frame(visitor, frame, kLongest) && frame.kind == Kind::hello && unpack(frame.body, fields) &&
+        fields.size() == kHelloFields)
+      seat(std::move(visitor), fields);
   }
 
-  void seat(Socket socket, const std::vector<std::string>& hello) {
-    const Peer peer{hello[kHost], hello[kPid]};
-    const int rank = std::atoi(hello[kRank].c_str());
-    if (hello[kSize] != std::to_string(world_.size) || rank < 1 || rank >= world_.size)
-      return turn_away(
-          std::move(socket), hello,
-          str("takes itself for rank ", rank, " of ", hello[kSize], ", rank 0 for one of ", world_.size));
-    Guest& guest = guests_[static_cast<std::size_t>(rank)];
-    const bool known = guest.words || guest.watch;
-    if (known && (guest.peer.host != peer.host || guest.peer.pid != peer.pid))
-      return turn_away(std::move(socket), hello,
-                       str("is there twice, the other one being on ", said_of(guest.peer)));
+  void seat(Descriptor visitor, const std::vector<std::string>& hello) {
+    const Peer guest{std::atoi(hello[kRank].c_str()), hello[kHost], hello[kPid]};
+    const auto turn_away = [&](const std::string& why) {
+      const std::string line = str(guest.name(), ' ', why);
+      if (std::find(troubles_.begin(), troubles_.end(), line) == troubles_.end()) troubles_.push_back(line);
+      turned_away_.push_back(std::move(visitor));
+    };
+    if (hello[kSize] != std::to_string(world_.size) || guest.rank < 1 || guest.rank >= world_.size)
+      return turn_away(str("takes itself for rank ", guest.rank, " of ", hello[kSize], ", rank 0 for one of ",
+                           world_.size));
+    const auto rank = static_cast<std::size_t>(guest.rank);
+    Peer& known = meeting_.peers[rank];
+    if (!known.pid.empty() && (known.host != guest.host || known.pid != guest.pid))
+      return turn_away(str("is there twice, the other one being on ", known.host, ", pid ", known.pid));
     if (hello[kIdentity] != identity_)
-      return turn_away(std::move(socket), hello,
-                       str("runs something else: '", hello[kIdentity], "', rank 0 '", identity_, "'"));
-    guest.peer = peer;
-    (hello[kChannel] == "watch" ? guest.watch : guest.words) = std::move(socket);
+      return turn_away(str("runs something else: '", hello[kIdentity], "', rank 0 '", identity_, "'"));
+    known = guest;
+    set_patience(visitor, seconds(0));
+    (hello[kChannel] == "watch" ? meeting_.watch : meeting_.words)[rank] = std::move(visitor);
   }
 
-  void turn_away(Socket socket, const std::vector<std::string>& hello, const std::string& why) {
-    const std::string line = str("rank ", hello[kRank], " (", hello[kHost], ", pid ", hello[kPid], ") ", why);
-    if (std::find(troubles_.begin(), troubles_.end(), line) == troubles_.end()) troubles_.push_back(line);
-    turned_away_.push_back(std::move(socket));
-  }
-
-  [[noreturn]] void refuse() {
-    for (Guest& guest : guests_) {
-      if (guest.words) send_frame(guest.words, Kind::refusal, 0, "");
-    }
-    for (const Socket& socket : turned_away_) send_frame(socket, Kind::refusal, 0, "");
-    std::vector<std::string> missing;
-    for (std::size_t rank = 1; rank < guests_.size(); ++rank)
-      if (!guests_[rank].there()) missing.push_back(std::to_string(rank));
+  [[noreturn]] void refuse(seconds patience) {
+    for (const auto* guests : {&meeting_.words, &turned_away_})
+      for (const Descriptor& guest : *guests)
+        if (guest) send_frame(guest, Kind::refusal, "");
     if (!troubles_.empty()) {
       std::string line = "the processes do not belong together: ";
       for (std::size_t i = 0; i < troubles_.size(); ++i) line += (i ? "; " : "") + troubles_[i];
       fail(line);
     }
-    fail(str(missing.size() == 1 ? "rank " : "ranks ", listed(missing), " of ", world_.size,
-             " did not come to ", world_.address, ':', world_.port, " within ", patience_.count(),
+    fail(str(missing().size() == 1 ? "rank " : "ranks ", listed(missing()), " of ", world_.size,
+             " did not come to ", world_.address, ':', world_.port, " within ", patience.count(),
              " s: was every process started, and can its host reach this one?"));
   }
 
-  Meeting welcome() {
-    Meeting meeting;
-    std::string everyone;
-    for (Guest& guest : guests_) {
-      pack_into(everyone, guest.peer.host);
-      pack_into(everyone, guest.peer.pid);
-    }
-    for (Guest& guest : guests_) {
-      if (guest.words) send_frame(guest.words, Kind::welcome, 0, everyone);
-      meeting.peers.push_back(guest.peer);
-      meeting.words.push_back(std::move(guest.words));
-      meeting.watch.push_back(std::move(guest.watch));
-    }
-    return meeting;
+  void welcome() const {
+    std::vector<std::string> everyone;
+    for (const Peer& peer : meeting_.peers) everyone.insert(everyone.end(), {peer.host, peer.pid});
+    for (const Descriptor& guest : meeting_.words)
+      if (guest) send_frame(guest, Kind::welcome, pack(everyone));
   }
 
   const World& world_;
   const std::string& identity_;
-  std::chrono::seconds patience_;
-  std::vector<Guest> guests_;  // by rank
-  std::deque<Visitor> visitors_;
+  Meeting meeting_;
   std::vector<std::string> troubles_;
-  std::vector<Socket> turned_away_;
-  bool in_trouble_ = false;
+  std::vector<Descriptor> turned_away_;
 };
 
-// Rank 0's answer to a rank and not a byte more; none when it is no longer there, or something else listens
-// in its place.
-bool answered(const Socket& socket, std::chrono::seconds patience, FrameHeader& header, std::string& body) {
-  set_patience(socket, patience);
-  if (!receive_header(socket, header) || header.bytes > FrameReader::kLongest) return false;
-  body.resize(header.bytes);
-  if (!receive_bytes(socket, body.data(), body.size())) return false;
-  set_patience(socket, std::chrono::seconds(0));
-  return header.kind == Kind::welcome || header.kind == Kind::refusal;
-}
-
-Meeting visit(const World& world, const std::string& identity, std::chrono::seconds patience) {
+Meeting visit(const World& world, const std::string& identity, seconds patience) {
   const Clock::time_point deadline = Clock::now() + patience;
   std::string why = "no answer";
   while (Clock::now() < deadline) {
-    Socket words = connect_to(world.address, world.port, deadline, why);
-    Socket watch = words ? connect_to(world.address, world.port, deadline, why) : Socket();
+    Meeting meeting;
+    Descriptor words = connect_to(world.address, world.port, deadline, why);
+    Descriptor watch = words ? connect_to(world.address, world.port, deadline, why) : Descriptor();
     if (!watch) continue;
-    FrameHeader header;
-    std::string body;
-    if (send_frame(words, Kind::hello, 0, hello(world, "words", identity)) &&
-        send_frame(watch, Kind::hello, 0, hello(world, "watch", identity)) &&
-        // Rank 0 has been listening for a while: it gives up before this rank does.
-        answered(words, patience + std::chrono::seconds(5), header, body)) {
-      if (header.kind == Kind::refusal) {
-        std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 speaks before a launcher ends it
-        leave_quietly();
-      }
-      Meeting meeting;
-      std::vector<std::string> fields;
-      WEFT_CHECK(unpack(body, fields) && fields.size() == 2 * static_cast<std::size_t>(world.size),
-                 "rank 0's list of processes is not one of ", world.size);
-      for (std::size_t i = 0; i < fields.size(); i += 2) meeting.peers.push_back({fields[i], fields[i + 1]});
+    set_patience(words, patience + seconds(5));  // rank 0 gives up before this rank does
+    Frame answer;
+    const bool answered = send_frame(words, Kind::hello, hello(world, "words", identity)) &&
+                          send_frame(watch, Kind::hello, hello(world, "watch", identity)) &&
+                          receive_frame(words, answer, kLongest);
+    if (answered && answer.kind == Kind::refusal) {
+      std::this_thread::sleep_for(seconds(1));  // rank 0 speaks before a launcher ends it
+      leave_quietly();
+    }
+    std::vector<std::string> fields;
+    if (answered && answer.kind == Kind::welcome && unpack(answer.body, fields) &&
+        fields.size() == 2 * static_cast<std::size_t>(world.size)) {
+      set_patience(words, seconds(0));
+      for (std::size_t i = 0; i < fields.size(); i += 2)
+        meeting.peers.push_back({static_cast<int>(i / 2), fields[i], fields[i + 1]});
       meeting.words.push_back(std::move(words));
       meeting.watch.push_back(std::move(watch));
       return meeting;
@@ -213,8 +159,10 @@ Meeting visit(const World& world, const std::string& identity, std::chrono::seco
 
 }  // namespace
 
-Meeting meet(const World& world, const std::string& identity, std::chrono::seconds patience) {
-  return world.rank == 0 ? Reception(world, identity, patience).run() : visit(world, identity, patience);
+std::string Peer::name() const { return str("rank ", rank, " (", host, ", pid ", pid, ")"); }
+
+Meeting meet(const World& world, const std::string& identity, seconds patience) {
+  return world.rank == 0 ? Reception(world, identity).run(patience) : visit(world, identity, patience);
 }
 
 void leave_quietly() {

@@ -13,13 +13,14 @@
 namespace weft {
 
 struct Peer {
-  std::string host, pid;
+  int rank = 0;
+  std::string host = {}, pid = {};
+  std::string name() const;  // "rank 2 (node1, pid 4711)"
 };
 
 struct Meeting {
-  std::vector<Peer> peers;  // by rank
-  std::vector<Socket> words,
-      watch;  // by rank, rank 0 has those of all others; the others have that of rank 0
+  std::vector<Peer> peers;               // by rank
+  std::vector<Descriptor> words, watch;  // by rank on rank 0; the others have one of each, to rank 0
 };
 
 // Throws Error on rank 0 when the world does not come about within `patience`, or is not the one that it

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Watcher: a thread that hears whether the other processes of a run live, and ends this one when one does
-// not.
+// Watcher: a thread that ends this process when another one of the run has stopped. Two rules: a rank whose
+// connection is lost is gone, and a rank has so long for a step. (The third, that a process has ended, is its
+// launcher's to say.)
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,48 +15,40 @@
 
 namespace weft {
 
-// What is known of a rank at a moment.
+// What a rank says of itself, several times a second.
 struct RankState {
-  std::int64_t step = -1;                  // the last one reported; -1: none
-  std::chrono::milliseconds silence{0};    // since its watcher last spoke
-  std::chrono::milliseconds stillness{0};  // since its last sign of progress
-  std::chrono::milliseconds limit{0};      // of stillness; 0: not watched
-  std::int64_t collectives = 0;            // that it has come to
-  bool waiting = false;                    // in the last of them
+  std::int64_t step = -1;                // the last one reported; -1: none
+  std::chrono::milliseconds quiet{0};    // since it last came further
+  std::chrono::milliseconds allowed{0};  // how long it may be so; 0: it is not watched
+  bool waiting = false;                  // in a collective, for another rank
 };
 
-// The ranks that have stopped by these states, and why: those of which nothing is heard before those that
-// stand still, and of the latter those that are behind all others, by collectives, then by steps. One that
-// stands still may wait, in a collective or in its GPU, for any that is behind it and moves: it has not
-// stopped. None: all go on.
-struct Stopped {
-  std::vector<int> ranks;
-  std::string why;
-};
-std::optional<Stopped> find_stopped(const std::vector<std::optional<RankState>>& ranks);  // null: has left
+// The ranks that hold up all others, when their time is over, and else none. Those at the lowest step do, but
+// for ranks that wait in a collective; where all wait, the one that rank 0 waits for (`awaited`, or -1).
+std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks,
+                           int awaited);  // null: has left
 
 class Watcher {
  public:
   // `watch` as in Meeting, whose peers outlive this object.
-  Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Socket> watch);
+  Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  // Steps, limits, collectives and note_progress() (src/ranks/heartbeat.h) are signs of progress.
+  // As those of ProcessGroup. A limit of 0, as at first: not watched.
+  void set_limit(std::chrono::milliseconds);
   void report_step(std::int64_t step);
-  void set_limit(std::chrono::milliseconds);  // 0, as at first: not watched
-  void enter_collective();
-  void leave_collective();
+  void report_progress();
+  void take_time();
+  void await(int rank);  // in a collective; -1: no longer
 
   // This rank is done, and does not count as dead afterwards.
-  void goodbye();
+  void goodbye() { fail(""); }
   // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. `line`, where it is not
   // empty, is printed here first, unless this process has printed another one: a launcher ends all processes
   // when the first has ended. Returns when rank 0 has spoken, or 10 s later.
   void fail(const std::string& why, const std::string& line = "");
-  // Has `rank` said goodbye? Waits as long as it takes to know; does not return when it is dead.
-  bool has_left(int rank);
 
  private:
   struct State;

@@ -13,6 +13,11 @@
 namespace weft {
 namespace {
 
+template <class... Parts>
+[[noreturn]] void fail_all(int rank, const Parts&... parts) {
+  throw ErrorOfAllRanks(rank, str(parts...));
+}
+
 class Environment {
  public:
   explicit Environment(const EnvironmentLookup& lookup) : lookup_(lookup) {}
@@ -38,15 +43,13 @@ class Environment {
     int result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end != value.data() + value.size() || result < 0)
-      throw ErrorOfAllRanks(rank_at_best(),
-                            str("the environment says ", name, "=", value, ": expected a number from 0"));
+      fail_all(rank_at_best(), "the environment says ", name, "=", value, ": expected a number from 0");
     return result;
   }
   int required(const char* name, const char* beside) const {
     const std::optional<int> value = number(name);
     if (!value)
-      throw ErrorOfAllRanks(rank_at_best(),
-                            str("the environment has ", beside, " and no ", name, ": set both or neither"));
+      fail_all(rank_at_best(), "the environment has ", beside, " and no ", name, ": set both or neither");
     return *value;
   }
   std::string first_of(std::initializer_list<const char*> names) const {
@@ -105,18 +108,31 @@ std::optional<int> tasks_of_node(const std::string& list, int index) {
   return std::nullopt;
 }
 
-void check(const World& world, const char* rank, const char* size, const char* local_rank,
-           const char* local_size) {
-  if (world.size < 1) fail(str("the environment says ", size, "=0: a world has at least one process"));
-  if (world.rank >= world.size)
-    fail(str("the environment says ", rank, "=", world.rank, " and ", size, "=", world.size,
-             ": ranks go from 0 to ", world.size - 1));
-  if (world.local_size > world.size)
-    fail(str("the environment says ", local_size, "=", world.local_size, " and ", size, "=", world.size,
-             ": a host cannot have more processes than the world"));
-  if (world.local_rank >= world.local_size)
-    fail(str("the environment says ", local_rank, "=", world.local_rank, " and ", local_size, "=",
-             world.local_size, ": local ranks go from 0 to ", world.local_size - 1));
+// The variables in which a launcher says who a process is.
+struct Names {
+  const char *source, *rank, *size, *local_rank, *local_size;
+};
+
+// `local_size`: where its variable is no number, but a list of those of all hosts.
+World counted(const Environment& env, const Names& names, std::optional<int> local_size = std::nullopt) {
+  World w;
+  w.source = names.source;
+  w.rank = env.required(names.rank, names.size);
+  w.size = env.required(names.size, names.rank);
+  w.local_rank = env.required(names.local_rank, names.rank);
+  w.local_size = local_size ? *local_size : env.required(names.local_size, names.local_rank);
+  const auto says = [](const char* name, int value, const char* other, int other_value, const auto&... why) {
+    fail(str("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...));
+  };
+  if (w.size < 1) fail(str("the environment says ", names.size, "=0: a world has at least one process"));
+  if (w.rank >= w.size) says(names.rank, w.rank, names.size, w.size, "ranks go from 0 to ", w.size - 1);
+  if (w.local_size > w.size)
+    says(names.local_size, w.local_size, names.size, w.size,
+         "a host cannot have more processes than the world");
+  if (w.local_rank >= w.local_size)
+    says(names.local_rank, w.local_rank, names.local_size, w.local_size, "local ranks go from 0 to ",
+         w.local_size - 1);
+  return w;
 }
 
 // MASTER_ADDR and MASTER_PORT; where they are not set, one host is 127.0.0.1 and `job` gives the port.
@@ -128,32 +144,25 @@ void set_meeting_point(World& world, const Environment& env, const std::string& 
   const std::optional<int> port = env.number("MASTER_PORT");
   if (port) {
     if (*port < 1 || *port > 65534)
-      throw ErrorOfAllRanks(world.rank,
-                            str("the environment says MASTER_PORT=", *port, ": expected 1 to 65534"));
+      fail_all(world.rank, "the environment says MASTER_PORT=", *port, ": expected 1 to 65534");
     world.port = *port;
   } else if (!job.empty()) {
     world.port = port_of_job(job);
   }
   if (world.size == 1) return;
   if (world.address.empty())
-    throw ErrorOfAllRanks(world.rank, str("the environment has no MASTER_ADDR, and the ", world.size,
-                                          " processes are on several hosts: where is rank 0? ", advice));
+    fail_all(world.rank, "the environment has no MASTER_ADDR, and the ", world.size,
+             " processes are on several hosts: where is rank 0? ", advice);
   if (world.port == 0)
-    throw ErrorOfAllRanks(world.rank,
-                          str("the environment has no MASTER_PORT: where does rank 0 listen? ", advice));
+    fail_all(world.rank, "the environment has no MASTER_PORT: where does rank 0 listen? ", advice);
 }
 
 World of_torchrun(const Environment& env) {
-  World world;
-  world.source = env.has("WEFT_GPUS") ? "--gpus" : "torchrun";
-  world.rank = env.required("RANK", "WORLD_SIZE");
-  world.size = env.required("WORLD_SIZE", "RANK");
-  world.local_rank = env.required("LOCAL_RANK", "RANK");
-  world.local_size = env.required("LOCAL_WORLD_SIZE", "LOCAL_RANK");
-  check(world, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  World world = counted(env, {env.has("WEFT_GPUS") ? "--gpus" : "torchrun", "RANK", "WORLD_SIZE",
+                              "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
   if (world.size > 1 && !env.has("MASTER_ADDR"))
-    throw ErrorOfAllRanks(world.rank, str("the environment says WORLD_SIZE=", world.size,
-                                          " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)"));
+    fail_all(world.rank, "the environment says WORLD_SIZE=", world.size,
+             " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)");
   set_meeting_point(world, env, "", "", "Set MASTER_ADDR and MASTER_PORT (torchrun does).");
   // torchrun itself listens at MASTER_PORT, for PyTorch's processes to ask.
   if (env.has("TORCHELASTIC_RUN_ID") && world.port > 0) ++world.port;
@@ -161,15 +170,8 @@ World of_torchrun(const Environment& env) {
 }
 
 World of_mpirun(const Environment& env) {
-  constexpr const char *kRank = "OMPI_COMM_WORLD_RANK", *kSize = "OMPI_COMM_WORLD_SIZE",
-                       *kLocalRank = "OMPI_COMM_WORLD_LOCAL_RANK", *kLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
-  World world;
-  world.source = "mpirun";
-  world.rank = env.required(kRank, kSize);
-  world.size = env.required(kSize, kRank);
-  world.local_rank = env.required(kLocalRank, kRank);
-  world.local_size = env.required(kLocalSize, kRank);
-  check(world, kRank, kSize, kLocalRank, kLocalSize);
+  World world = counted(env, {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   std::string job = env.first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"});
   if (job.empty()) job = "mpirun";
   set_meeting_point(world, env, job, "",
@@ -178,22 +180,17 @@ World of_mpirun(const Environment& env) {
 }
 
 World of_srun(const Environment& env) {
-  World world;
-  world.source = "srun";
-  const char* size = env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  world.rank = env.required("SLURM_PROCID", "SLURM_STEP_ID");
-  world.size = env.required(size, "SLURM_PROCID");
-  world.local_rank = env.required("SLURM_LOCALID", "SLURM_PROCID");
+  const Names names{"srun", "SLURM_PROCID",
+                    env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
+                    "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
   const std::string each = env.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   std::optional<int> local_size = tasks_of_node(each, env.number("SLURM_NODEID").value_or(0));
   const int nodes = env.number("SLURM_STEP_NUM_NODES").value_or(env.number("SLURM_NNODES").value_or(0));
-  if (nodes == 1) local_size = world.size;
+  if (nodes == 1) local_size = env.required(names.size, names.rank);
   if (!local_size)
-    throw ErrorOfAllRanks(world.rank,
-                          str("the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
-                              "': how many processes has this host? expected a list such as 8(x2)"));
-  world.local_size = *local_size;
-  check(world, "SLURM_PROCID", size, "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE");
+    fail_all(env.rank_at_best(), "the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
+             "': how many processes has this host? expected a list such as 8(x2)");
+  World world = counted(env, names, local_size);
   // Rank 0 is on the first host of the list, unless a file of hosts has said where each rank is (srun -m
   // arbitrary): the list is sorted even then.
   const bool sorted = env.text("SLURM_DISTRIBUTION") != "arbitrary";

@@ -60,11 +60,11 @@ class Timed : public Communicator {
   void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
     communicator_.fork();
-    beside_ = device_.is_cuda();
+    overlaps_ = device_.is_cuda();
   }
   void join() override {
     count([&] { communicator_.join(); });
-    beside_ = false;
+    overlaps_ = false;
   }
   void all_reduce_sum(const TensorView& t) override { all_reduce_sums({&t, 1}); }
   void all_reduce_sums(std::span<const TensorView> tensors) override {
@@ -86,12 +86,12 @@ class Timed : public Communicator {
     waiting();
     mark(true);
   }
-  void in_turn(const std::function<void()>& collective) { beside_ ? collective() : count(collective); }
+  void in_turn(const std::function<void()>& collective) { overlaps_ ? collective() : count(collective); }
 
   Device& device_;
   Communicator& communicator_;
   std::int64_t* nanoseconds_;
-  bool beside_ = false;
+  bool overlaps_ = false;
 };
 
 // Of one row, of this rank: milliseconds a step, MHz, milliseconds of waiting a step.
@@ -165,7 +165,7 @@ RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
   return all;
 }
 
-// A kind of update that is timed beside others.
+// A kind of update that is timed in turn with others.
 struct Kind {
   TrainStep& step;
   const BatchSource& source;
@@ -298,16 +298,16 @@ std::string exchange_text(const Exchange& e, std::int64_t ranks) {
                    : "");
   };
   const auto of_joins = [](const KindTimes& k) {
-    return str("; stands still for collectives ", k.join_wait_ms, " ms, the rank that does least ",
+    return str("; stalled for collectives ", k.join_wait_ms, " ms, the rank that does least ",
                k.least_join_wait_ms, " ms");
   };
-  return str("ranks       ", ranks, ": ", e.collectives, " sums of ",
+  return str("ranks       ", ranks, ": ", e.collectives, " all-reduces of ",
              bytes_text(static_cast<std::size_t>(e.bytes)), " a step, ", e.together.ms,
              " ms in a row; each rank by itself ", e.alone.ms, " ms: scaling ", e.scaling() * 100,
              "%; waiting for the slowest rank ", e.wait_ms, " ms; communication: exposed ", e.exposed_ms,
              " ms", e.without.clock_mhz > 0 ? str(", of that cycles ", e.exposed_cycles_ms, " ms") : "",
              of_kind("together      ", e.together), of_joins(e.together),
-             of_kind("without sums  ", e.without), of_joins(e.without), of_kind("by itself     ", e.alone));
+             of_kind("not reduced   ", e.without), of_joins(e.without), of_kind("by itself     ", e.alone));
 }
 
 }  // namespace weft

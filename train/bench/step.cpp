@@ -139,7 +139,6 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   check_config(config);
   const auto device = start.lap("device", make_device(rank_device(group.world(), options.device)));
   const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
-  group.watch(hang_limit());
   const DType dtype = dtype_on(*device, config);
   check_memory(config, *device);
   ParameterStore store;

@@ -108,14 +108,15 @@ class Evaluation {
         map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
-    group_.watch(hang_limit());
+    std::int64_t rounds = 0;
     Stopwatch clock;
     clock.start();
     const EvalResult result =
         evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
+          group_.report_step(++rounds);
           progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
         });
-    group_.watch(patient_hang_limit());
+    group_.take_time();  // for files
     progress_.clear();
     if (!std::isfinite(result.bits))
       fail(str(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged"));

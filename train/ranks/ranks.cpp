@@ -19,32 +19,22 @@
 namespace weft {
 namespace {
 
-// The linker's build ID of this program, in hexadecimal; "" where it left none.
-std::string build_id() {
-  std::string text;
-  const auto of_program = [](dl_phdr_info* info, std::size_t, void* out) {
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-      const ElfW(Phdr)& header = info->dlpi_phdr[i];
-      if (header.p_type != PT_NOTE) continue;
-      const char* at = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-      for (const char* end = at + header.p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
-        ElfW(Nhdr) note;
-        std::memcpy(&note, at, sizeof note);
-        const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
-        const char *name = at + sizeof note, *value = name + padded(note.n_namesz);
-        if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, note.n_namesz).starts_with("GNU"))
-          for (std::size_t byte = 0; byte < note.n_descsz; ++byte) {
-            constexpr const char* kDigits = "0123456789abcdef";
-            const auto x = static_cast<unsigned char>(value[byte]);
-            *static_cast<std::string*>(out) += {kDigits[x >> 4], kDigits[x & 15]};
-          }
-        at = value + padded(note.n_descsz);
-      }
+// Adds the linker's build ID, the note that names what was linked.
+void add_build_id(const dl_phdr_info& object, Hash& hash) {
+  const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
+  for (int i = 0; i < object.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = object.dlpi_phdr[i];
+    if (header.p_type != PT_NOTE) continue;
+    const char* at = reinterpret_cast<const char*>(object.dlpi_addr + header.p_vaddr);
+    for (const char* end = at + header.p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, at, sizeof note);
+      const char *name = at + sizeof note, *value = name + padded(note.n_namesz);
+      if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, note.n_namesz).starts_with("GNU"))
+        hash.add(std::string_view(value, note.n_descsz));
+      at = value + padded(note.n_descsz);
     }
-    return 1;  // the first object is the program itself
-  };
-  dl_iterate_phdr(of_program, &text);
-  return text;
+  }
 }
 
 std::string short_hash(const std::string& text) {
@@ -91,7 +81,7 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
   ProcessGroup group(world, identity);
   if (!error.empty()) fail_as_rank(group, error, error);  // all ranks have the same
   try {
-    group.watch(patient_hang_limit());
+    group.watch(hang_limit());
     work(group);
   } catch (const std::bad_alloc&) {
     const std::string what = out_of_memory();
@@ -101,9 +91,21 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
 
 }  // namespace
 
+std::string build_id() {
+  Hash hash;
+  const auto of_object = [](dl_phdr_info* object, std::size_t, void* all) {
+    const std::string path = object->dlpi_name;  // "": the program
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (name.empty() || name.starts_with("libweft")) add_build_id(*object, *static_cast<Hash*>(all));
+    return 0;
+  };
+  dl_iterate_phdr(of_object, &hash);
+  return hash.text().substr(0, 8);
+}
+
 std::string rank_identity(const std::string& config) {
-  return str("weft ", WEFT_VERSION, ", build ", build_id().substr(0, 8), ", command line ",
-             short_hash(own_command_line()), ", config ", short_hash(config));
+  return str("weft ", WEFT_VERSION, ", build ", build_id(), ", command line ", short_hash(own_command_line()),
+             ", config ", short_hash(config));
 }
 
 void with_ranks(const RankOptions& options, const std::function<std::string()>& config,
@@ -154,9 +156,7 @@ std::string rank_device(const World& world, const std::string& device) {
 }
 
 std::unique_ptr<Device> open_rank_device(ProcessGroup& group, const std::string& device) {
-  auto opened = make_device(rank_device(group.world(), device));
-  group.watch(hang_limit());
-  return opened;
+  return make_device(rank_device(group.world(), device));
 }
 
 std::ostream& rank_output(const ProcessGroup& group, std::ostream& of_rank_0) {
@@ -181,7 +181,5 @@ std::chrono::seconds hang_limit() {
   if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
   return std::chrono::seconds(seconds);
 }
-
-std::chrono::seconds patient_hang_limit() { return std::max(std::chrono::seconds(300), hang_limit()); }
 
 }  // namespace weft

@@ -20,6 +20,8 @@ struct RankOptions {
   std::string device = "auto";  // --device
 };
 
+// Of the program and of the libraries of weft that it has loaded.
+std::string build_id();
 // What must be the same on every rank: the version, this build, the command line, and `config`, the text of
 // what is to be done. One line.
 std::string rank_identity(const std::string& config);
@@ -40,7 +42,6 @@ bool is_first_process();
 
 // The device of this rank: --device, and of several ranks on a host each its own GPU.
 std::string rank_device(const World&, const std::string& device);
-// Opens it. From then on hang_limit() holds.
 std::unique_ptr<Device> open_rank_device(ProcessGroup&, const std::string& device);
 
 // `of_rank_0` there, a stream that drops everything on the other ranks; lines for people likewise.
@@ -50,10 +51,7 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// For ProcessGroup::watch(). At work, files included: WEFT_HANG_SECONDS, or else 45 s. While devices are
-// opened, GPUs connected, and results written to wherever somebody wants them: 300 s, or that number where it
-// is larger; the work of with_ranks() begins with it.
+// For ProcessGroup::watch(): WEFT_HANG_SECONDS, or else 45 s.
 std::chrono::seconds hang_limit();
-std::chrono::seconds patient_hang_limit();
 
 }  // namespace weft

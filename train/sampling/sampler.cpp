@@ -12,7 +12,6 @@
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
-#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
@@ -211,7 +210,7 @@ void sample_part(Device& device, Model& model, const SampleOptions& options, Sam
        group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
     all += of_rank;
   if (group.rank() != 0) return;
-  group.watch(patient_hang_limit());  // it writes
+  group.take_time();  // it writes
   for (std::int64_t t = 0; t < options.length; ++t)
     for (std::int64_t sample = 0; sample < options.count; ++sample) {
       std::int32_t token = 0;

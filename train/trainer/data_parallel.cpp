@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over ranks, and agreement among them.
+// All-reduces over ranks, and agreement among them.
 #include "train/trainer/data_parallel.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "kernels/layers/pointwise.h"
-#include "src/ranks/heartbeat.h"
 
 namespace weft {
 namespace {
@@ -17,44 +16,28 @@ constexpr double kSecondsBetweenAgreements = 0.5;
 // At most, and at most twice as many as the time before: the clock sees steps launched, which the device may
 // have to do yet.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
-constexpr std::size_t kLanes = 4;  // independent chains, for speed
 
-// Of 64-bit words, a multiply and a rotation each.
-class WordHash {
- public:
-  void add(const std::vector<std::uint64_t>& words) {
-    for (std::size_t i = 0; i < words.size(); ++i) turn(lane_[i % kLanes], words[i]);
-    count_ += words.size();
-  }
-  std::uint64_t value() const {
-    std::uint64_t all = count_;
-    for (const std::uint64_t h : lane_) turn(all, h);
-    return all;
-  }
-
- private:
-  static void turn(std::uint64_t& h, std::uint64_t word) {
-    h = std::rotl((h ^ word) * 0x9e3779b97f4a7c15u, 29);
-  }
-  std::uint64_t lane_[kLanes] = {1, 2, 3, 4}, count_ = 0;
-};
-
-// The bytes of a tensor, a piece at a time, each a sign of progress.
+// The bytes of a tensor, a piece at a time: a multiply and a rotation for each 64-bit word, in independent
+// chains, for speed.
 std::uint64_t hash_of(Device& device, const TensorView& tensor) {
-  const auto piece = static_cast<std::int64_t>(kProgressBytes);
+  constexpr std::int64_t kPiece = 16 << 20;
   TensorView bytes = tensor;
   bytes.dtype = DType::u8, bytes.rank = 1;
   std::fill(std::begin(bytes.shape), std::end(bytes.shape), 1);
-  WordHash hash;
-  for (std::int64_t first = 0; first < tensor.bytes(); first += piece) {
+  const auto turn = [](std::uint64_t& h, std::uint64_t word) {
+    h = std::rotl((h ^ word) * 0x9e3779b97f4a7c15u, 29);
+  };
+  std::uint64_t lanes[] = {1, 2, 3, 4};
+  for (std::int64_t first = 0; first < tensor.bytes(); first += kPiece) {
     bytes.data = static_cast<char*>(tensor.data) + first;
-    bytes.shape[0] = std::min(piece, tensor.bytes() - first);
+    bytes.shape[0] = std::min(kPiece, tensor.bytes() - first);
     std::vector<std::uint64_t> words(static_cast<std::size_t>(bytes.bytes() + 7) / 8);
     device.download(words.data(), bytes);
-    hash.add(words);
-    note_progress();
+    for (std::size_t i = 0; i < words.size(); ++i) turn(lanes[i % std::size(lanes)], words[i]);
   }
-  return hash.value();
+  auto all = static_cast<std::uint64_t>(tensor.bytes());
+  for (const std::uint64_t h : lanes) turn(all, h);
+  return all;
 }
 
 // Numbers as a message, all ranks being the same program on the same kind of machine.
@@ -98,7 +81,7 @@ void GradientSum::begin() {
   collectives_ = bytes_ = 0;
 }
 
-// What there is to sum up of a range, whose gradients are complete.
+// What there is to reduce of a range, whose gradients are complete.
 Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
@@ -175,7 +158,7 @@ std::string processes_text(ProcessGroup& group, const Communicator& communicator
   const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
   const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
   return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
-             group.world().source, "; gradients are summed by ", communicator.carrier());
+             group.world().source, "; gradients are all-reduced by ", communicator.carrier());
 }
 
 MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {

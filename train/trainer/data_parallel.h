@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What processes that train one model together do beyond what each does alone: gradients are summed up while
+// What processes that train one model together do beyond what each does alone: gradients are reduced while
 // the backward pass goes on, losses are averaged, and decisions are taken by all of them at the same step.
 #pragma once
 
@@ -16,16 +16,17 @@
 
 namespace weft {
 
-// How many elements of the gradients are summed up at a time, at least: train.bucket_mb.
+// How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
 std::int64_t bucket_elements(const TrainConfig&, DType gradients);
 // How the optimizer is shared, by train.shard_optimizer; null: a process alone.
 Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
 
-// Sums gradients over the ranks. Each bucket starts when the backward pass has completed it, beside the
-// kernels that follow. Of a store with shards(), each rank gets the sums of its own_parts() alone.
+// All-reduces gradients over the ranks. Each bucket starts when the backward pass has completed it, and
+// overlaps with the kernels that follow. A store with shards() is reduce-scattered: each rank gets the sums
+// of its own_parts() alone.
 class GradientSum {
  public:
-  // train.reduce_dtype bf16: buckets are rounded to bf16 and summed up in it, which halves the bytes; with
+  // train.reduce_dtype bf16: buckets are rounded to bf16 and all-reduced in it, which halves the bytes; with
   // f32 nothing is copied. In f64 (tests) sums are f64.
   GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
 
@@ -66,7 +67,7 @@ class StopAgreement {
   Clock::time_point spoken_ = Clock::now();
 };
 
-// Collective: how many processes are on how many hosts, and what carries their sums. For people.
+// Collective: how many processes are on how many hosts, and what carries their all-reduces. For people.
 std::string processes_text(ProcessGroup&, const Communicator&);
 
 // Collective: the choice of the rank that takes the smallest micro-batches.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "src/files/files.h"
-#include "src/ranks/heartbeat.h"
 
 namespace fs = std::filesystem;
 
@@ -109,7 +108,6 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
   } else if (fs::rename(temporary, path(name), error); error) {
     fail(str("cannot write ", path(name), ": ", error.message()));
   }
-  note_progress();
   if (keep <= 0) return;
   sync_names_beside(path(name));  // before any that it replaces goes
   prune(state.step, keep);
@@ -131,7 +129,6 @@ void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
   for (std::int64_t i = 0; i < surplus; ++i) {
     std::error_code ignored;
     fs::remove(numbered[static_cast<std::size_t>(i)].second, ignored);
-    note_progress();
   }
 }
 

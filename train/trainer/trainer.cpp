@@ -15,12 +15,9 @@
 namespace weft {
 namespace {
 
-// Null: a process alone. Devices are open then, and hang_limit() holds.
+// Null: a process alone.
 std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
-  if (!group) return nullptr;
-  auto communicator = make_communicator(device, *group);
-  group->watch(hang_limit());
-  return communicator;
+  return group ? make_communicator(device, *group) : nullptr;
 }
 
 // For the ranks of `group`, with the data that is there.
@@ -153,7 +150,10 @@ void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
 
 void Trainer::step() {
   std::int64_t position = state_.step * config_.train.accumulation;
-  train_step_->run(source_, state_.step, [&] { stop_if_overdue(stop_, ++position); });
+  train_step_->run(source_, state_.step, [&] {
+    stop_if_overdue(stop_, ++position);
+    if (group_) group_->report_progress();
+  });
   ++state_.step;
   if (group_) group_->report_step(state_.step);
 }
@@ -287,6 +287,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
   if (!group_) return write();
+  group_->take_time();
   check_equal_weights(*group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
   group_->barrier();

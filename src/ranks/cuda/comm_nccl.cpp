@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Sums between GPUs: NCCL on a stream of its own, beside the queue's.
-#include "src/ranks/cuda/comm_nccl.h"
+// Collectives of GPUs on a stream of their own, which overlaps with the queue's: through memory of the host
+// where that is fast enough, and else by NCCL.
 
 #include <nccl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <thread>
 
 #include "kernels/checks.h"
 #include "src/cuda/check.h"
-#include "src/ranks/cuda/peer_sums.h"
+#include "src/ranks/communicator.h"
+#include "src/ranks/cuda/host_reduce.h"
 
 namespace weft {
 namespace {
 
-// Thread blocks that a collective takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS overrides it.
+// Thread blocks that a collective of NCCL takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS
+// overrides it.
 constexpr int kMaxBlocks = 8;
-constexpr std::chrono::seconds kHeadStart(2);  // of the group, to find who has died
 
 ncclDataType_t nccl_type(DType type) {
   switch (type) {
@@ -31,23 +28,20 @@ ncclDataType_t nccl_type(DType type) {
     case DType::f16: return ncclFloat16;
     case DType::bf16: return ncclBfloat16;
     case DType::i32: return ncclInt32;
-    case DType::u8: return ncclUint8;
+    case DType::u8: break;
   }
   return ncclUint8;
 }
 
-std::string trouble_text(ncclResult_t result, ncclComm_t comm) {
-  const char* more = ncclGetLastError(comm);
-  return str("NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
-             "; NCCL_DEBUG=INFO says more");
-}
-
 void check(ncclResult_t result, ncclComm_t comm, const char* what) {
-  if (result != ncclSuccess) fail(str(what, ": ", trouble_text(result, comm)));
+  if (result == ncclSuccess) return;
+  const char* more = ncclGetLastError(comm);
+  fail(str(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
+           "; NCCL_DEBUG=INFO says more"));
 }
 
-// The sums of a ring have an order that depends on the number of ranks and nothing else. Those of NVLink's
-// multicast are left to whoever asks for them.
+// The additions of a ring have an order that depends on the number of ranks and nothing else. Those of
+// NVLink's multicast are left to whoever asks for them.
 void choose_algorithm() {
   setenv("NCCL_ALGO", "Ring", 0);
   setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -67,19 +61,15 @@ void check_gpus(int index, ProcessGroup& group) {
   group.require_all(trouble);
 }
 
-// WEFT_PEER_SUMS: 0: none; links: straight from GPU to GPU; host: through its memory; else as is planned.
-std::unique_ptr<PeerSums> make_peer_sums(ProcessGroup& group) {
-  using Way = PeerSums::Way;
-  const char* text = std::getenv("WEFT_PEER_SUMS");
+// WEFT_HOST_REDUCE: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is planned.
+enum class HostWay { never, as_planned, always };
+
+HostWay wanted_way() {
+  const char* text = std::getenv("WEFT_HOST_REDUCE");
   const std::string wanted = text ? text : "";
-  const Way way = wanted == "host" ? Way::host : wanted == "links" ? Way::straight : Way::as_planned;
-  WEFT_CHECK(way != Way::as_planned || wanted.empty() || wanted == "0",
-             "WEFT_PEER_SUMS must be 0, links or host, got '", wanted, "'");
-  auto memory = wanted == "0" ? nullptr : PeerMemory::make(group);
-  if (!memory) return nullptr;
-  auto host = way == Way::straight ? nullptr : HostMemory::make(group, PeerSums::host_bytes());
-  WEFT_CHECK(host || way != Way::host, "WEFT_PEER_SUMS=host: the GPUs share no memory of the host");
-  return std::make_unique<PeerSums>(std::move(memory), std::move(host), way);
+  WEFT_CHECK(wanted.empty() || wanted == "0" || wanted == "1", "WEFT_HOST_REDUCE must be 0 or 1, got '",
+             wanted, "'");
+  return wanted.empty() ? HostWay::as_planned : wanted == "1" ? HostWay::always : HostWay::never;
 }
 
 class NcclCommunicator : public Communicator {
@@ -107,22 +97,21 @@ class NcclCommunicator : public Communicator {
     side_ = queue_;
     side_.stream = stream_;
     side_.profile = nullptr;
-    peers_ = make_peer_sums(group);
-    watcher_ = std::thread([this] { watch(); });
+    if (way_ != HostWay::never) host_ = HostReduce::make(group);
+    WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
+    by_host_ = host_ != nullptr;
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   // After an error the others may never come to what this rank still waits for.
   ~NcclCommunicator() override {
-    done_ = true;
-    watcher_.join();
     if (std::uncaught_exceptions() > exceptions_) {
       static_cast<void>(ncclCommAbort(comm_));
     } else {
       static_cast<void>(cudaStreamSynchronize(stream_));
       static_cast<void>(ncclCommDestroy(comm_));
     }
-    peers_.reset();
+    host_.reset();
     static_cast<void>(cudaEventDestroy(forked_));
     static_cast<void>(cudaEventDestroy(joined_));
     static_cast<void>(cudaStreamDestroy(stream_));
@@ -130,13 +119,17 @@ class NcclCommunicator : public Communicator {
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
-  void meet() override { group_.barrier(); }
   std::string carrier() const override {
-    return str(peers_ ? peers_->way() + ", small ones by " : "", "NCCL ", nccl_version());
+    const std::string nccl = "NCCL " + nccl_version();
+    if (by_host_) return "memory of the host, small ones by " + nccl;
+    return nccl + (host_ || way_ == HostWay::never ? "" : " (the GPUs share no memory of the host)");
   }
 
+  // Of an all-reduce, a GPU copies all terms, its own sums and those of the others.
   void plan(std::int64_t bytes, double seconds) override {
-    if (peers_) peers_->plan(bytes, seconds);
+    if (!host_ || way_ != HostWay::as_planned) return;
+    const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
+    by_host_ = copied < HostReduce::kBandwidth * seconds;
   }
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
@@ -144,7 +137,6 @@ class NcclCommunicator : public Communicator {
     beside_ = true;
   }
   void join() override {
-    if (peers_) peers_->finish(side_);
     WEFT_CUDA_CALL(cudaEventRecord(joined_, stream_));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(queue_.stream, joined_));
     beside_ = false;
@@ -154,9 +146,8 @@ class NcclCommunicator : public Communicator {
   void all_reduce_sums(std::span<const TensorView> tensors) override {
     for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
     start([&] {
-      if (peers_ && std::all_of(tensors.begin(), tensors.end(), PeerSums::takes) &&
-          peers_->all_reduce_sums(tensors, side_))
-        return;
+      if (by_host_ && std::all_of(tensors.begin(), tensors.end(), HostReduce::takes))
+        return host_->all_reduce(tensors, side_);
       check(ncclGroupStart(), comm_, "all_reduce_sum");
       for (const TensorView& t : tensors)
         check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
@@ -169,7 +160,7 @@ class NcclCommunicator : public Communicator {
     expect_floating(t, "reduce_scatter_sum: the tensor");
     const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
     start([&] {
-      if (peers_ && PeerSums::takes(t)) return peers_->reduce_scatter_sum(t, side_);
+      if (by_host_ && HostReduce::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
                               nccl_type(t.dtype), ncclSum, comm_, stream_),
             comm_, "reduce_scatter_sum");
@@ -178,7 +169,6 @@ class NcclCommunicator : public Communicator {
   void all_gather(const TensorView& t) override {
     const std::int64_t piece = elements_of_piece(t, "all_gather");
     start([&] {
-      if (peers_ && t.bytes() >= PeerSums::kLeastBytes && peers_->all_gather(t, side_)) return;
       check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
                           comm_, stream_),
             comm_, "all_gather");
@@ -204,34 +194,17 @@ class NcclCommunicator : public Communicator {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }
 
-  // What goes wrong on the way (a connection to another host that breaks) NCCL says when asked. The GPU may
-  // then wait for ever for what does not come, and with it the main thread. Where a process has died, the
-  // group says which, and ends this one meanwhile.
-  void watch() {
-    for (; !done_; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
-      ncclResult_t trouble = ncclSuccess;
-      if (ncclCommGetAsyncError(comm_, &trouble) != ncclSuccess || trouble == ncclSuccess ||
-          trouble == ncclInProgress)
-        continue;
-      const std::string text = trouble_text(trouble, comm_);
-      std::this_thread::sleep_for(kHeadStart);
-      if (done_) return;
-      group_.fail(text, rank() == 0 ? "rank 0: " + text : "");
-      _exit(1);
-    }
-  }
-
   ProcessGroup& group_;
   const CudaQueue queue_;
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   CudaQueue side_;
-  std::unique_ptr<PeerSums> peers_;  // sums that need no multiprocessors, where the GPUs can
+  const HostWay way_ = wanted_way();
+  std::unique_ptr<HostReduce> host_;  // null: there is none
+  bool by_host_ = false;
   cudaEvent_t forked_ = nullptr, joined_ = nullptr;
   bool beside_ = false;
   const int exceptions_ = std::uncaught_exceptions();
-  std::atomic<bool> done_{false};
-  std::thread watcher_;
 };
 
 }  // namespace

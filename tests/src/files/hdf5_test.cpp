@@ -11,7 +11,6 @@
 #include <numeric>
 #include <random>
 
-#include "src/ranks/heartbeat.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
@@ -83,29 +82,23 @@ TEST(Hdf5, EveryTypeAndEmptyArrays) {
   g.read("/none", StoredType::u16, {0}, nullptr);
 }
 
-// Rows of odd lengths, more than a piece of them; one row alone that is longer; no rows, and empty ones.
-TEST(Hdf5, LongArraysComeInPiecesThatShowProgress) {
+// Rows of odd lengths, no rows, and empty ones.
+TEST(Hdf5, ArraysOfAnyShapeComeBack) {
   TempDir dir;
-  const std::vector<std::vector<std::int64_t>> shapes{{700001, 7}, {1, 9000000}, {0, 3}, {3, 0}, {9000001}};
-  std::vector<float> numbers(9000001), found(numbers.size());
+  const std::vector<std::vector<std::int64_t>> shapes{{70001, 7}, {1, 900000}, {0, 3}, {3, 0}, {900001}};
+  std::vector<float> numbers(900001), found(numbers.size());
   std::iota(numbers.begin(), numbers.end(), 0.5f);
-  const auto signs = [](const std::function<void()>& work) {
-    const std::uint64_t before = signs_of_progress;
-    work();
-    return signs_of_progress - before;
-  };
   const auto name = [](std::size_t i) { return "/" + std::to_string(i); };
   Hdf5File f = Hdf5File::create(dir / "a.h5");
   for (std::size_t i = 0; i < shapes.size(); ++i)
     f.write(name(i), StoredType::f32, shapes[i], numbers.data());
-  EXPECT_GE(signs([&] { f.commit(); }), 6u) << "92 MB";
+  f.commit();
   const Hdf5File g = Hdf5File::open(dir / "a.h5");
-  const std::vector<std::uint64_t> pieces{2, 1, 0, 1, 3};
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     std::int64_t size = 1;
     for (const std::int64_t extent : shapes[i]) size *= extent;
     found.assign(numbers.size(), -1);
-    EXPECT_EQ(signs([&] { g.read(name(i), StoredType::f32, shapes[i], found.data()); }), pieces[i]) << i;
+    g.read(name(i), StoredType::f32, shapes[i], found.data());
     EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
     EXPECT_EQ(std::count(found.begin() + size, found.end(), -1), found.end() - found.begin() - size) << i;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sums between GPUs, one process each, alone and as a branch of a CUDA graph; and what is said when a GPU is
-// shared or a process dies. Each rank is a process of its own: this program again, told to run one of the
-// disabled tests.
+// Collectives between GPUs, one process each, alone and as a branch of a CUDA graph; and what is said when a
+// GPU is shared or a process dies. Each rank is a process of its own: this program again, told to run one of
+// the disabled tests.
 #include <gtest/gtest.h>
 
 #ifdef WEFT_CUDA
@@ -13,7 +13,6 @@
 #include "src/files/error_line.h"
 #include "src/graph.h"
 #include "src/ranks/communicator.h"
-#include "src/ranks/cuda/host_memory.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
 
@@ -110,11 +109,11 @@ void expect_sums(const std::vector<T>& got, int ranks, int step, std::int64_t fi
   EXPECT_EQ(wrong, 0) << "of " << got.size() << " sums of " << name_of(dtype_of<T>);
 }
 
-// Sums of copy engines through the host's memory, which take all tensors of such types that are not small:
-// in f32, in the order of the ranks, rounded once.
+// Sums through memory of the host, which take all tensors of such types that are not small: in f32, in the
+// order of the ranks, rounded once.
 template <class T>
 void expect_order_of_ranks(Rank& r, const std::vector<T>& got, std::int64_t first, std::int64_t total) {
-  if (r.comm->carrier().find("through the host's memory") == std::string::npos) return;
+  if (!r.comm->carrier().starts_with("memory of the host")) return;
   if (sizeof(T) > 4 || total * static_cast<std::int64_t>(sizeof(T)) < 64 << 10) return;
   std::vector<float> sums(got.size());
   for (int rank = 0; rank < r.comm->size(); ++rank) {
@@ -226,21 +225,6 @@ TEST(CudaMultiCommRank, DISABLED_Graph) {
   EXPECT_TRUE(step.replaying());
 }
 
-// What a GPU has copied to its part of the host's memory, those of the other processes find there.
-TEST(CudaMultiCommRank, DISABLED_Host) {
-  Rank r;
-  constexpr std::int64_t kCount = 1 << 20;
-  const auto host = HostMemory::make(r.group, kCount * sizeof(float));
-  ASSERT_NE(host, nullptr);
-  const int me = r.comm->rank(), next = (me + 1) % r.comm->size();
-  const Tensor mine = r.upload(values_of<float>(me, kCount)), theirs(*r.device->pool, {kCount}, DType::f32);
-  r.device->download(host->of(me), mine);
-  r.group.barrier();
-  r.device->upload(theirs, host->of(next));
-  EXPECT_TRUE(r.download<float>(theirs) == values_of<float>(next, kCount));
-  r.group.barrier();
-}
-
 // The sums of a hundred calls, in this process the same each time; their bytes go to a file.
 TEST(CudaMultiCommRank, DISABLED_Repeat) {
   Rank r;
@@ -288,20 +272,19 @@ TEST(CudaMultiCommRank, DISABLED_Dies) {
 
 // ---- the tests
 
-// Does `work` with all sums left to NCCL, and with those of large tensors carried by the copy engines,
-// straight and through the memory of the host.
-void in_all_ways(const std::function<void()>& work) {
-  for (const char* peers : {"0", "links", "host"}) {
-    SCOPED_TRACE(str("WEFT_PEER_SUMS=", peers));
-    set("WEFT_PEER_SUMS", peers);
+// Does `work` with all sums left to NCCL, and with those of large tensors going through memory of the host.
+void in_both_ways(const std::function<void()>& work) {
+  for (const char* host : {"0", "1"}) {
+    SCOPED_TRACE(str("WEFT_HOST_REDUCE=", host));
+    set("WEFT_HOST_REDUCE", host);
     work();
   }
-  unsetenv("WEFT_PEER_SUMS");
+  unsetenv("WEFT_HOST_REDUCE");
 }
 
 void run_on_gpus(const std::string& name, int gpus) {
   if (const std::string why = lacking(gpus); !why.empty()) GTEST_SKIP() << why;
-  in_all_ways([&] {
+  in_both_ways([&] {
     Ranks ranks(gpus, become(name));
     expect_all_well(ranks, seconds(120));
   });
@@ -312,16 +295,10 @@ TEST(CudaMultiComm, FourGpusSumAsTheHostDoes) { run_on_gpus("Sums", 4); }
 TEST(CudaMultiComm, SumsAreABranchOfACudaGraph) { run_on_gpus("Graph", 2); }
 TEST(CudaMultiComm, FourGpusSumInACudaGraph) { run_on_gpus("Graph", 4); }
 
-TEST(CudaMultiComm, ProcessesShareMemoryOfTheHost) {
-  if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
-  Ranks ranks(2, become("Host"));
-  expect_all_well(ranks, seconds(120));
-}
-
 TEST(CudaMultiComm, EveryRunHasTheSameBits) {
   if (const std::string why = lacking(2); !why.empty()) GTEST_SKIP() << why;
   const int gpus = std::min(4, gpu_count() / 2 * 2);
-  in_all_ways([&] {
+  in_both_ways([&] {
     const TempDir folder;
     std::vector<std::string> runs;
     for (const char* run : {"first", "second"}) {
@@ -341,7 +318,8 @@ TEST(CudaMultiComm, ADeadRankEndsThoseThatWaitInTheGpu) {
   EXPECT_EQ(ranks.code(0), 1);
   EXPECT_EQ(ranks.code(1), Ranks::kKilled);
   EXPECT_CONTAINS(ranks.errors(0), "error: rank 1 (");
-  EXPECT_CONTAINS(ranks.errors(0), ") stopped after step 17: it ended, or was killed");
+  EXPECT_CONTAINS(ranks.errors(0),
+                  ") stopped after step 17: its connection is lost: it ended, or was killed");
 }
 
 TEST(CudaComm, AGpuForTwoProcessesIsRefused) {

@@ -46,6 +46,8 @@ TEST(ProcessGroup, OneProcessNeedsNoOthers) {
   group.barrier();
   group.watch(seconds(1));
   group.report_step(3);
+  group.report_progress();
+  group.take_time();
   group.require_all("");
   EXPECT_EQ(error_of([&] { group.require_all("no"); }), "no");
   group.fail("no");
@@ -149,7 +151,7 @@ TEST(ProcessGroup, TheSameRankTwiceIsRefused) {
 
 TEST(ProcessGroup, ATakenPortIsSaid) {
   const int port = free_port();
-  const Socket other = listen_on("127.0.0.1", port);
+  const Descriptor other = listen_on("127.0.0.1", port);
   World world{.size = 2, .local_size = 2, .port = port};
   const std::string error = error_of([&] { ProcessGroup(world, "same", kPatience); });
   EXPECT_CONTAINS(error, str("rank 0 cannot listen at 127.0.0.1:", port, ": the port is taken"));
@@ -197,19 +199,19 @@ TEST(ProcessGroup, StrangersDoNoHarm) {
       const auto stranger = [&] {
         return connect_to(world.address, world.port, Clock::now() + seconds(10), why);
       };
-      const Socket silent = stranger();
-      const Socket gone = stranger();
-      std::vector<Socket> others;
+      std::vector<Descriptor> others;
+      for (int i = 0; i < 3; ++i) others.push_back(stranger());  // says nothing, or goes again
+      others.back().close();
       for (const std::string& said :
-           {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("w"), frame(Kind::hello, "nonsense"),
-            frame(Kind::beat, ""), std::string(frame(Kind::hello, "").size(), '\xff'),
-            frame(Kind::hello, pack({"1", "2"}))}) {
+           {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("w"), std::string(40, '\xff')}) {
         others.push_back(stranger());
-        EXPECT_GT(send(others.back().fd(), said.data(), said.size(), MSG_NOSIGNAL), 0);
+        EXPECT_GT(send(others.back().get(), said.data(), said.size(), MSG_NOSIGNAL), 0);
       }
-      FrameHeader huge{.bytes = ~std::uint64_t{0}};
-      others.push_back(stranger());
-      EXPECT_GT(send(others.back().fd(), &huge, sizeof huge, MSG_NOSIGNAL), 0);
+      for (const std::string& body :
+           {std::string("nonsense"), pack({"1", "2"}), std::string(std::size_t{2} << 20, 'x')}) {
+        others.push_back(stranger());
+        static_cast<void>(send_frame(others.back(), Kind::hello, body));
+      }
       ProcessGroup group(world, "same", kPatience);
       group.barrier();
       return;
@@ -223,12 +225,10 @@ TEST(ProcessGroup, StrangersDoNoHarm) {
 TEST(ProcessGroup, WhatListensInstead) {  // a program that is no rank 0 holds the port at first
   Ranks ranks(2, [](const World& world) {
     if (world.rank == 0) {
-      Socket other = listen_on(world.address, world.port);
-      for (int i = 0; i < 100; ++i) {
-        if (const Socket visitor = accept_from(other))
-          static_cast<void>(send(visitor.fd(), "hello\n", 6, MSG_NOSIGNAL));
-        std::this_thread::sleep_for(milliseconds(5));
-      }
+      const Descriptor other = listen_on(world.address, world.port);
+      for (const auto end = Clock::now() + milliseconds(500); Clock::now() < end;)
+        if (const Descriptor visitor = accept_from(other, end))
+          static_cast<void>(send(visitor.get(), "hello\n", 6, MSG_NOSIGNAL));
     }
     ProcessGroup group(world, "same", kPatience);
     group.barrier();
@@ -259,7 +259,7 @@ TEST(ProcessGroup, DifferentCollectivesAreFoundOut) {
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(0), 1);
   EXPECT_CONTAINS(ranks.errors(0),
-                  "ranks disagree on what to do: rank 0 is at collective 3, a gather, and rank 1 (");
+                  "ranks disagree on what to do: rank 0 is at collective 4, a gather, and rank 1 (");
 }
 
 TEST(ProcessGroup, ARankThatHasLeftIsMissed) {

@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/layers/pointwise.h"
 #include "src/ranks/process_group.h"
-#include "src/tape.h"
 #include "tests/src/ranks/ranks.h"
 
 namespace weft {
@@ -63,7 +61,7 @@ TEST(Watcher, AKilledRankEndsTheOthers) {
   Ranks ranks(3, stuck_at_step(3, seconds(0), c.ready, [](int) {}));
   c.wait_for(3);
   ranks.signal(2, SIGKILL);
-  expect_end(ranks, 3, 2, 0, "it ended, or was killed, without a goodbye");
+  expect_end(ranks, 3, 2, 0, "its connection is lost: it ended, or was killed");
 }
 
 TEST(Watcher, KillingRankZeroEndsTheOthers) {
@@ -71,7 +69,7 @@ TEST(Watcher, KillingRankZeroEndsTheOthers) {
   Ranks ranks(3, stuck_at_step(3, seconds(0), c.ready, [](int) {}));
   c.wait_for(3);
   ranks.signal(0, SIGKILL);
-  expect_end(ranks, 3, 0, 1, "it ended, or was killed, without a goodbye");
+  expect_end(ranks, 3, 0, 1, "its connection is lost: it ended, or was killed");
 }
 
 TEST(Watcher, AKilledRankEndsThoseThatWaitInACollective) {
@@ -88,7 +86,7 @@ TEST(Watcher, AKilledRankEndsThoseThatWaitInACollective) {
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(0), 1);
   EXPECT_EQ(ranks.code(2), 1);
-  EXPECT_CONTAINS(ranks.errors(0), ") stopped after step 7: it ended");
+  EXPECT_CONTAINS(ranks.errors(0), ") stopped after step 7: its connection is lost: it ended");
   EXPECT_EQ(ranks.errors(2), "");
 }
 
@@ -97,7 +95,7 @@ void check_stopped(int stopped, int speaker) {
   Ranks ranks(3, stuck_at_step(3, seconds(5), c.ready, [](int) {}));
   c.wait_for(3);
   ranks.signal(stopped, SIGSTOP);
-  expect_end(ranks, 3, stopped, speaker, "no sign of life for 2.5 s");
+  expect_end(ranks, 3, stopped, speaker, "its connection is lost: no sign of life for 2.5 s");
   ranks.signal(stopped, SIGCONT);  // and finds the others gone
   ASSERT_TRUE(ranks.end({stopped}));
   EXPECT_EQ(ranks.code(stopped), 1);
@@ -106,12 +104,18 @@ void check_stopped(int stopped, int speaker) {
 TEST(Watcher, AStoppedProcessEndsTheOthers) { check_stopped(2, 0); }
 TEST(Watcher, StoppingRankZeroEndsTheOthers) { check_stopped(0, 1); }
 
+// Reports two steps, after which the limit of a step holds.
+void begin_steps(ProcessGroup& group, seconds limit) {
+  group.watch(limit);
+  group.report_step(1233);
+  group.report_step(1234);
+}
+
 TEST(Watcher, ARankWithoutStepsIsHung) {
   // The others go on: rank 0 waits in a collective, rank 2 makes steps.
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
-    group.watch(seconds(2));
-    group.report_step(world.rank == 1 ? 1234 : 1235);
+    begin_steps(group, seconds(2));
     for (int step = 1235; world.rank == 2; ++step) {
       group.report_step(step);
       std::this_thread::sleep_for(milliseconds(50));
@@ -122,45 +126,58 @@ TEST(Watcher, ARankWithoutStepsIsHung) {
   ASSERT_TRUE(ranks.end());
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.code(rank), 1);
   EXPECT_CONTAINS(ranks.errors(0), str("error: rank 1 ("));
-  EXPECT_CONTAINS(ranks.errors(0), "stopped after step 1234: no progress for 2 s");
+  EXPECT_CONTAINS(ranks.errors(0), "stopped after step 1234: it has not come further for 2 s");
   EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
 }
 
-// What each rank does here takes four times the limit, twice as long as one that stands still is let.
+// What ranks do here takes four times the limit: one makes steps and then gets on within one, others wait.
 TEST(Watcher, StepsAndWaitingAreLife) {
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
-    group.watch(seconds(1));
-    for (int step = 0; world.rank == 1 && step < 80; ++step) {
-      group.report_step(step);
+    begin_steps(group, seconds(1));
+    for (int i = 0; world.rank == 1 && i < 80; ++i) {
+      i < 40 ? group.report_step(1235 + i) : group.report_progress();
       std::this_thread::sleep_for(milliseconds(50));
     }
     group.barrier();
-    group.watch(seconds(30));  // in place of the one
-    std::this_thread::sleep_for(seconds(4));
+  });
+  expect_all_well(ranks);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.errors(rank), "");
+}
+
+// The first two steps and work that is no step may take ten times as long, and any as long as those before.
+TEST(Watcher, SomeWorkMayTakeLonger) {
+  const auto long_work = [](ProcessGroup& group, int seconds_long) {
+    if (group.rank() == 1) std::this_thread::sleep_for(seconds(seconds_long));
+    group.barrier();
+  };
+  Ranks ranks(2, [&](const World& world) {
+    ProcessGroup group(world, "same", kPatience);
+    group.watch(seconds(1));
+    long_work(group, 3);
+    group.report_step(1);
+    long_work(group, 3);
+    group.report_step(2);
+    long_work(group, 4);
+    group.report_step(3);
+    group.take_time();
+    long_work(group, 4);
+  });
+  expect_all_well(ranks);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.errors(rank), "");
+}
+
+TEST(Watcher, ThisWorkMustNotTakeForEver) {
+  Ranks ranks(2, [](const World& world) {
+    ProcessGroup group(world, "same", kPatience);
+    begin_steps(group, seconds(1));
+    group.take_time();
+    for (; world.rank == 1;) pause();
     group.barrier();
   });
   ASSERT_TRUE(ranks.end());
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(ranks.code(rank), 0);
-    EXPECT_EQ(ranks.errors(rank), "");
-  }
-}
-
-// Kernels that a rank starts within a step, for as long.
-TEST(Watcher, KernelsAreLife) {
-  expect_cpu_ranks(2, [](CpuRank& r) {
-    r.group.watch(seconds(1));
-    Ctx ctx;
-    ctx.queue = &r.device->queue;
-    const Tensor x(*r.device->pool, {4}, DType::f32);
-    r.device->zero(x);
-    for (int i = 0; r.rank() == 1 && i < 80; ++i) {
-      ctx.launch(Add{{x, false}, x});
-      std::this_thread::sleep_for(milliseconds(50));
-    }
-    r.group.barrier();
-  });
+  EXPECT_CONTAINS(ranks.errors(0), "error: rank 1 (");
+  EXPECT_CONTAINS(ranks.errors(0), "stopped after step 1234: it has not come further for 10 s");
 }
 
 TEST(Watcher, AFailureIsSaidByRankZero) {
@@ -258,51 +275,22 @@ TEST(Watcher, AnExceptionThatUnwindsTheGroupIsAFailure) {
   EXPECT_EQ(ranks.errors(1), "error: no more memory\n");
 }
 
-RankState alive(std::int64_t step) { return {.step = step, .limit = seconds(30)}; }
-
-TEST(Watcher, WhoHasStopped) {
-  using States = std::vector<std::optional<RankState>>;
-  States ranks{alive(6), alive(6), alive(6), std::nullopt};
-  EXPECT_FALSE(find_stopped(ranks));
-  ranks[2]->stillness = milliseconds(30001);
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  // Those that wait for a rank stand still as well, at a later step.
-  ranks[0]->step = ranks[1]->step = 5;
-  ranks[1]->stillness = seconds(31);
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{1});
-  ranks[0]->stillness = seconds(31);
-  EXPECT_EQ(find_stopped(ranks)->ranks, (std::vector<int>{0, 1}));
-  EXPECT_EQ(find_stopped(ranks)->why, "no progress for 30 s");
-  // A process of which nothing is heard goes before those that stand still.
-  ranks[2]->silence = milliseconds(15001);
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  EXPECT_EQ(find_stopped(ranks)->why, "no sign of life for 15 s");
-  // Those that stand still because one behind them has not come yet are not hung ...
-  ranks = {alive(6), alive(6), alive(5)};
-  ranks[0]->stillness = ranks[1]->stillness = seconds(31);
-  EXPECT_FALSE(find_stopped(ranks)) << "in their GPUs, for one at an earlier step";
-  for (auto& rank : ranks) rank->collectives = 8;
-  ranks[1]->collectives = 9;
-  ranks[1]->waiting = true;
-  ranks[2]->step = 7;
-  ranks[0]->stillness = seconds(0);
-  EXPECT_FALSE(find_stopped(ranks)) << "in a collective that others have not come to";
-  // ... unless that one stands still itself, wherever it is: at work, in a collective that others have left.
-  ranks[2]->stillness = seconds(31);
-  ranks[0]->step = 7;
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  ranks[2]->waiting = true;
-  EXPECT_EQ(find_stopped(ranks)->ranks, std::vector<int>{2});
-  ranks[2]->limit = seconds(0);  // nobody watches it yet
-  EXPECT_FALSE(find_stopped(ranks));
-  // All of a collective that nobody leaves.
-  for (auto& rank : ranks) *rank = {.stillness = seconds(31), .limit = seconds(30), .waiting = true};
-  EXPECT_EQ(find_stopped(ranks)->ranks, (std::vector<int>{0, 1, 2}));
-  // Without a limit, stillness is no fault, and silence one after 20 seconds.
-  States unwatched{RankState{.stillness = seconds(1000)}, RankState{.silence = milliseconds(19000)}};
-  EXPECT_FALSE(find_stopped(unwatched));
-  unwatched[1]->silence = milliseconds(20001);
-  EXPECT_EQ(find_stopped(unwatched)->ranks, std::vector<int>{1});
+TEST(Watcher, WhoHoldsUpTheOthers) {
+  const auto at = [](std::int64_t step, int quiet, bool waiting = false) {
+    return RankState{.step = step, .quiet = seconds(quiet), .allowed = seconds(30), .waiting = waiting};
+  };
+  using Hung = std::vector<int>;
+  EXPECT_EQ(find_hung({at(6, 0), at(6, 0), at(6, 0), std::nullopt}, -1), Hung{});
+  EXPECT_EQ(find_hung({at(6, 31), at(6, 30), at(7, 31)}, -1), Hung{})
+      << "one of those at the lowest step moves";
+  EXPECT_EQ(find_hung({at(6, 31), at(6, 31), at(7, 40)}, -1), (Hung{0, 1}));
+  EXPECT_EQ(find_hung({at(6, 31), at(5, 31), at(6, 40)}, -1), Hung{1}) << "whose GPU the others wait for";
+  EXPECT_EQ(find_hung({at(6, 40), at(5, 0), at(6, 40)}, -1), Hung{}) << "who wait for one that moves";
+  EXPECT_EQ(find_hung({at(5, 40, true), at(7, 31), at(5, 40, true)}, 1), Hung{1}) << "they wait for it";
+  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), at(5, 31, true)}, 2), Hung{2}) << "all wait";
+  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), std::nullopt}, 2), Hung{}) << "it has left";
+  EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{}) << "nobody watches it";
+  EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});
 }
 
 }  // namespace

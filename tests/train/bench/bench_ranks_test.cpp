@@ -37,8 +37,8 @@ class Slow : public Communicator {
   }
 };
 
-// On the CPU nothing is beside the queue.
-TEST(BenchRanks, TimedCountsHowLongTheQueueStandsStill) {
+// On the CPU nothing overlaps with the queue.
+TEST(BenchRanks, TimedCountsHowLongTheQueueIsStalled) {
   const auto device = make_device("cpu");
   const Tensor t(*device->pool, {8}, DType::f32);
   Slow slow;
@@ -126,8 +126,7 @@ TEST(BenchRanks, SaysWhatEachKindTakes) {
     EXPECT_EQ(json_number(json, key), value) << key;
   const std::string text = exchange_text(example(1600), 2);
   EXPECT_CONTAINS(text, "communication: exposed 1 ms, of that cycles 0.75 ms");
-  EXPECT_CONTAINS(text,
-                  "102 ms a step at 1600 MHz: 163.2 million cycles; stands still for collectives 0.5 ms, ");
+  EXPECT_CONTAINS(text, "102 ms a step at 1600 MHz: 163.2 million cycles; stalled for collectives 0.5 ms, ");
   EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
   EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
 }

@@ -48,7 +48,7 @@ class CudaMultiHosts : public GpuRuns {
     const Hosts hosts = start(name, overrides);
     for (const auto& host : hosts) ASSERT_EQ(host->wait(), 0) << host->out() << host->err();
     EXPECT_CONTAINS(hosts[0]->out(),
-                    "processes   2 on 2 hosts, started by torchrun; gradients are summed by NCCL ");
+                    "processes   2 on 2 hosts, started by torchrun; gradients are all-reduced by NCCL ");
     EXPECT_EQ(hosts[1]->out() + hosts[1]->err(), "");
     EXPECT_CONTAINS(read_file(nccl_file(name, 0)), " via NET/Socket");
   }

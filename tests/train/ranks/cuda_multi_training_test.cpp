@@ -53,9 +53,9 @@ TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
   sharded.push_back("train.shard_optimizer=true");
   run("whole", 2, overrides);
   run("parts", 2, sharded, {"--max-steps", "9"});
-  setenv("WEFT_PEER_SUMS", "host", 1);  // terms of sums go another way
+  setenv("WEFT_HOST_REDUCE", "1", 1);  // terms of sums go another way
   run("parts", 2, sharded, {"--resume"});
-  unsetenv("WEFT_PEER_SUMS");
+  unsetenv("WEFT_HOST_REDUCE");
   expect_same_latest("parts", "whole");
   for (const char* key : {"valid_bits_ema", "grad_norm"}) EXPECT_EQ(of("whole", key), of("parts", key));
 }

@@ -57,9 +57,9 @@ TEST_F(CudaMultiRanks, TrainTheSameModelAsOneGpu) {
   run("one", 1, fifty);
   run("two", 2, fifty);
   run("again", 2, fifty);
-  setenv("WEFT_PEER_SUMS", "host", 1);  // another way for the same sums
+  setenv("WEFT_HOST_REDUCE", "1", 1);  // another way for the same sums: two numbers have one
   run("by_host", 2, fifty);
-  unsetenv("WEFT_PEER_SUMS");
+  unsetenv("WEFT_HOST_REDUCE");
   for (const char* key : {"loss", "valid_bits", "valid_bits_ema"})
     expect_near_series("two", "one", key, 1e-6);
   for (const char* other : {"again", "by_host"}) {
@@ -89,13 +89,13 @@ TEST_F(CudaMultiRanks, EvaluateAndSampleAreTheSameBits) {
   EXPECT_EQ(output("sample", texts, 2), output("sample", texts, 1));
 }
 
-// While sums go straight from GPU to GPU, and while they go through the host's memory.
+// While NCCL carries all sums, and while they go through the host's memory.
 class CudaMultiRanksByWay : public CudaMultiRanks, public testing::WithParamInterface<const char*> {
  protected:
-  static std::string way() { return str("WEFT_PEER_SUMS=", GetParam()); }
+  static std::string way() { return str("WEFT_HOST_REDUCE=", GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiRanksByWay, testing::Values("links", "host"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiRanksByWay, testing::Values("0", "1"),
+                         [](const auto& info) { return info.param[0] == '0' ? "nccl" : "host"; });
 
 TEST_P(CudaMultiRanksByWay, ARankThatIsKilledEndsAll) {
   Launched launched(dir, "train", endless(), 2, {.environment = {way()}});
@@ -122,7 +122,7 @@ TEST_F(CudaMultiRanks, ARankThatHangsInItsWorkEndsThoseThatWaitForItsGpu) {
   thread.wait_for_end();
   const std::string line = error_line_of(launched);
   EXPECT_CONTAINS(line, "rank 1");
-  EXPECT_CONTAINS(line, ": no progress for 6 s");
+  EXPECT_CONTAINS(line, ": it has not come further for 6 s");
 }
 
 TEST_P(CudaMultiRanksByWay, SigtermSaves) {
@@ -141,7 +141,7 @@ TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
   EXPECT_CONTAINS(bench.out(), ": scaling ");
   EXPECT_CONTAINS(bench.out(), "communication: exposed ");
   EXPECT_CONTAINS(bench.out(), " MHz: ");
-  EXPECT_CONTAINS(bench.out(), "; stands still for collectives ");
+  EXPECT_CONTAINS(bench.out(), "; stalled for collectives ");
 }
 
 // These need one GPU.

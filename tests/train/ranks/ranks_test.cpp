@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "src/files/hash.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
@@ -258,12 +259,8 @@ TEST(RankDevice, IsTheGpuOfTheLocalRank) {
 TEST(HangLimit, IsWhatTheEnvironmentSays) {
   unsetenv("WEFT_HANG_SECONDS");
   EXPECT_EQ(hang_limit().count(), 45);
-  EXPECT_EQ(patient_hang_limit().count(), 300);
   setenv("WEFT_HANG_SECONDS", "7", 1);
   EXPECT_EQ(hang_limit().count(), 7);
-  EXPECT_EQ(patient_hang_limit().count(), 300);
-  setenv("WEFT_HANG_SECONDS", "700", 1);
-  EXPECT_EQ(patient_hang_limit().count(), 700);
   setenv("WEFT_HANG_SECONDS", "soon", 1);
   EXPECT_CONTAINS(error_of([] { hang_limit(); }),
                   "WEFT_HANG_SECONDS: expected a number of seconds, got soon");
@@ -274,7 +271,7 @@ TEST(RankIdentity, DependsOnTheWork) {
   EXPECT_EQ(rank_identity("a"), rank_identity("a"));
   EXPECT_NE(rank_identity("a"), rank_identity("b"));
   EXPECT_CONTAINS(rank_identity("a"), "build ");
-  EXPECT_EQ(rank_identity("a").find("build ,"), std::string::npos) << "the linker leaves a build ID";
+  EXPECT_NE(build_id(), Hash().text().substr(0, 8)) << "the linker leaves a build ID";
   EXPECT_FALSE(own_command_line().empty() && rank_identity("a").empty());
 }
 

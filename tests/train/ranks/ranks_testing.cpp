@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -122,38 +123,25 @@ HungThread::HungThread(pid_t pid) : pid_(pid) {
 }
 
 // Of a thread at a stop that a system call makes.
-std::optional<DiskCall> HungThread::disk_call(const std::string& name) const {
+bool HungThread::at_disk_call(const std::string& name) const {
   __ptrace_syscall_info info{};
-  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return std::nullopt;
-  if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
-  DiskCall call{};
-  const auto bytes = static_cast<std::size_t>(info.entry.args[2]);
-  if (info.entry.nr == SYS_read || info.entry.nr == SYS_pread64) {
-    call = {DiskCall::read, bytes};
-  } else if (info.entry.nr == SYS_write) {
-    call = {DiskCall::write, bytes};
-  } else if (info.entry.nr == SYS_fdatasync) {
-    call.kind = DiskCall::flush;
-  } else if (info.entry.nr == SYS_fsync) {
-    call.kind = DiskCall::last_flush;
-  } else {
-    return std::nullopt;
-  }
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return false;
+  if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
+  const auto calls = {SYS_read, SYS_pread64, SYS_write, SYS_fsync};
+  if (std::find(calls.begin(), calls.end(), static_cast<long>(info.entry.nr)) == calls.end()) return false;
   std::error_code gone;
-  const std::string file = fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone);
-  return file.ends_with(name) ? std::optional(call) : std::nullopt;
+  return fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone).string().ends_with(name);
 }
 
-std::optional<DiskCall> HungThread::runs_to_disk_call(const std::string& name) {
+bool HungThread::runs_to_disk_call(const std::string& name) {
   constexpr int kSystemCall = SIGTRAP | 0x80;  // PTRACE_O_TRACESYSGOOD
   for (int signal = 0;;) {
     ptrace(PTRACE_SYSCALL, pid_, nullptr, signal);
     int status = 0;
-    if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return std::nullopt;
+    if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return false;
     const bool of_call = WSTOPSIG(status) == kSystemCall, of_signal = status >> 16 == 0 && !of_call;
     signal = of_signal ? WSTOPSIG(status) : 0;
-    if (!of_call) continue;
-    if (const auto call = disk_call(name)) return call;
+    if (of_call && at_disk_call(name)) return true;
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,25 +38,19 @@ bool eventually(const std::function<bool()>& done, double seconds = 120);
 // The process that `parent` started as rank `rank`; -1 where there is none, or not yet.
 pid_t rank_process(pid_t parent, int rank);
 
-// A call that gives a disk something to do.
-struct DiskCall {
-  enum Kind : std::uint8_t { read, write, flush, last_flush } kind;  // ..., fdatasync(), fsync()
-  std::size_t bytes = 0;                                             // to read or write
-};
-
 // Keeps the main thread of a descendant of this process where it is, while its other threads go on: what a
 // process looks like that hangs in its work.
 class HungThread {
  public:
   explicit HungThread(pid_t);  // false where this process may not trace others
   explicit operator bool() const { return pid_ > 0; }
-  // Lets it go on until it is about to make a DiskCall for a file whose name ends in `name`, and keeps it
-  // there. Nothing: it has ended.
-  std::optional<DiskCall> runs_to_disk_call(const std::string& name);
+  // Lets it go on until it is about to read, write or sync a file whose name ends in `name`, and keeps it
+  // there. False: it has ended.
+  bool runs_to_disk_call(const std::string& name);
   void let_go();
   void wait_for_end();  // of the process; nobody else learns of it before
  private:
-  std::optional<DiskCall> disk_call(const std::string& name) const;
+  bool at_disk_call(const std::string& name) const;
   pid_t pid_;
 };
 

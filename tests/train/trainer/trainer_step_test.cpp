@@ -8,7 +8,6 @@
 #include <functional>
 #include <optional>
 
-#include "src/ranks/heartbeat.h"
 #include "tests/src/gate.h"
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
@@ -145,17 +144,6 @@ TEST(CudaTrainStep, RunsAheadOfTheDevice) {
       EXPECT_TRUE(gate.open()) << "a step waited for the device";
       EXPECT_EQ(steps.step->results().size(), 7u);
     }
-}
-
-// Who watches the process must not take it for hung while it waits for an update of many micro-batches.
-TEST(CudaTrainStep, WaitingShowsProgressAtEachMicroBatch) {
-  const TempDir dir;
-  write_corpus(dir / "corpus.h5", 6000, 32);
-  Steps steps(small_config(dir.path(), {"precision=bf16", "train.accumulation=4"}), "cuda");
-  steps.run(2);
-  const std::uint64_t before = signs_of_progress;
-  steps.step->next_result();
-  EXPECT_GE(signs_of_progress - before, 4u);
 }
 
 // Training starts at 65,536, and the window is counted on the device.
