@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The Hopper form of LinearGelu, by element type and length of the sums.
+// The Hopper form of LinearGelu, by element type and length of the inner axis.
 #include "kernels/linear/gelu_hopper.cuh"
 
 #include "kernels/linear/gelu_hopper.h"
@@ -7,7 +7,7 @@
 namespace weft::linear_gelu {
 namespace {
 
-// Calls f.operator()<T, kChunks>(): the shortest sums that there is a kernel for.
+// Calls f.operator()<T, kChunks>() with the shortest inner axis that has a kernel.
 template <class F>
 void with_kernel(DType t, std::int64_t inner, F&& f) {
   const auto of_type = [&]<class T>() {
@@ -17,8 +17,8 @@ void with_kernel(DType t, std::int64_t inner, F&& f) {
   t == DType::f16 ? of_type.template operator()<__half>() : of_type.template operator()<__nv_bfloat16>();
 }
 
-void set(CUtensorMap& map, const TensorView& x, const char* what) {
-  WEFT_CHECK(describe(map, x), "linear_gelu: the copy engine does not take ", what, ", ", shape_text(x));
+void set(CUtensorMap& map, const TensorView& x, const char* name) {
+  describe(map, x, 64, "linear_gelu", name);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ void run_hopper(CudaQueue& q, const LinearGeluForward& k) {
     a.bias = k.b.as<T>();
     a.with_h = static_cast<bool>(k.h);
     a.with_y = true;
-    deal(a, k.y.rows(), k.y.cols());
+    schedule(a, k.y.rows(), k.y.cols());
     start<false, kChunks>(q, a);
   });
 }
@@ -48,7 +48,7 @@ void run_hopper(CudaQueue& q, const LinearGeluBackward& k) {
     if (k.y) set(a.y, k.y, "y");
     a.bias = k.b.as<T>();
     a.with_y = static_cast<bool>(k.y);
-    deal(a, k.dh.rows(), k.dh.cols());
+    schedule(a, k.dh.rows(), k.dh.cols());
     std::size_t offset = 0;
     if (k.db) a.partial = take_workspace<float>(q, offset, a.lanes * k.dh.cols(), LinearGeluBackward::kName);
     start<true, kChunks>(q, a);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-// LinearGelu on Hopper. Both directions are one product with work on its sums behind it, and are made
-// transposed: a consumer warpgroup owns 64 columns of the result. Their weights stay in its registers as the
-// A operand while tiles of 128 rows of x (backward: dy) pass through shared memory as B, which each
-// instruction then reads once. The lanes of a warp hold sums of a few columns and many rows, so that a bias
-// takes two registers and a sum over rows two more.
-//   A thread block has two consumers, which share the tiles and take turns: one multiplies while the other
-// works on its sums. One warp fills stages with tiles, two move what consumers make. A cluster of two thread
-// blocks shares each tile, of which both fetch a half for both.
-//   Columns of the result beyond the last are zeros in shared memory and are not stored; so are rows, and
-// what is summed over is filled up with zeros to whole chunks.
+// LinearGelu on Hopper: a persistent, warp-specialised kernel for both directions. Each is a GEMM with an
+// epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result. Their weights stay in
+// its registers as the A operand of wgmma; tiles of 128 rows of x (backward: dy) pass through shared memory
+// as B, which each instruction reads once. A thread's accumulators cover two columns and many rows: the bias
+// takes two registers and the column sums two more.
+//   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the other runs
+// its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of two thread
+// blocks shares each tile: either block loads one half for both.
+//   TMA fills rows, columns and the inner axis beyond their ends with zeros, and does not store there.
 #pragma once
 
 #include <algorithm>
@@ -18,64 +17,66 @@
 
 namespace weft::linear_gelu {
 
-// One thread, which fills stages: its whole life.
+// The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
-__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, Walk walk, int rank) {
-  Place<kStages> place;
-  const auto next = [&](auto&& fetch_stage) {
+__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, TileScheduler tiles,
+                                        int rank) {
+  Ring<kStages> place;
+  const auto next = [&](auto&& load_stage) {
     mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
     mbarrier_arrive_expect_tx(memory.full(place.at), kStage);
-    fetch_stage(memory.stage(place.at), memory.full(place.at));
+    load_stage(memory.stage(place.at), memory.full(place.at));
     place.advance();
   };
-  for (bool new_columns = true; walk.more(a); new_columns = walk.advance(a)) {
+  for (bool new_columns = true; tiles.more(a); new_columns = tiles.advance(a)) {
     if (new_columns)
       for (int chunk = 0; chunk < kChunks; ++chunk)
         next([&](std::uint32_t to, std::uint32_t full) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const int first = walk.column(rank) + half * kColumns;
-            if constexpr (kBackward) fetch(to + half * kHalf, a.w, first, chunk * kChunk, full);
-            if constexpr (!kBackward) fetch(to + half * kHalf, a.w, chunk * kChunk, first, full);
+            const int first = tiles.column(rank) + half * kColumns;
+            if constexpr (kBackward) tma_load(to + half * kHalf, a.w, first, chunk * kChunk, full);
+            if constexpr (!kBackward) tma_load(to + half * kHalf, a.w, chunk * kChunk, first, full);
           }
         });
     for (int chunk = 0; chunk < kChunks; ++chunk)
       next([&](std::uint32_t to, std::uint32_t full) {
-        fetch_for_both(to + rank * kHalf, a.x, chunk * kChunk, walk.tile * kRows + rank * kRows / 2, full);
+        tma_load_multicast(to + rank * kHalf, a.x, chunk * kChunk, tiles.tile * kRows + rank * kRows / 2,
+                           full);
       });
   }
 }
 
-// One thread, which moves what a consumer makes, and h: its whole life. Slots are opened as many halves of a
-// tile ahead as there are slots.
+// One thread for each consumer: stores its results, and loads h. It opens slots for as many halves of a tile
+// ahead as there are slots.
 template <class T, bool kBackward>
-__device__ __forceinline__ void move_results(const Memory& memory, const Arguments<T>& a, const Walk& first,
-                                             int rank, int consumer) {
+__device__ __forceinline__ void store_results(const Memory& memory, const Arguments<T>& a,
+                                              const TileScheduler& first, int rank, int consumer) {
   struct Half {
-    Walk walk;
+    TileScheduler tiles;
     int half;
-    __device__ __forceinline__ int row() const { return walk.tile * kRows + half * kRows / 2; }
+    __device__ __forceinline__ int row() const { return tiles.tile * kRows + half * kRows / 2; }
     __device__ __forceinline__ void advance(const Arguments<T>& a) {
       half ^= 1;
-      if (half == 0) walk.advance(a);
+      if (half == 0) tiles.advance(a);
     }
   };
-  const auto column = [&](const Half& of) { return of.walk.column(rank) + consumer * kColumns; };
+  const auto column = [&](const Half& of) { return of.tiles.column(rank) + consumer * kColumns; };
   Half ahead = {first, 0}, at = ahead;
-  Place<kSlots> place;
+  Ring<kSlots> place;
   const auto open = [&](int slot) {
-    if (!ahead.walk.more(a)) return;
+    if (!ahead.tiles.more(a)) return;
     const std::uint32_t barrier = memory.open(consumer, slot);
     if constexpr (kBackward) {
       mbarrier_arrive_expect_tx(barrier, kHalf);
-      fetch(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
+      tma_load(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
     } else {
       mbarrier_arrive(barrier);
     }
     ahead.advance(a);
   };
   for (int slot = 0; slot < kSlots; ++slot) open(slot);
-  for (; at.walk.more(a); at.advance(a), place.advance()) {
+  for (; at.tiles.more(a); at.advance(a), place.advance()) {
     mbarrier_wait(memory.done(consumer, place.at), place.parity);
     if (kBackward || a.with_h)
       put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
@@ -89,22 +90,21 @@ __device__ __forceinline__ void move_results(const Memory& memory, const Argumen
 template <class T, bool kBackward, int kChunks>
 class Consumer {
  public:
-  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const Walk& walk, int rank)
+  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
       : memory_(memory),
         a_(a),
-        walk_(walk),
+        tiles_(tiles),
         rank_(rank),
         self_(warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
-    // Of the 8 x 8 matrices of 16 rows by 16 columns, down first in columns of the result.
+    // The 8 x 8 matrices of 16 rows by 16 columns, ordered down the columns of the result first.
     const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
     lane_offset_ = ((lane >> 4) * 8 + (lane & 7)) * 128 + ((chunk ^ (lane & 7)) << 4);
   }
 
-  // Its whole life.
   __device__ __forceinline__ void run() {
     if (self_ == 1) come_to(turn(0), 2 * kWarpgroup);
-    while (walk_.more(a_)) {
-      column_ = walk_.column(rank_) + self_ * kColumns;
+    while (tiles_.more(a_)) {
+      column_ = tiles_.column(rank_) + self_ * kColumns;
       std::uint32_t w[kChunks * 4][4];
       take_weights(w);
       float bias[2], sum[2] = {};
@@ -112,11 +112,11 @@ class Consumer {
       for (int i = 0; i < 2; ++i) bias[i] = own(i) < a_.cols ? to_float(a_.bias[own(i)]) : 0.0f;
       for (bool new_columns = false; !new_columns;) {
         float c[64];
-        new_columns = walk_.advance(a_);
-        const bool turn_is_awaited = self_ == 0 || walk_.more(a_);
+        new_columns = tiles_.advance(a_);
+        const bool other_waits = self_ == 0 || tiles_.more(a_);
         meet(turn(self_), 2 * kWarpgroup);
         multiply(c, w);
-        if (turn_is_awaited) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
+        if (other_waits) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
         wgmma_wait_group<0>();
         pin(c);
         release();
@@ -136,7 +136,7 @@ class Consumer {
  private:
   __device__ static int turn(int consumer) { return 1 + consumer; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % kWarpgroup / 32; }
-  // Number i of the two columns of the result that this thread has sums of.
+  // Column i of the two whose accumulators this thread holds.
   __device__ int own(int i) const {
     return column_ + warp() * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * i;
   }
@@ -165,7 +165,7 @@ class Consumer {
     }
   }
 
-  // c = w x^T, under way.
+  // Starts c = w x^T; all but the last chunk have completed.
   __device__ __forceinline__ void multiply(float (&c)[64], const std::uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -234,16 +234,16 @@ class Consumer {
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 1);
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 2);
       if (threadIdx.x % 4 == 0 && own(i) < a_.cols)
-        a_.partial[static_cast<std::int64_t>(walk_.lane) * a_.cols + own(i)] = sum[i];
+        a_.partial[static_cast<std::int64_t>(tiles_.lane) * a_.cols + own(i)] = sum[i];
     }
   }
 
   const Memory& memory_;
   const Arguments<T>& a_;
-  Walk walk_;
+  TileScheduler tiles_;
   const int rank_, self_;
-  Place<kStages> place_;
-  Place<kSlots> slot_;
+  Ring<kStages> place_;
+  Ring<kSlots> slot_;
   int column_ = 0;  // the first of this consumer
   std::uint32_t lane_offset_;
 };
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
   extern __shared__ __align__(128) char shared[];
   const Memory memory = {first_panel(shared)};
   const int rank = static_cast<int>(cluster_rank());
-  const Walk walk = Walk::of(a, static_cast<int>(blockIdx.x) / kCluster);
+  const TileScheduler tiles = TileScheduler::of(a, static_cast<int>(blockIdx.x) / kCluster);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(memory.full(i), 1);
@@ -273,12 +273,12 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
     setmaxnreg_dec<40>();
     const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     if (threadIdx.x % 32 == 0) {
-      if (warp == 0) produce<T, kBackward, kChunks>(memory, a, walk, rank);
-      if (warp == 1 || warp == 2) move_results<T, kBackward>(memory, a, walk, rank, warp - 1);
+      if (warp == 0) produce<T, kBackward, kChunks>(memory, a, tiles, rank);
+      if (warp == 1 || warp == 2) store_results<T, kBackward>(memory, a, tiles, rank, warp - 1);
     }
   } else {
     setmaxnreg_inc<232>();
-    Consumer<T, kBackward, kChunks>(memory, a, walk, rank).run();
+    Consumer<T, kBackward, kChunks>(memory, a, tiles, rank).run();
   }
   __syncwarp();
   cluster_sync();  // nobody leaves while somebody may still send
@@ -287,22 +287,9 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
 
 // ---- host ----
 
-// Boxes of 64 rows and 64 columns of a matrix. false: the engine does not take it.
-inline bool describe(CUtensorMap& map, const TensorView& x) {
-  const auto encode = tensor_map_encoder();
-  if (!encode) return false;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(x.cols() * 2)};
-  const cuuint32_t box[2] = {64, 64}, every[2] = {1, 1};
-  return encode(&map,
-                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-                x.data, sizes, stride, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-// Deals the work out to the multiprocessors.
+// Distributes tiles over the multiprocessors.
 template <class T>
-void deal(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
+void schedule(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
   const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The Hopper form of LinearGelu (gelu_hopper.cuh), for what choose_form() lets it have.
+// The Hopper form of LinearGelu (gelu_hopper.cuh), for the cases that choose_form() gives it.
 #pragma once
 
 #include "kernels/linear/gelu.h"

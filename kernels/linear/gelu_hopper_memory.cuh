@@ -2,56 +2,52 @@
 // LinearGelu on Hopper (gelu_hopper.cuh): sizes, arguments, shared memory, instructions.
 #pragma once
 
-#include "kernels/device/cluster.cuh"
-#include "kernels/device/cuda.cuh"
-#include "kernels/device/tma.cuh"
-#include "kernels/device/wgmma.cuh"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/gelu.h"
+#include "kernels/linear/hopper.cuh"
 
 namespace weft::linear_gelu {
 
-using namespace device;  // the instructions
+using namespace device;
+using namespace linear_hopper;
 using device::ldmatrix, device::ldmatrix_trans, device::pack, device::unpack;
 
 inline constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kRows = 128;                          // of a tile
 inline constexpr int kColumns = 64, kSlab = 2 * kColumns;  // of the result: of a consumer, of a thread block
-inline constexpr int kChunk = 64;                          // of what is summed over: a stage of the ring
+inline constexpr int kChunk = 64;                          // of the inner axis: a stage of the ring
 inline constexpr int kStage = kRows * kChunk * 2, kHalf = kStage / 2;  // bytes
 inline constexpr int kStages = 10, kSlots = 2;
-inline constexpr int kCluster = 2;  // thread blocks
 
-// What the kernel works on. Maps have boxes of 64 rows and 64 columns.
+// Tensor maps have tiles of 64 rows and 64 columns.
 template <class T>
 struct Arguments {
   CUtensorMap x, w;   // forward: x and w; backward: dy and w
   CUtensorMap h, dh;  // forward: h is written; backward: h is read
   CUtensorMap y;
   const T* bias;
-  float* partial;       // backward: (lanes, cols), sums of the rows that a lane of clusters has; or null
+  float* partial;       // backward: (lanes, cols), column sums over the rows of a lane of clusters; or null
   bool with_h, with_y;  // whether they are written
   int cols;             // M
-  // Slabs of the result's columns, those of a cluster together, in `groups`, and its rows in `tiles`. A
-  // cluster takes every `columns`-th group, and of it every `lanes`-th tile: all work on the same rows at
-  // about the same time.
+  // The slabs of a cluster form one of `groups`; rows form `tiles`. A cluster takes every `columns`-th group
+  // and every `lanes`-th tile of it, so that all clusters work on the same rows at about the same time.
   int groups, columns, tiles, lanes;
 };
 
-// The tiles of a cluster in order.
-struct Walk {
+// The tile scheduler of the persistent kernel: the tiles of a cluster in order.
+struct TileScheduler {
   int group, tile, lane;
   template <class T>
-  __device__ __forceinline__ static Walk of(const Arguments<T>& a, int cluster) {
+  __device__ __forceinline__ static TileScheduler of(const Arguments<T>& a, int cluster) {
     return {cluster % a.columns, cluster / a.columns, cluster / a.columns};
   }
-  // Of the result, to the first column of a slab.
+  // The first column of a slab of the result.
   __device__ __forceinline__ int column(int rank) const { return (group * kCluster + rank) * kSlab; }
   template <class T>
   __device__ __forceinline__ bool more(const Arguments<T>& a) const {
     return group < a.groups;
   }
-  // True: the next tile has other columns.
+  // True when the next tile has other columns.
   template <class T>
   __device__ __forceinline__ bool advance(const Arguments<T>& a) {
     tile += a.lanes;
@@ -62,17 +58,8 @@ struct Walk {
   }
 };
 
-// A place that walks around a ring, and the parity of its barriers there.
-template <int kCount>
-struct Place {
-  int at = 0, parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++at == kCount) at = 0, parity ^= 1;
-  }
-};
-
 // Shared memory of a thread block: the ring of stages that the producer fills, and for each consumer a ring
-// of slots for 64 rows of its results, h (dh) behind y, which a thread of its own moves.
+// of slots for 64 rows of its results, y then h (dh). A thread for each consumer stores them through TMA.
 struct Memory {
   std::uint32_t base;  // a multiple of 1024
   static constexpr int kSlotsAt = kStages * kStage;
@@ -97,36 +84,7 @@ struct Memory {
 
 // ---- instructions ----
 
-// At the same barrier of another thread block of the cluster.
-__device__ __forceinline__ void arrive_at(std::uint32_t barrier, int rank) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
-#endif
-}
-// A box to shared memory, counted at `barrier`.
-__device__ __forceinline__ void fetch(std::uint32_t to, const CUtensorMap& from, int column, int row,
-                                      std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3}], "
-      "[%4];" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-#endif
-}
-// The same to this place of both thread blocks of a cluster, counted at this barrier of each.
-__device__ __forceinline__ void fetch_for_both(std::uint32_t to, const CUtensorMap& from, int column, int row,
-                                               std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>(3))
-      : "memory");
-#endif
-}
-// A box from shared memory, of the group that tma_store_commit_group() ends.
+// Stores a TMA tile, in the group that tma_store_commit_group() ends.
 __device__ __forceinline__ void put(const CUtensorMap& to, std::uint32_t from, int column, int row) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),

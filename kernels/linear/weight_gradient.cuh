@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: MIT
-// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass over both: what LinearBackward wants of a
-// projection with a bias. Both factors are summed over their rows and lie in shared memory as they lie in
-// global memory. A thread block makes 192 rows of dw (columns of dy) by 128 of its columns, over a share of
-// the rows; two consumer warpgroups have 64 of the 128 each. One warp fetches; the other three of its
-// warpgroup sum the columns of dy, of every so many-th stage, so that the thread blocks with the same columns
-// share that. A cluster of thread blocks shares the tiles of dy, of which each fetches a part for all.
-//   Shares are added in order by a second kernel.
+// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass over both: the weight gradients of a
+// projection with a bias. A split-K GEMM whose operands lie in shared memory as they lie in global memory. A
+// thread block computes a tile of dw of 192 rows (columns of dy) by 128 columns over a share of the rows;
+// each of two consumer warpgroups has 64 of the 128. One producer warp loads through TMA; the other three of
+// its warpgroup sum the columns of dy. Thread blocks with the same columns divide the stages to sum among
+// them. A cluster shares the tiles of dy: each thread block loads a part for all.
+//   A second kernel adds the shares in order.
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/device/cluster.cuh"
 #include "kernels/device/dependent_launch.cuh"
-#include "kernels/device/tma.cuh"
-#include "kernels/device/wgmma.cuh"
+#include "kernels/linear/hopper.cuh"
 #include "kernels/linear/linear.h"
 
 namespace weft::linear_rows {
 
-using namespace device;  // the instructions
+using namespace device;
+using namespace linear_hopper;
 
 inline constexpr int kRows = 64;                  // of a stage
 inline constexpr int kXPanels = 2, kYPanels = 3;  // of 64 columns
 inline constexpr int kXColumns = kXPanels * 64, kYColumns = kYPanels * 64;
 inline constexpr int kStage = (kXPanels + kYPanels) * kPanel;  // bytes
 inline constexpr int kStages = 5;
-inline constexpr int kThreads = 3 * kWarpgroup, kCluster = 2;
+inline constexpr int kThreads = 3 * kWarpgroup;
 inline constexpr int kReaders = 8 + kYPanels;  // warps that read a stage
 inline constexpr int kBytes = 1024 + kStages * kStage + 2 * kStages * 8;
 
 struct Arguments {
-  CUtensorMap x, dy;      // boxes of 64 rows of x, of 64 / kCluster rows of dy, and 64 columns
+  CUtensorMap x, dy;      // tiles of 64 rows of x, of 64 / kCluster rows of dy, and 64 columns
   float *partial, *sums;  // (shares, M, K); (shares, x_tiles, M)
   int m, k;               // columns of dy and of x
   int x_tiles, y_tiles, shares, stages;
@@ -44,19 +43,11 @@ struct Memory {
   __device__ std::uint32_t empty(int stage) const { return full(kStages + stage); }
 };
 
-// Of a place in shared memory. In a cluster, an address has the number of the thread block in its upper bits,
-// which would run into the distance of panels.
+// The wgmma descriptor of an address in shared memory. In a cluster, the upper bits of an address hold the
+// rank of the thread block; they would run into the descriptor's stride.
 __device__ __forceinline__ Descriptor rows_at(std::uint32_t address) {
   return descriptor(address & 0xffffff);
 }
-
-// A walk around the ring of stages.
-struct Place {
-  int at = 0, parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++at == kStages) at = 0, parity ^= 1;
-  }
-};
 
 // The share of a thread block.
 struct Work {
@@ -73,65 +64,41 @@ struct Work {
   }
 };
 
-// A box to shared memory, counted at `barrier`; kShared: to this place of all thread blocks of the cluster,
-// counted at this barrier of each.
-template <bool kShared>
-__device__ __forceinline__ void fetch(std::uint32_t to, const CUtensorMap& from, int column, int row,
-                                      std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (!kShared)
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3}], [%4];" ::"r"(to),
-        "l"(&from), "r"(column), "r"(row), "r"(barrier)
-        : "memory");
-  else
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
-        : "memory");
-#endif
-}
-
-// The stage may be filled again, as far as this warp goes: said to all that fill it.
+// This warp has read the stage: arrives at the empty barrier of every producer that fills it.
 __device__ __forceinline__ void release(std::uint32_t barrier) {
   __syncwarp();
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, lane)) : "memory");
-#endif
+  if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster) arrive_at(barrier, lane);
 }
 
-// One thread, which fills stages: its whole life.
+// The producer, one thread: loads tiles into the ring of stages.
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments& a, const Work& w) {
   constexpr int kPart = kRows / kCluster;
   const int rank = w.x_tile % kCluster;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  Place place;
+  Ring<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
     const std::uint32_t full = memory.full(place.at);
     mbarrier_arrive_expect_tx(full, kStage);
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
-      fetch<false>(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64, stage * kRows,
-                   full);
+      tma_load(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64, stage * kRows,
+               full);
 #pragma unroll
     for (int panel = 0; panel < kYPanels; ++panel)
-      fetch<true>(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
-                  w.y_tile * kYColumns + panel * 64, stage * kRows + rank * kPart, full);
+      tma_load_multicast(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
+                         w.y_tile * kYColumns + panel * 64, stage * kRows + rank * kPart, full);
   }
 }
 
-// A warp that sums 64 columns of dy: its whole life. Lanes have eight columns of sixteen rows each.
+// One warp: sums 64 columns of dy. A lane has eight columns of sixteen rows.
 template <class T>
 __device__ __forceinline__ void sum_columns(const Memory& memory, const Arguments& a, const Work& w,
                                             int panel) {
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8, first_row = lane / 8 * 16;
   float sum[8] = {};
-  Place place;
+  Ring<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.full(place.at), place.parity);
     if (stage % a.x_tiles == w.x_tile) {
@@ -166,11 +133,11 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
   }
 }
 
-// A consumer warpgroup: its whole life.
+// A consumer warpgroup: MMAs over its share of the rows, then the accumulators to the workspace.
 template <class T>
 __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w, int self) {
   float c[96];
-  Place place;
+  Ring<kStages> place;
   int before = 0;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.full(place.at), place.parity);
@@ -265,19 +232,6 @@ static __global__ void __launch_bounds__(256) join_shares(const Join j) {
 
 // ---- host ----
 
-// Boxes of `rows` rows and 64 columns of a matrix. false: the engine does not take it.
-inline bool describe(CUtensorMap& map, const TensorView& x, int rows) {
-  const auto encode = tensor_map_encoder();
-  if (!encode) return false;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(x.cols() * 2)};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(rows)}, every[2] = {1, 1};
-  return encode(&map,
-                x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-                x.data, sizes, stride, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 inline int x_tiles_of(const LinearBackward& k) {
   const auto tiles = static_cast<int>((k.x.cols() + kXColumns - 1) / kXColumns);
   return (tiles + kCluster - 1) / kCluster * kCluster;
@@ -291,8 +245,8 @@ inline std::size_t bytes_of_share(const LinearBackward& k) {
 template <class T>
 void start(CudaQueue& q, const LinearBackward& k) {
   Arguments a{};
-  WEFT_CHECK(describe(a.x, k.x, kRows) && describe(a.dy, k.dy, kRows / kCluster), LinearBackward::kName,
-             ": the copy engine does not take x ", shape_text(k.x), " and dy ", shape_text(k.dy));
+  describe(a.x, k.x, kRows, LinearBackward::kName, "x");
+  describe(a.dy, k.dy, kRows / kCluster, LinearBackward::kName, "dy");
   a.m = static_cast<int>(k.dy.cols());
   a.k = static_cast<int>(k.x.cols());
   a.x_tiles = x_tiles_of(k);

@@ -20,9 +20,9 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
                           static_cast<int>(blockIdx.x / kRanks) * a.sizes.sequences};
   if (threadIdx.x == 0) {
     for (int i = 0; i < Layout::kBarriers; ++i) {
-      const bool products_arrive = (i >= Layout::kEmpty && i < Layout::kSmallFull) ||
-                                   i == Layout::kSmallEmpty || i == Layout::kSmallEmpty + 1;
-      mbarrier_init(scene.barrier(i), products_arrive ? kProductWarps : 1);
+      const bool mma_warps_arrive = (i >= Layout::kEmpty && i < Layout::kSmallFull) ||
+                                    i == Layout::kSmallEmpty || i == Layout::kSmallEmpty + 1;
+      mbarrier_init(scene.barrier(i), mma_warps_arrive ? kMmaWarps : 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -31,12 +31,12 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
   const int warp = threadIdx.x / kWarp;
   if (warp < kAttentionWarps) {
     Attention<T, kQk, kV, kAhead, kTogether>(scene).run();
-  } else if (warp == kAttentionWarps + kProductWarps) {
-    bring_weights(scene);
+  } else if (warp == kAttentionWarps + kMmaWarps) {
+    load_weights(scene);
   } else if (a.sizes.padded() <= 16) {
-    Products<T, 16>(scene).run();
+    Matmuls<T, 16>(scene).run();
   } else {
-    Products<T, kMostSequences>(scene).run();
+    Matmuls<T, kMostSequences>(scene).run();
   }
   __syncwarp();
   cluster_sync();  // nobody leaves while somebody may still send
@@ -170,7 +170,7 @@ constexpr bool kBuilt = false;
 // Longer lists take a thread block for each (sequence, head): AttentionDecode.
 constexpr std::int64_t kLongestList = 256;
 
-// Eighths of all products must come in tiles of 8 columns, and sums in steps of 64.
+// An eighth of each GEMM must be whole tiles of 8 columns; inner axes are multiples of 64.
 bool covers(const DecodeBlocks& k) {
   if (!kBuilt || (k.x.dtype != DType::f16 && k.x.dtype != DType::bf16)) return false;
   if (compute_capability() != 90) return false;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as one kernel (sm_90a): a cluster of 8 thread blocks takes 16 sequences, the rows of a matrix
-// instruction, through all residual blocks. Each thread block makes an eighth of the columns of every product
-// and attends for two of the sequences; what it makes is sent into the shared memory of those that need it,
-// and counted in by their barriers, so that clusters never meet and the cluster itself never stops as a
-// whole. Roles of its warps: eight attend, with the keys and values of the next block on their way to
-// registers; four multiply; one brings weights into a ring in shared memory, ahead of their use.
+// DecodeBlocks as one persistent kernel (sm_90a). A cluster of 8 thread blocks takes up to 24 sequences, the
+// rows of an MMA, through all residual blocks. Each thread block computes an eighth of the columns of every
+// GEMM and attends for an eighth of the (sequence, head) pairs. It sends its results into the shared memory
+// of the thread blocks that need them, whose barriers count them: clusters never meet, and a cluster never
+// stops as a whole. Warps are specialised: ten attend and prefetch the keys and values of the next block;
+// four run MMAs; one loads weights through TMA into a ring in shared memory.
 //
-// Nothing is sent twice to the same place before all have read it: whatever a thread block sends, it has
-// first received from every other what that one made of the previous contents.
+// No buffer is overwritten before all have read it: before a thread block sends, it has received from every
+// other what that one computed from the previous contents.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ namespace weft::decode_cluster {
 
 inline constexpr int kRanks = 8, kMostSequences = 24;
 inline constexpr int kWarpsOfPair = 2, kPairsAtOnce = 5;  // pair: (sequence, head)
-inline constexpr int kAttentionWarps = kPairsAtOnce * kWarpsOfPair, kProductWarps = 4;
-inline constexpr int kThreads = (kAttentionWarps + kProductWarps + 1) * kWarp;
+inline constexpr int kAttentionWarps = kPairsAtOnce * kWarpsOfPair, kMmaWarps = 4;
+inline constexpr int kThreads = (kAttentionWarps + kMmaWarps + 1) * kWarp;
 inline constexpr int kMostBlocks = 128;  // of a launch; kernels take 32,764 bytes of arguments
 
 // Weights arrive in pieces of up to 64 rows by 128 columns or 32 by 256; the rows of a piece, and of
 // everything that is multiplied with it, are this far apart, so that no two of the 8 lanes that read 16 bytes
 // at a time meet in a bank.
-inline constexpr int kSweepRows = 64;
+inline constexpr int kPieceRows = 64;
 constexpr int row_pitch(int columns) { return columns * 2 + 64; }
 constexpr int columns_of_piece(int rows) { return rows > 32 ? 128 : 256; }
-inline constexpr int kPieceBytes = kSweepRows * row_pitch(128);
+inline constexpr int kPieceBytes = kPieceRows * row_pitch(128);
 inline constexpr int kMostPieces = 10;
 
 enum Matrix { kQkv, kProj, kUp, kDown };
@@ -50,16 +50,16 @@ struct Block {
 struct Sizes {
   int batch, width, heads, qk, v, hidden;
   int sequences;  // of a cluster
-  // Rows of a product: sequences, filled up to those of one matrix instruction or of one and a half.
+  // Rows of a GEMM: sequences, padded to those of one MMA or of one and a half.
   __host__ __device__ int padded() const { return sequences <= 16 ? 16 : kMostSequences; }
   __host__ __device__ int pairs() const { return sequences * heads; }
-  // Pairs are dealt to the thread blocks of a cluster in order.
+  // Thread blocks of a cluster take the pairs in order.
   __host__ __device__ int first_pair(int rank) const { return rank * pairs() / kRanks; }
   __device__ int rank_of_pair(int pair) const { return ((pair + 1) * kRanks - 1) / pairs(); }
   __host__ __device__ int of_pair() const { return 2 * qk + v; }
   __host__ __device__ int packed() const { return heads * (2 * qk + v); }
   __host__ __device__ int attended() const { return heads * v; }
-  // Of one thread block, and what is summed over.
+  // Rows of the weights in one thread block, and the inner axis.
   __host__ __device__ int rows(int matrix) const {
     return (matrix == kQkv ? packed() : matrix == kUp ? hidden : width) / kRanks;
   }
@@ -68,7 +68,7 @@ struct Sizes {
   }
 };
 
-// Where things are in shared memory, in bytes.
+// Offsets in shared memory, in bytes.
 struct Layout {
   int x, normed, attended, hidden, packed, small[2], bias[4], lists, merge, pieces, piece_count;
   // Counts of 8 bytes at the beginning: barriers.
@@ -132,7 +132,7 @@ __device__ __forceinline__ void send(std::uint32_t to, const uint4& value, std::
       : "memory");
 #endif
 }
-// A wait of ten seconds means that what is waited for will never come: an error then, rather than a hang.
+// Traps after ten seconds: the barrier will never complete, and an error is better than a hang.
 __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr long long kPatience = 20'000'000'000;  // cycles
@@ -150,7 +150,7 @@ __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
   }
 #endif
 }
-// By the copy engine; addresses and bytes are multiples of 16.
+// A bulk copy of TMA; addresses and bytes are multiples of 16.
 __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, int bytes,
                                           std::uint32_t barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -160,33 +160,26 @@ __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, in
       : "memory");
 #endif
 }
-__device__ __forceinline__ uint4 read_16(std::uint32_t address) {
-  uint4 r;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-               : "r"(address));
-  return r;
-}
-__device__ __forceinline__ void write_16(std::uint32_t address, const uint4& v) {
+__device__ __forceinline__ void store_16(std::uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
                : "memory");
 }
-__device__ __forceinline__ std::uint32_t read_4(std::uint32_t address) {
+__device__ __forceinline__ std::uint32_t load_4(std::uint32_t address) {
   std::uint32_t r;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(address));
   return r;
 }
 
-// A place that walks around the ring of pieces, and the parity of its barriers there.
-struct RingPlace {
+// A position in the ring of pieces, and the parity of its barriers there.
+struct RingPosition {
   int at = 0, parity = 0;
   __device__ __forceinline__ void advance(int count) {
     if (++at == count) at = 0, parity ^= 1;
   }
 };
 
-// What a role knows of its surroundings.
+// What the warps of every role know.
 template <class T>
 struct Scene {
   const Arguments<T>& a;

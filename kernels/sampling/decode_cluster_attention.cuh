@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The warps of a cluster that attend. Two warps take a (sequence, head): their eight groups of 8 lanes take
+// The attention warps of a cluster. Two warps take a (sequence, head): their eight groups of 8 lanes take
 // the listed keys in turn, each with an online softmax of its own, and are merged in a fixed order. A lane
 // holds its share of kAhead keys and values of its group in registers; as soon as some are used, those of the
-// next list are asked for, be it of the next head or of the next block: the stream from memory never pauses
-// for the products in between.
+// next list are asked for, be it of the next head or of the next block: loads from global memory overlap
+// the GEMMs in between.
 #pragma once
 
 #include "kernels/sampling/decode_cluster.cuh"
@@ -145,7 +145,7 @@ class Attention {
   }
 
   __device__ __forceinline__ uint4 part_of(std::uint32_t row, int part, int size) const {
-    return first_of(part) < size ? read_16(row + first_of(part) * 2) : uint4{};
+    return first_of(part) < size ? device::ld_shared_16(row + first_of(part) * 2) : uint4{};
   }
 
   __device__ __forceinline__ void attend(int job, int pair) {
@@ -185,7 +185,7 @@ class Attention {
     for (int p = 0; p < kQk; ++p) {
       unpack(q_[p], Eight<T>{part_of(q, p, a_.sizes.qk)});
 #pragma unroll
-      for (int i = 0; i < 8; ++i) q_[p][i] *= a_.scale * 1.4426950408889634f;  // powers of two from here on
+      for (int i = 0; i < 8; ++i) q_[p][i] *= a_.scale * 1.4426950408889634f;  // exp2 from here on
     }
     top_ = -INFINITY;
     sum_ = 0;
@@ -200,11 +200,13 @@ class Attention {
 #pragma unroll
     for (int p = 0; p < kQk; ++p)
       if (first_of(p) < a_.sizes.qk)
-        *reinterpret_cast<uint4*>(l.k + row * a_.sizes.qk + first_of(p)) = read_16(k + first_of(p) * 2);
+        *reinterpret_cast<uint4*>(l.k + row * a_.sizes.qk + first_of(p)) =
+            device::ld_shared_16(k + first_of(p) * 2);
 #pragma unroll
     for (int p = 0; p < kV; ++p)
       if (first_of(p) < a_.sizes.v)
-        *reinterpret_cast<uint4*>(l.v + row * a_.sizes.v + first_of(p)) = read_16(v + first_of(p) * 2);
+        *reinterpret_cast<uint4*>(l.v + row * a_.sizes.v + first_of(p)) =
+            device::ld_shared_16(v + first_of(p) * 2);
   }
 
   // Adds the keys in slots first .. first + kTogether - 1. left: keys from the first of these on, in steps of

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The warps of a cluster that multiply, and the one that brings them weights. A product is 16 or 24 sequences
-// by this thread block's columns: a warp makes tiles of 8 columns, sums over the whole row. Lane 4 g + t
-// reads 16 bytes at a time of rows g, g + 8 and g + 16 and of column g: 8 neighbouring numbers, which serve
-// two instructions; the order of a sum depends on the matrix alone.
+// The MMA warps of a cluster, and the warp that loads their weights. A GEMM is 16 or 24 sequences by this
+// thread block's columns; a warp computes tiles of 8 columns over the whole inner axis. Lane 4 g + t reads 16
+// bytes at a time of rows g, g + 8 and g + 16 and of column g: 8 neighbouring numbers, enough for two MMAs.
+// The order of additions depends on the matrix alone.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
@@ -12,12 +12,12 @@ namespace weft::decode_cluster {
 
 // By one warp.
 template <class T>
-__device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
+__device__ __forceinline__ void load_weights(const Scene<T>& scene) {
   using namespace device;
   const Layout& l = scene.a.layout;
   const Sizes& s = scene.a.sizes;
   const int lane = threadIdx.x % kWarp;
-  RingPlace ring;
+  RingPosition ring;
   for (int i = 0; i < scene.a.blocks; ++i) {
     const Block<T>& block = scene.a.block[i];
     const std::uint32_t small = scene.memory + l.small[i % 2],
@@ -39,8 +39,8 @@ __device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
     for (int m = 0; m < 4; ++m) {
       const int rows = s.rows(m), inner = s.inner(m);
       const T* w = block.w[m] + static_cast<std::int64_t>(scene.rank) * rows * inner;
-      for (int first = 0; first < rows; first += kSweepRows) {
-        const int count = min(kSweepRows, rows - first), wide = columns_of_piece(count);
+      for (int first = 0; first < rows; first += kPieceRows) {
+        const int count = min(kPieceRows, rows - first), wide = columns_of_piece(count);
         for (int k = 0; k < inner; k += wide, ring.advance(l.piece_count)) {
           const int bytes = min(wide, inner - k) * 2;
           const std::uint32_t full = scene.barrier(Layout::kFull + ring.at),
@@ -57,29 +57,30 @@ __device__ __forceinline__ void bring_weights(const Scene<T>& scene) {
   }
 }
 
-// Of a tile of 8 columns, in two parts: rows g and g + 8, and where there are 24 rows, g + 16.
+// The accumulators of a tile of 8 columns, in two parts: rows g and g + 8; with 24 rows, g + 16.
 template <int kRows>
-using TileSums = float[kRows > 16 ? 2 : 1][2][4];
+using TileAccumulators = float[kRows > 16 ? 2 : 1][2][4];
 
 // Tiles are 32 columns apart. `x`, `w`: where this lane begins to read. steps: of 32 columns.
 template <class T, int kRows, int kTiles>
-__device__ __forceinline__ void multiply_piece(TileSums<kRows> (&sums)[2], std::uint32_t x, int x_pitch,
-                                               std::uint32_t w, int w_pitch, int steps) {
+__device__ __forceinline__ void multiply_piece(TileAccumulators<kRows> (&accumulators)[2], std::uint32_t x,
+                                               int x_pitch, std::uint32_t w, int w_pitch, int steps) {
 #pragma unroll 4
   for (int s = 0; s < steps; ++s) {
-    const uint4 upper = read_16(x + s * 64), lower = read_16(x + 8 * x_pitch + s * 64);
+    const uint4 upper = device::ld_shared_16(x + s * 64),
+                lower = device::ld_shared_16(x + 8 * x_pitch + s * 64);
     const std::uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
                         second[4] = {upper.z, lower.z, upper.w, lower.w};
     uint4 last = {};
-    if constexpr (kRows > 16) last = read_16(x + 16 * x_pitch + s * 64);
+    if constexpr (kRows > 16) last = device::ld_shared_16(x + 16 * x_pitch + s * 64);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint4 column = read_16(w + tile * 32 * w_pitch + s * 64);
-      device::mma<T>(sums[tile][0][0], first, column.x, column.y);
-      device::mma<T>(sums[tile][0][1], second, column.z, column.w);
+      const uint4 column = device::ld_shared_16(w + tile * 32 * w_pitch + s * 64);
+      device::mma<T>(accumulators[tile][0][0], first, column.x, column.y);
+      device::mma<T>(accumulators[tile][0][1], second, column.z, column.w);
       if constexpr (kRows > 16) {
-        device::mma<T>(sums[tile][1][0], {last.x, 0, last.y, 0}, column.x, column.y);
-        device::mma<T>(sums[tile][1][1], {last.z, 0, last.w, 0}, column.z, column.w);
+        device::mma<T>(accumulators[tile][1][0], {last.x, 0, last.y, 0}, column.x, column.y);
+        device::mma<T>(accumulators[tile][1][1], {last.z, 0, last.w, 0}, column.z, column.w);
       }
     }
   }
@@ -87,9 +88,9 @@ __device__ __forceinline__ void multiply_piece(TileSums<kRows> (&sums)[2], std::
 
 // kRows: 16 or 24.
 template <class T, int kRows>
-class Products {
+class Matmuls {
  public:
-  __device__ __forceinline__ Products(const Scene<T>& scene)
+  __device__ __forceinline__ Matmuls(const Scene<T>& scene)
       : scene_(scene),
         a_(scene.a),
         warp_(threadIdx.x / kWarp - kAttentionWarps),
@@ -132,35 +133,35 @@ class Products {
     expect(barrier);
   }
   __device__ __forceinline__ static void meet() {
-    asm volatile("bar.sync 1, %0;" ::"n"(kProductWarps * kWarp) : "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(kMmaWarps * kWarp) : "memory");
   }
 
   // Rows beyond the last are zeros, also of what nobody will send.
   __device__ __forceinline__ void read_x() const {
     const int chunks = a_.sizes.width / 8;
-    for (int i = warp_ * kWarp + lane_; i < kRows * chunks; i += kProductWarps * kWarp) {
+    for (int i = warp_ * kWarp + lane_; i < kRows * chunks; i += kMmaWarps * kWarp) {
       const int row = i / chunks, chunk = i % chunks;
       uint4 value = {};
       if (row < a_.sizes.sequences && scene_.first_sequence + row < a_.sizes.batch)
         value = *reinterpret_cast<const uint4*>(
             a_.x + static_cast<std::int64_t>(scene_.first_sequence + row) * a_.sizes.width + chunk * 8);
-      write_16(scene_.memory + a_.layout.x + row * row_pitch(a_.sizes.width) + chunk * 16, value);
+      store_16(scene_.memory + a_.layout.x + row * row_pitch(a_.sizes.width) + chunk * 16, value);
     }
     const int attended = a_.sizes.attended() / 8, sent = a_.sizes.sequences;
-    for (int i = warp_ * kWarp + lane_; i < (kRows - sent) * attended; i += kProductWarps * kWarp)
-      write_16(scene_.memory + a_.layout.attended + (sent + i / attended) * row_pitch(a_.sizes.attended()) +
+    for (int i = warp_ * kWarp + lane_; i < (kRows - sent) * attended; i += kMmaWarps * kWarp)
+      store_16(scene_.memory + a_.layout.attended + (sent + i / attended) * row_pitch(a_.sizes.attended()) +
                    i % attended * 16,
                {});
     meet();
   }
 
   __device__ __forceinline__ void values(float (&out)[8], std::uint32_t address) const {
-    unpack(out, Eight<T>{read_16(address)});
+    unpack(out, Eight<T>{device::ld_shared_16(address)});
   }
 
   // x to normed, four or six rows a warp; two passes for the statistics. parameters: w, then b.
   __device__ __forceinline__ void normalise(std::uint32_t parameters, float eps) const {
-    constexpr int kOwn = kRows / kProductWarps;
+    constexpr int kOwn = kRows / kMmaWarps;
     const int width = a_.sizes.width, pitch = row_pitch(width);
     const std::uint32_t x = scene_.memory + a_.layout.x + warp_ * kOwn * pitch,
                         to = scene_.memory + a_.layout.normed + warp_ * kOwn * pitch;
@@ -200,7 +201,7 @@ class Products {
         for (int i = 0; i < 4; ++i)
           words[i] = device::pack<T>((v[2 * i] - mean[r]) * rstd[r] * w[2 * i] + b[2 * i],
                                      (v[2 * i + 1] - mean[r]) * rstd[r] * w[2 * i + 1] + b[2 * i + 1]);
-        write_16(to + r * pitch + c * 2, {words[0], words[1], words[2], words[3]});
+        store_16(to + r * pitch + c * 2, {words[0], words[1], words[2], words[3]});
       }
     }
     meet();
@@ -213,25 +214,26 @@ class Products {
                      : matrix == kDown ? a_.layout.hidden
                                        : a_.layout.normed;
     const std::uint32_t x = scene_.memory + from + lane_ / 4 * pitch + lane_ % 4 * 16;
-    for (int first = 0; first < rows; first += kSweepRows) {
-      const int count = min(kSweepRows, rows - first), wide = columns_of_piece(count);
-      const int mine = warp_ * 8;  // this warp's tile of the sweep; a second one begins 32 rows further on
-      TileSums<kRows> sums[2] = {};
+    for (int first = 0; first < rows; first += kPieceRows) {
+      const int count = min(kPieceRows, rows - first), wide = columns_of_piece(count);
+      const int mine = warp_ * 8;  // this warp's tile of the piece; a second one begins 32 rows further on
+      TileAccumulators<kRows> accumulators[2] = {};
       for (int k = 0; k < inner; k += wide) {
         wait_for(scene_.barrier(Layout::kFull + ring_.at), ring_.parity);
         const std::uint32_t w = scene_.memory + a_.layout.pieces + ring_.at * kPieceBytes +
                                 (mine + lane_ / 4) * row_pitch(wide) + lane_ % 4 * 16;
         const int steps = min(wide, inner - k) / 32;
         if (mine + 32 < count)
-          multiply_piece<T, kRows, 2>(sums, x + k * 2, pitch, w, row_pitch(wide), steps);
+          multiply_piece<T, kRows, 2>(accumulators, x + k * 2, pitch, w, row_pitch(wide), steps);
         else if (mine < count)
-          multiply_piece<T, kRows, 1>(sums, x + k * 2, pitch, w, row_pitch(wide), steps);
+          multiply_piece<T, kRows, 1>(accumulators, x + k * 2, pitch, w, row_pitch(wide), steps);
         __syncwarp();
         if (lane_ == 0) device::mbarrier_arrive(scene_.barrier(Layout::kEmpty + ring_.at));
         ring_.advance(a_.layout.piece_count);
       }
-      if (mine < count) finish(matrix, sums[0], first + mine, bias + (first + mine) * 2);
-      if (mine + 32 < count) finish(matrix, sums[1], first + mine + 32, bias + (first + mine + 32) * 2);
+      if (mine < count) finish(matrix, accumulators[0], first + mine, bias + (first + mine) * 2);
+      if (mine + 32 < count)
+        finish(matrix, accumulators[1], first + mine + 32, bias + (first + mine + 32) * 2);
     }
   }
 
@@ -242,12 +244,12 @@ class Products {
             __shfl_sync(kFullWarp, word, first + 2), __shfl_sync(kFullWarp, word, first + 3)};
   }
 
-  // What follows a product, for the 8 columns from `column` (of this thread block's), two rows or one at a
-  // time: bias, GELU or residual; then to where it is read.
-  __device__ __forceinline__ void finish(int matrix, const TileSums<kRows>& sums, int column,
+  // The epilogue of a GEMM for 8 columns from `column` (of this thread block's), two rows or one at a time:
+  // bias, GELU or residual; then sends the result to its readers.
+  __device__ __forceinline__ void finish(int matrix, const TileAccumulators<kRows>& accumulators, int column,
                                          std::uint32_t bias) const {
     const int t = lane_ % 4, of_row = scene_.rank * a_.sizes.rows(matrix) + column;
-    const float2 b = device::unpack<T>(read_4(bias + t * 4));
+    const float2 b = device::unpack<T>(load_4(bias + t * 4));
 #pragma unroll
     for (int part = 0; part < kRows / 8; ++part) {
       const int row = part * 8 + lane_ / 4;
@@ -255,12 +257,12 @@ class Products {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = part % 2 * 2 + i;
-        v[i] = sums[part / 2][0][at] + sums[part / 2][1][at] + (i == 0 ? b.x : b.y);
+        v[i] = accumulators[part / 2][0][at] + accumulators[part / 2][1][at] + (i == 0 ? b.x : b.y);
         if (matrix == kUp) v[i] = __fdividef(v[i], 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v[i]));
       }
       if (matrix == kProj || matrix == kDown) {
         const float2 x = device::unpack<T>(
-            read_4(scene_.memory + a_.layout.x + row * row_pitch(a_.sizes.width) + (of_row + 2 * t) * 2));
+            load_4(scene_.memory + a_.layout.x + row * row_pitch(a_.sizes.width) + (of_row + 2 * t) * 2));
         v[0] += x.x, v[1] += x.y;
       }
       const uint4 whole = whole_row(device::pack<T>(v[0], v[1]));
@@ -305,7 +307,7 @@ class Products {
   const Scene<T>& scene_;
   const Arguments<T>& a_;
   int warp_, lane_;
-  RingPlace ring_;
+  RingPosition ring_;
   bool last_ = false;
 };
 

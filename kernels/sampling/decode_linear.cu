@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, a warp for one
-// column of eight rows, so that the weights are read once for eight rows. Lane l adds the products of columns
-// 8 l .. 8 l + 7 modulo 256, then lanes are added in a butterfly: the number of rows has no part in it.
+// column of eight rows, so that the weights are read once for eight rows. Lane l accumulates columns
+// 8 l .. 8 l + 7 modulo 256, then a butterfly adds the lanes: the order does not depend on the number of
+// rows.
 #include <type_traits>
 
 #include "kernels/sampling/decode_linear_mma.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the CUDA forms of DecodeLinear share: arguments, statistics of rows, what follows a product.
+// What the CUDA forms of DecodeLinear share: arguments, statistics of rows, the epilogue.
 #pragma once
 
 #include "kernels/device/dependent_launch.cuh"

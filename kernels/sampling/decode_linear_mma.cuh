@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// DecodeLinear on the tensor cores, f16 and bf16: a block makes 32 rows by 32 columns, each of its four warps
-// 16 by 16. Weights are on their way before the kernel ahead has ended. Rows are normalised between shared
-// memory and the product, so that they are read once, as they are. The order of a sum depends on K alone.
+// DecodeLinear on the tensor cores, f16 and bf16: a block computes 32 rows by 32 columns, each of its four
+// warps 16 by 16. Weights are prefetched before the previous kernel has ended. Rows are normalised between
+// shared memory and the MMA, so that they are read once. The order of additions depends on K alone.
 #pragma once
 
 #include "kernels/device/mma.cuh"
@@ -88,13 +88,13 @@ struct Place {
       if (a.residual && inside(a, i))
         residual[i] = *reinterpret_cast<const std::uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
   }
-  __device__ __forceinline__ void write(const Arguments<T>& a, const float (&sums)[4]) const {
+  __device__ __forceinline__ void write(const Arguments<T>& a, const float (&accumulators)[4]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!inside(a, i)) continue;
       const float2 r = device::unpack<T>(residual[i]);
-      const float first = activation<T>(sums[2 * i] + bias.x, a.gelu) + r.x;
-      const float second = activation<T>(sums[2 * i + 1] + bias.y, a.gelu) + r.y;
+      const float first = activation<T>(accumulators[2 * i] + bias.x, a.gelu) + r.x;
+      const float second = activation<T>(accumulators[2 * i + 1] + bias.y, a.gelu) + r.y;
       *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
           device::pack<T>(first, second);
     }
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
     row_statistics<kTile / kWarps, true>(statistics + warp * (kTile / kWarps), a,
                                          first_row + warp * (kTile / kWarps));
 
-  float sums[2][4] = {};
+  float accumulators[2][4] = {};
   for (int i = 0; i < stages; ++i) {
     wait_for_stage<kStages - 2>();
     __syncthreads();  // the stage is there for all, and the one before it is free
@@ -152,13 +152,13 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
       device::ldmatrix(x, device::lane_address<kDepth>(x_tile(at), row_block, k));
       device::ldmatrix(w, device::lane_address<kDepth>(w_tile(at), column_block, k));
       if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
-      device::mma<T>(sums[0], x, w[0], w[2]);
-      device::mma<T>(sums[1], x, w[1], w[3]);
+      device::mma<T>(accumulators[0], x, w[0], w[2]);
+      device::mma<T>(accumulators[1], x, w[1], w[3]);
     }
   }
   device::cp_async_wait_all();
 #pragma unroll
-  for (int n = 0; n < 2; ++n) place[n].write(a, sums[n]);
+  for (int n = 0; n < 2; ++n) place[n].write(a, accumulators[n]);
 }
 
 template <class T>
