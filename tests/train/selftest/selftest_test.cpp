@@ -7,6 +7,7 @@
 #include "src/device.h"
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
+#include "train/selftest/case.h"
 #include "train/selftest/run.h"
 
 namespace weft {
