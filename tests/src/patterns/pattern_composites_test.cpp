@@ -8,6 +8,7 @@
 #include "src/config/config.h"
 #include "src/patterns/combine.h"
 #include "tests/src/patterns/pattern_testing.h"
+#include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
