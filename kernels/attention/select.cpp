@@ -146,6 +146,22 @@ Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass
   return pass.edge == kTile ? Kernel::general : Kernel::general_rows16;
 }
 
+// Of what forward and backward have in common.
+template <class Parameters>
+Problem problem_of(const Parameters& x) {
+  return {.form = x.form,
+          .dtype = x.q.dtype,
+          .batch = x.q.batch,
+          .heads = x.q.heads,
+          .time = x.q.time,
+          .qk_size = x.q.size,
+          .v_size = x.v.size,
+          .segments = static_cast<bool>(x.segments),
+          .only_pass = x.maps.passes == 1,
+          .tma = tma_takes({&x.q, &x.k, &x.v, &x.y}),
+          .tma_inputs = tma_takes({&x.q, &x.k, &x.v})};
+}
+
 template <class Parameters>
 std::string text_of(const Parameters& x, int compute_capability) {
   std::string text;
@@ -178,33 +194,14 @@ const char* name_of(Kernel kernel) {
   return "?";
 }
 
-Problem Problem::of(const AttentionForward& f) {
-  return {.form = f.form,
-          .dtype = f.q.dtype,
-          .batch = f.q.batch,
-          .heads = f.q.heads,
-          .time = f.q.time,
-          .qk_size = f.q.size,
-          .v_size = f.v.size,
-          .segments = static_cast<bool>(f.segments),
-          .only_pass = f.maps.passes == 1,
-          .tma = tma_takes({&f.q, &f.k, &f.v, &f.y}),
-          .tma_inputs = tma_takes({&f.q, &f.k, &f.v})};
-}
+Problem Problem::of(const AttentionForward& f) { return problem_of(f); }
 Problem Problem::of(const AttentionBackward& g) {
-  return {.form = g.form,
-          .dtype = g.q.dtype,
-          .batch = g.q.batch,
-          .heads = g.q.heads,
-          .time = g.q.time,
-          .qk_size = g.q.size,
-          .v_size = g.v.size,
-          .segments = static_cast<bool>(g.segments),
-          .backward = true,
-          .only_pass = g.maps.passes == 1,
-          .scratch = static_cast<bool>(g.scratch.data),
-          .tma = tma_takes({&g.q, &g.k, &g.v, &g.y, &g.dy, &g.dq, &g.dk, &g.dv}),
-          .tma_inputs = tma_takes({&g.q, &g.k, &g.v, &g.dy})};
+  Problem x = problem_of(g);
+  x.backward = true;
+  x.scratch = static_cast<bool>(g.scratch.data);
+  x.tma = x.tma && tma_takes({&g.dy, &g.dq, &g.dk, &g.dv});
+  x.tma_inputs = x.tma_inputs && tma_takes({&g.dy});
+  return x;
 }
 
 Kernel select(const Problem& x, const AttentionPass& pass, int compute_capability) {

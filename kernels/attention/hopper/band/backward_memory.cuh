@@ -128,6 +128,12 @@ struct SweepStep {
   }
 };
 
+// Keys and values, or queries and dy, in bytes.
+template <int kX, int kY>
+struct TilePair {
+  char x[kX], y[kY];
+};
+
 // What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
 // tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
 // phase, and who arrives:
@@ -150,6 +156,14 @@ struct BackwardRings {
     return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
+  // Of kernels over a Sweep.
+  __device__ std::uint32_t lse(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
+  }
+  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, step)} + stage * 32;
+  }
 
   __device__ std::uint32_t full(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
@@ -197,12 +211,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
     Panel out[kConsumers][kOut];
@@ -223,13 +232,6 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   }
   __device__ std::uint32_t out(int consumer, int panel) const {
     return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
-  }
-  __device__ std::uint32_t lse(int stage) const {
-    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
-  }
-  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const {
-    return base + int{offsetof(SharedStorage, step)} + stage * 32;
   }
 
   // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of

@@ -74,12 +74,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
                        kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];

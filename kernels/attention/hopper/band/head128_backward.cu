@@ -17,12 +17,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kDeltaWarps][2 * kYPanel];
     Panel ds[kOwners], out;  // ds: dS^T
     struct {
@@ -43,13 +38,6 @@ struct Head128Memory : BackwardRings<Head128Memory> {
     return base + int{offsetof(SharedStorage, ds)} + owner * kPanel;
   }
   __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
-  __device__ std::uint32_t lse(int stage) const {
-    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
-  }
-  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const {
-    return base + int{offsetof(SharedStorage, step)} + stage * 32;
-  }
 
   // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
   // does.
