@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the warpgroups of a thread block on sm_90a wait for each other and for TMA: mbarriers (PTX ISA,
-// "Parallel Synchronization and Communication Instructions: mbarrier"), barriers of a warpgroup, and the
-// register split.
+// Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization and
+// Communication Instructions: mbarrier"), barriers of a warpgroup, and the register split.
 #pragma once
 
 #include <cstdint>

@@ -58,8 +58,7 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
   WEFT_SM90_ASM("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// ---- global to shared memory: the box that begins at coordinates x (fastest) ...; its bytes count at
-// `mbarrier` ----
+// ---- global to shared memory: the box that begins at x (fastest) ...; `mbarrier` counts its bytes ----
 
 __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                          int w, std::uint32_t mbarrier) {
@@ -78,8 +77,7 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& fr
       : "memory");
 }
 
-// ---- shared to global memory, of the group that tma_store_commit_group() ends; parts outside are left out
-// ----
+// ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out ----
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
                                           int w, int v) {
@@ -118,8 +116,7 @@ __device__ __forceinline__ void fence_proxy_async_global() {
 __device__ __forceinline__ void tma_store_commit_group() {
   WEFT_SM90_ASM("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until all but the last kPending groups of this thread have read shared memory, which may then be
-// overwritten. The bytes may still be on their way.
+// Waits until all but the last kPending groups of this thread have read shared memory.
 template <int kPending>
 __device__ __forceinline__ void tma_store_wait_group_read() {
   WEFT_SM90_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Eight consecutive elements of a row on CUDA: what a thread moves at a time where a row is whole, aligned
-// groups.
+// Eight consecutive elements of a row on CUDA, which a thread moves at a time; rows are aligned groups.
 #pragma once
 
 #include "kernels/device/cuda.cuh"

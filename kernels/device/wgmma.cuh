@@ -130,8 +130,7 @@ __device__ __forceinline__ void wgmma_wait_group() {
   WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The 64 rows that a warpgroup owns, P columns, as A operand: in registers where there is room, else in
-// shared memory.
+// The 64 rows that a warpgroup owns, P columns, as A operand: in registers, or in shared memory.
 template <int P, bool kInRegisters>
 struct Owned {
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ; key-stationary for
-// dK and dV, with everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving
-// the registers.
+// dK and dV, transposed (rows are keys), so that P^T and dS^T are A operands in registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -10,10 +9,8 @@
 
 namespace weft::attention::ampere {
 
-// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
-// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
-// small enough that several blocks share a multiprocessor and hide each other's prologues where lists are
-// short.
+// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
+// That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
 template <int Dqk, int Dv>
 struct BackwardShape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Backward attention by mma.sync over tiles of edge 16, in two kernels as backward.cuh: a warp owns 16
-// queries (dQ) or 16 keys (dK, dV).
+// Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys (dK, dV).
 #pragma once
 
 #include "kernels/attention/ampere/backward.cuh"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
-// forward.cuh.
+// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows.
 #pragma once
 
 #include "kernels/attention/ampere/forward.cuh"

@@ -10,8 +10,7 @@ namespace weft::attention::hopper {
 
 template <int Dqk, int Dv, bool kTma>
 struct KeyStationaryShape {
-  // As the registers allow: keys and values as operands in registers; the MMAs that end an iteration overlap
-  // the next one.
+  // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
@@ -27,8 +26,7 @@ struct StageScalars {
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: where `words` allow
-// it.
+// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
                                                          std::uint32_t scalars, float scale,

@@ -33,8 +33,7 @@ __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
 // lse (to base 2) and delta of this thread's rows.
 struct QueryScalars {
   float lse[2], delta[2];
-  // Computes delta from y and the stationary tile of dy, and leaves it in g.delta for the key-stationary
-  // kernel.
+  // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
                                        std::uint32_t dy) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared memory,
-// and the way back to global memory. BandBackward, the rings and the registers also serve the kernels over
-// pairs of key tiles (column_memory.cuh).
-//   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
-// out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
-// gradient is written by exactly one block.
+// and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward, rings and
+// registers.
+//   A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them. It leaves
+// out the dQ of its first queries: the run before has their earlier keys. So one block writes each gradient.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
@@ -188,14 +187,12 @@ struct BackwardRings {
   }
 };
 
-// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that accumulates
-// dQ.
+// Registers a lane of four warpgroups, 512 in all: a producer, two owners of keys, one that accumulates dQ.
 struct OwnerRegisters {
   static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
 
-// Shared memory of a block. Consumer w holds dK and dV of every kConsumers-th key tile. x: rows of Dqk
-// columns, y: of Dv, in panels of 64.
+// Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
 struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   using Rings = BackwardRings<SweepMemory>;
@@ -234,8 +231,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
     return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
   }
 
-  // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of
-  // one.
+  // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
-// * row unites `local` (stride 1: one column) and `strided` (residue columns): each column is a causal
-// sequence of its own, in which a query sees the rows just above it.
+// * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of its own.
 //   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter ones share a
-//   tile: row r of the tile is row r % column_rows of its column r / column_rows.
+// tile: row r of the tile is row r % column_rows of its column r / column_rows.
 //   Group: the columns that share tiles; one column where they do not.
 //   Run: tiles of a group that follow each other, the work item of a thread block.
-// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros, and are
-// not stored.
+// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros.
 #pragma once
 
 #include <algorithm>
@@ -79,8 +77,7 @@ struct BandTiles {
     t.by_groups = Divisor::of(std::max(t.groups, 1));
     return t;
   }
-  // Cuts groups into runs so that `blocks` blocks, which take them in turn, end as soon as possible, where a
-  // run costs as much as `extra` tiles more than it has.
+  // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra` tiles more.
   void cut(int blocks, double extra) {
     const std::int64_t columns = std::int64_t{batch} * heads * groups;
     double least = INFINITY;
@@ -163,8 +160,7 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
              barrier);
 }
 
-// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have; those
-// that do not exist are left out.
+// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have.
 template <int D>
 __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
                                                 const BandTiles& tiles, const BandRun& run, int tile,

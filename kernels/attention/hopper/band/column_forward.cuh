@@ -83,8 +83,7 @@ template <bool kWindow>
 struct BandMasks {
   const BandTiles& tiles;
 };
-// Scores of queries with keys that they do not see become -inf. Only 16 x 16 scores around the diagonal are
-// looked at one by one.
+// Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
@@ -146,8 +145,7 @@ __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>
   }
 }
 
-// A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
-// consumer waits for that.
+// A thread of each other warp of the producer: stores every third tile of y; no consumer waits for that.
 template <class Shape>
 __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& memory,
                                               const BandForwardMaps& maps) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
-// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks take
-// runs of a column.
+// Backward attention over whole residue columns of more than 128 rows: the order of iterations, and what the
+// warpgroups share, also over windows (window_backward.cu).
 //   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each and
 // accumulate its dK and dV while the queries of the column stream by, from the first that see it on. A third
 // accumulates dQ over both, from dS in shared memory. Queries come again with the next two key tiles.
@@ -12,9 +11,8 @@
 
 namespace weft::attention::hopper {
 
-// A tile of queries and the two key tiles it meets: 2 pair and the one after it, where that exists and is no
-// later than the queries. kTurns: every second pair goes from the last queries to the first, so that it
-// begins with what is still in the second-level cache.
+// A tile of queries, and key tiles 2 pair and 2 pair + 1 where it exists and sees them. kTurns: every second
+// pair goes from the last queries to the first, and begins with what the L2 cache holds.
 template <bool kTurns>
 class ColumnSteps {
  public:
@@ -99,8 +97,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
-  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
-  // does.
+  // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
@@ -119,8 +116,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
 };
 
-// kWhole: columns of at most kTilesInRegisters tiles, of which dQ stays in registers; else of at most
-// kTilesOfColumn.
+// kWhole: columns of at most kTilesInRegisters tiles keep dQ in registers; others have kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;

@@ -56,8 +56,7 @@ __device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardM
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
       int& user = last_user[in.at];
-      // Free when its last user is done. Older ones are awaited too: parities only tell neighbour rounds
-      // apart.
+      // Free when its last user is done; older ones are awaited too, as parities tell only neighbours apart.
       const int needed = max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
       for (; done < needed; ++done) {
         const auto used = Memory::QueryStage::of(done);
@@ -79,9 +78,8 @@ __device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardM
   }
 }
 
-// A query tile against the keys of its own stage and of kBack stages before: y = softmax(Q K^T) V. A query
-// sees key c of its own tile or of the farthest, never of both, as no reach exceeds 128: their scores share
-// registers, and their probabilities part when they are rounded.
+// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles. A query never sees key c of both its own and
+// the farthest tile, as no reach exceeds 128: both share registers until they are rounded.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,

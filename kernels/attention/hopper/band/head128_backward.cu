@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: there are
-// registers for dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which
-// meets its own queries and those of the next two tiles; of every second tile of queries a consumer meets one
-// key tile, of the others two, so that a tile of queries stays for one and a half steps on the average, is
-// fetched once, and both consumers are busy all the time. A third warpgroup accumulates dQ over the
-// consumers' dS in the order of the key tiles.
+// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: the registers
+// hold dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which meets
+// its own queries and those of the next two tiles. A tile of queries is fetched once, and both consumers stay
+// busy. A third warpgroup accumulates dQ over the consumers' dS in the order of the key tiles.
 #include "kernels/attention/hopper/band/backward.cuh"
 #include "kernels/attention/launchers.h"
 
@@ -39,8 +37,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   }
   __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
 
-  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
-  // does.
+  // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
@@ -57,8 +54,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   }
 };
 
-// Rows first .. first + 15 of a tile of D columns to shared memory, panels of 16 rows one after the other;
-// D * 32 bytes are counted at `barrier`.
+// Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D * 32 bytes.
 template <int D>
 __device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
                                              const BandTiles& tiles, const TilePlace& at, int first,
@@ -163,8 +159,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
     }
     if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
   }
-  // Epilogue: accumulators times `factor`, rounded, to global memory; the thread that leads returns when
-  // `out` is free again.
+  // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll

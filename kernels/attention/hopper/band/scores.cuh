@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the forward kernels over bands do to a warpgroup's scores and rows of y: the edges of the band, the
-// largest score of a row, and y to shared memory.
+// Forward over bands: the edges of the band, the largest score of a row, and y to shared memory.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
@@ -70,8 +69,7 @@ __device__ __forceinline__ void split(std::uint32_t (&own)[4][4], std::uint32_t 
   }
 }
 
-// This warp's 16 rows of y, rounded, to `tile` in shared memory; kAdd: times row.now, and what is there times
-// row.kept is added.
+// This warp's 16 rows of y, rounded, to `tile`; kAdd: y times row.now, plus what is there times row.kept.
 template <class T, bool kAdd, int N>
 __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
                                          std::uint32_t tile) {
