@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention on the CPU: the definition, and what small models train with. A task is one tile of
-// queries (or of keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
+// queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
 // its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed, (size, E): see
 // tiles.h.
 #include "kernels/attention/attention.h"

@@ -9,7 +9,6 @@
 
 namespace weft {
 
-// Where the sums of `cols` columns go, or null.
 struct ColumnSums {
   float* out = nullptr;
   bool accumulate = false;
@@ -119,7 +118,6 @@ void launch_sum_partials(const CudaQueue& q, const SumTargets<kSums>& outs, cons
   sum_partials<kSums><<<grid, dim3(kWarp, kWarp), 0, q.stream>>>(outs, partial, stripes, cols);
 }
 
-// Both stages.
 template <class Value>
 void launch_column_sums(const CudaQueue& q, const ColumnSums& out, std::int64_t rows, std::int64_t cols,
                         const Value& value, const char* kernel) {

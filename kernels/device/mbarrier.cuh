@@ -53,7 +53,6 @@ __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity)
       "r"(parity)
       : "memory");
 }
-// Whether a phase has ended, without waiting for it.
 __device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int parity) {
   int ended = 0;
   WEFT_SM90_ASM(
@@ -87,7 +86,6 @@ __device__ __forceinline__ void fence_proxy_async() {
 
 // ---- warpgroups ----
 
-// Of the calling thread.
 __device__ __forceinline__ int warpgroup_index() { return static_cast<int>(threadIdx.x / kWarpgroup); }
 // One thread of each warpgroup.
 __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }

@@ -53,7 +53,6 @@ bool encode_tensor_map(CUtensorMap& map, DType dtype, void* data,
                 CU_TENSOR_MAP_SWIZZLE_128B, lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Fetches a tensor map ahead of its first use.
 __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
   WEFT_SM90_ASM("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
@@ -112,7 +111,6 @@ __device__ __forceinline__ void fence_proxy_async_global() {
   WEFT_SM90_ASM("fence.proxy.async;" ::: "memory");
 }
 
-// Ends a group of this thread's stores.
 __device__ __forceinline__ void tma_store_commit_group() {
   WEFT_SM90_ASM("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -58,7 +58,6 @@ __device__ __forceinline__ std::uint32_t two_of(float low, float high, __half) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-// Rounded to T.
 template <class T>
 __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
   Eight<T> e;

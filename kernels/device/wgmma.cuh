@@ -120,11 +120,9 @@ __device__ __forceinline__ void pin(std::uint32_t (&a)[4][4]) {
 }
 // Before the first wgmma that reads accumulators or A operands which ordinary instructions wrote.
 __device__ __forceinline__ void wgmma_fence() { WEFT_SM90_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Ends a group of wgmmas.
 __device__ __forceinline__ void wgmma_commit_group() {
   WEFT_SM90_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most kPending groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
   WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

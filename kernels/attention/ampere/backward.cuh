@@ -139,7 +139,6 @@ __device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Strea
   }
 }
 
-// Transposed dP into dS.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& p,
                                                 const Stream& stream, int first) {

@@ -35,7 +35,6 @@ struct OnlineSoftmax {
 
   __device__ float natural_top(int m, int half) const { return top[m][half] * scale / kLog2E; }
 
-  // Scores into probabilities relative to `top`.
   template <int N, int P>
   __device__ __forceinline__ void apply(Accumulators<M, N>& s, Accumulators<M, P>& y) {
 #pragma unroll

@@ -90,7 +90,6 @@ class Walk {
       front_[i] = at_[i] < task.end[i] ? task.direction.tile[at_[i]] : kEnd;
     }
   }
-  // The tile that next() will give.
   __device__ __forceinline__ int peek() const {
     int tile = front_[0];
 #pragma unroll
@@ -154,7 +153,6 @@ class Stream {
     fetch_slots(walk_.peek(), 1);
     cp_async_commit_group();
   }
-  // Starts these tiles.
   __device__ __forceinline__ void begin() {
     cp_async_commit_group();
     cp_async_wait_all_but_last();

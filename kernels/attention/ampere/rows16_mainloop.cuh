@@ -37,7 +37,6 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
   }
 }
 
-// Shared memory of a warp's stream, in bytes.
 template <int kEntries, int Px, int Py, bool kScalars>
 struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
@@ -171,7 +170,6 @@ class Rows16Stream {
   int ahead_, tile_, mask_;  // two and three steps ahead
 };
 
-// Sets what is masked of the owned rows g and g + 8 to `value`.
 template <int N>
 __device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::uint32_t (&word)[2],
                                             float value) {

@@ -6,7 +6,6 @@
 
 namespace weft::attention::hopper {
 
-// Accumulators of a consumer, and what is done to them between waits.
 template <class T, int Dv>
 struct ForwardAccumulators {
   float y[Dv / 2], s[32];
@@ -29,7 +28,6 @@ struct ForwardAccumulators {
   }
 };
 
-// Descriptors of the keys and the values of a stage.
 template <class M>
 struct StageDescriptors {
   Descriptor first;

@@ -54,7 +54,6 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 class DsOut {
  public:
   __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
   template <class T>
   __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);

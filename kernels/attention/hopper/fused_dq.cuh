@@ -55,7 +55,6 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
     asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn) : "memory");
   }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       constexpr int kReaders = (kOwners + 1) * kWarps;
@@ -179,7 +178,6 @@ class FusedDqAccumulator {
     store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
     store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
   }
-  // Adds to dQ over the keys of the owners that have the tile.
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
     if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
     if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);

@@ -38,7 +38,6 @@ struct FourRows {
   }
 };
 
-// The merged lists of the stationary tiles.
 template <int kOwners>
 struct Lists {
   const std::int32_t *tiles, *masks;
@@ -76,7 +75,6 @@ class GatherProducer {
  public:
   __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 
-  // Its whole life.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from) {
     for (TileScheduler scheduler(from.own_x, tiles, kOwners); scheduler.next();) {

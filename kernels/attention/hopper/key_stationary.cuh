@@ -44,7 +44,6 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-// Accumulators and operands of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk, int Dv>
 struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
@@ -57,7 +56,6 @@ struct KeyAccumulators {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
-  // One wgmma group: scores, and dP.
   template <class M, class K, class V>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
@@ -78,7 +76,6 @@ struct KeyAccumulators {
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
-  // Once both are there: probabilities and dS.
   __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)

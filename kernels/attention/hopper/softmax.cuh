@@ -56,7 +56,6 @@ struct Softmax {
   }
   // Before any iteration: this row is an empty slot, which needs no reference of its own.
   __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
-  // Ends an iteration.
   __device__ __forceinline__ void add() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;

@@ -147,7 +147,6 @@ class Consumer {
   __device__ Consumer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
-  // Waits for the next work item.
   __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
     mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
     const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.at);
@@ -204,7 +203,6 @@ class Consumer {
     if (mask != kSkip) show();
     return mask;
   }
-  // The same without kSkip.
   __device__ __forceinline__ int next() {
     int mask = kSkip;
     while (mask == kSkip) mask = step();

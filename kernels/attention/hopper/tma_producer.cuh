@@ -103,7 +103,6 @@ class TmaProducer {
   // Lane i of a work item has the i-th stationary tile and the rest of its list.
   struct Front {
     int own = -1, at = 0, end = 0, key = kEnd;
-    // Of all lanes.
     __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, key); }
     __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
       return key == other ? __ldg(d.mask + at) : kSkip;
@@ -241,7 +240,6 @@ class TmaProducer {
   Ring<M::kOwnStages> own_stage_;
 };
 
-// The producer warpgroup's part of a kernel.
 template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,

@@ -50,7 +50,6 @@ __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N
   }
 }
 
-// As A operands.
 template <class T, int kSteps>
 __device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const float (&s)[kSteps * 8]) {
 #pragma unroll

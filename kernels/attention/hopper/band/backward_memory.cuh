@@ -11,7 +11,6 @@
 
 namespace weft::attention::hopper {
 
-// A tile of a (batch, head).
 struct TilePlace {
   int tile, group, h, b;
   __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
@@ -55,7 +54,6 @@ struct BandBackward {
 class Sweep {
  public:
   __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
-  // Whether there is an iteration.
   __device__ explicit operator bool() const { return tile_ < end_; }
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
@@ -86,7 +84,6 @@ class Sweep {
   BandRun run_{};
 };
 
-// What the producer tells of an iteration.
 struct SweepStep {
   using Shared = int[8];  // as it lies in shared memory
   TilePlace place;

@@ -23,7 +23,6 @@ struct TileRows {
   int first, last;
 };
 
-// Tiles first .. end - 1 of a group.
 struct BandRun {
   int b, h, group, first, end;
 };
@@ -57,7 +56,6 @@ struct BandTiles {
 
   static constexpr int kNoLimit = 1 << 30;
 
-  // One run a group.
   static BandTiles of(const Band& band, const HeadsView& x) {
     BandTiles t{};
     t.stride = band.stride;
@@ -95,7 +93,6 @@ struct BandTiles {
     runs = (tiles + each - 1) / each;
     check_work_items();
   }
-  // Once runs are known.
   void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
     WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
@@ -173,13 +170,11 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint
   tma_store_commit_group();
 }
 
-// What a forward launch over a band needs.
 struct BandForwardMaps {
   CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
   float scale;  // of scores, times log2(e)
 
-  // Boxes of `rows` rows.
   bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }

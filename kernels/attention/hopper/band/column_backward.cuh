@@ -74,12 +74,10 @@ class KeyOwner {
     return ends;
   }
 
-  // Waits for the queries of a step.
   __device__ __forceinline__ int take_stage() const {
     mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     return warp_uniform(stage_.at);
   }
-  // Two wgmma groups: scores, and dP.
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();

@@ -64,7 +64,6 @@ struct ColumnForwardMemory {
   __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
   __device__ std::uint32_t y_full(int at) const { return queries_full(2 * Shape::kQueryStages + at); }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i)
@@ -119,7 +118,6 @@ struct KeyTiles {
   __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
 };
 
-// The producer thread.
 template <class Shape>
 __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
@@ -212,7 +210,6 @@ class KeyStream {
   int query_ = 0;
 };
 
-// A consumer warpgroup.
 template <class T, class Shape>
 class ColumnForwardConsumer {
  public:

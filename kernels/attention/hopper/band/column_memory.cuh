@@ -45,7 +45,6 @@ class ColumnSteps {
   __device__ bool ends_pair() const { return query_ == (ascends() ? tiles_.tiles - 1 : key(0)); }
   // Whether key tile i of the pair meets no more queries.
   __device__ bool ends_key(int i) const { return ascends() ? ends_pair() : query_ == key(i); }
-  // Whether the second keys come with this step.
   __device__ bool brings_second_key() const { return begins_pair() && has_key(1); }
   // Whether gradients of the queries, and of key tile i, are written by this block.
   __device__ bool owns_query() const { return true; }
@@ -103,7 +102,6 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
   __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
-  // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
       // Keys: the owner, and the warpgroup that accumulates dQ.

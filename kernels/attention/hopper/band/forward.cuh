@@ -15,37 +15,10 @@
 
 namespace weft::attention::hopper {
 
-template <class Shape>
-__device__ __forceinline__ void produce_band(const BandMemory<Shape>&, const BandForwardMaps&, int*);
-template <class T, class Shape>
-__device__ __forceinline__ void consume_band(const BandMemory<Shape>&, const AttentionForward&,
-                                             const BandForwardMaps&);
-
-template <class T, int Dqk, int Dv, bool kAccumulate>
-__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
-    band_forward_kernel(const __grid_constant__ AttentionForward f,
-                        const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
-  memory.init();
-  // The producer's warpgroup gives registers to the consumers, who hold scores and y.
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_band<T>(memory, f, maps);
-  }
-#endif
-}
-
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
 template <class Shape>
-__device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps, int* last_user) {
+__device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
+                                             int* last_user) {
   using Memory = BandMemory<Shape>;
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
@@ -138,8 +111,8 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
 }
 
 template <class T, class Shape>
-__device__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
-                             const BandForwardMaps& maps) {
+__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
+                                             const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
   take_query_tiles<Shape>(tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
@@ -179,6 +152,28 @@ __device__ void consume_band(const BandMemory<Shape>& memory, const AttentionFor
     __syncwarp();
   });
   tma_store_wait_group_read<0>();
+}
+
+template <class T, int Dqk, int Dv, bool kAccumulate>
+__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
+    band_forward_kernel(const __grid_constant__ AttentionForward f,
+                        const __grid_constant__ BandForwardMaps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = BandMemory<Shape>::of(shared);
+  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
+  memory.init();
+  // The producer's warpgroup gives registers to the consumers, who hold scores and y.
+  if (threadIdx.x < kWarpgroup) {
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    int* const last_users = memory.last_users(shared);
+    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
+  } else {
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    consume_band<T>(memory, f, maps);
+  }
+#endif
 }
 
 template <class T>

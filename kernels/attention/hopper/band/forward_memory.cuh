@@ -77,7 +77,6 @@ struct BandMemory {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
   }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i) mbarrier_init(keys_full({i}), 1);

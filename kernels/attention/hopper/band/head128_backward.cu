@@ -41,7 +41,6 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
-  // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
       // Keys: a thread of the owner, and the warpgroup that accumulates dQ.
@@ -176,7 +175,6 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   Ring<M::kKeyStages> key_;
 };
 
-// The warpgroup that accumulates dQ.
 template <class T>
 class Head128DqAccumulator {
  public:

@@ -21,7 +21,6 @@ struct SeenKeys {
     }
     return seen;
   }
-  // Of score i of a fragment.
   __device__ __forceinline__ bool before_end(int i) const { return i / 4 * 8 + i % 2 <= last[i / 2 % 2]; }
   __device__ __forceinline__ bool after_begin(int i) const { return i / 4 * 8 + i % 2 >= first[i / 2 % 2]; }
   // The mask for the two scores from i on, once they are rounded, that keeps those after `last`.
@@ -43,7 +42,6 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int
       if (!seen.after_begin(i)) s[i] = -INFINITY;
 }
 
-// The largest of each of this thread's rows.
 template <int kTiles>
 __device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTiles][32]) {
 #pragma unroll

@@ -82,7 +82,6 @@ struct WindowMemory : PairMemory<WindowPairs> {
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-// The warpgroup that accumulates dQ.
 template <class T>
 class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
@@ -126,7 +125,6 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
                     this->g_, TilePlace::of(step.run(), step.query()));
   }
 
-  // Each thread has its own places.
   __device__ __forceinline__ std::uint32_t place(int query) const {
     return this->memory_.dq(query) + threadIdx.x % kWarpgroup * 16;
   }

@@ -57,7 +57,6 @@ class WindowConsumer {
   __device__ WindowConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
 
-  // Its whole life.
   __device__ __forceinline__ void run() {
     take_query_tiles<Shape>(
         maps_.tiles, this_thread(),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys (dK, dV).
-#pragma once
-
 #include "kernels/attention/ampere/backward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
 
@@ -160,5 +159,8 @@ void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const 
     }
   });
 }
+
+template void launch_rows16_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_rows16_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::ampere
