@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention on the CPU: the definition, and what small models train with. A task is one tile of
 // queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
-// its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed, (size, E): see
-// tiles.h.
+// its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed (tiles.h).
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/check.h"

@@ -92,7 +92,7 @@ struct AttentionPass {
   std::int32_t edge = kTile;  // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
   std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
-  // 8, 16, 32 or 64: aligned groups of so many slots hold consecutive positions or none; 0: unknown.
+  // Groups of 8, 16, 32 or 64 slots hold consecutive positions (empty past the end) or none; 0: unknown.
   std::int32_t query_run = 0, key_run = 0;
   // The one band that every head attends; queries and keys are equally many, a multiple of its stride.
   Band band{};
@@ -109,7 +109,7 @@ struct AttentionMaps {
 };
 
 // Numbers of queries and keys, (B, T) i32 each, both or neither. A pair is attended only where both are equal
-// and not negative: packed documents do not see each other, and padding (negative) is not seen.
+// and not negative: packed documents do not see each other, and padding (negative) neither sees nor is seen.
 struct Segments {
   TensorView queries{}, keys{};
   explicit operator bool() const { return queries.data != nullptr; }

@@ -61,8 +61,7 @@ std::int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Sc
 // Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 
-// The kernels of all passes: "hopper/band + general"; where directions differ: "hopper; backward
-// hopper/fused".
+// The kernels of all passes: "hopper/band + general", or where directions differ "hopper; backward ...".
 std::string kernels_text(const AttentionForward&, int compute_capability);
 std::string kernels_text(const AttentionForward&, const AttentionBackward&, int compute_capability);
 

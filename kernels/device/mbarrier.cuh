@@ -17,12 +17,10 @@ namespace weft::device {
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
-//
 // A phase ends when all expected arrivals and bytes have come; the next phase expects as many arrivals.
 // Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full and free. The
 // consumer waits on `full` for the parity of the round. The producer waits on `free` for the opposite parity:
-// in the first round that phase never was, and counts as ended. Nobody may fall two phases behind, as
-// parities only tell neighbours apart.
+// in the first round that phase counts as ended. Nobody may fall two phases behind.
 
 __device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

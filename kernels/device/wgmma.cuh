@@ -94,19 +94,6 @@ WEFT_WGMMA_REGISTERS(128, 64, "%64", "{%65, %66, %67, %68}, %69, p, 1, 1, %70")
 WEFT_WGMMA_SHARED(wgmma_atb, 64, 32, "%32", "%33, %34, p, 1, 1, 1, 1")
 WEFT_WGMMA_SHARED(wgmma_atb, 128, 64, "%64", "%65, %66, p, 1, 1, 1, 1")
 WEFT_WGMMA_SHARED(wgmma_atb, 192, 96, "%96", "%97, %98, p, 1, 1, 1, 1")
-#undef WEFT_WGMMA_REGISTERS
-#undef WEFT_WGMMA_SHARED
-#undef WEFT_WGMMA_OF
-#undef WEFT_WGMMA
-#undef WEFT_NAMES_16
-#undef WEFT_NAMES_96
-#undef WEFT_NAMES_64
-#undef WEFT_NAMES_32
-#undef WEFT_ACCUMULATORS_96
-#undef WEFT_ACCUMULATORS_64
-#undef WEFT_ACCUMULATORS_32
-#undef WEFT_ACCUMULATORS_16
-#undef WEFT_ACCUMULATORS_8
 
 // Keeps the compiler from moving uses of accumulators or operands across this point.
 template <int N>

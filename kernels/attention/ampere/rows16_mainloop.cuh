@@ -91,8 +91,7 @@ class Rows16Stream {
     return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
   }
 
-  // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: owned row g or g + 8 attends row
-  // k.
+  // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: row g or g + 8 attends row k.
   __device__ __forceinline__ int words(std::uint32_t (&word)[2]) const {
     constexpr std::uint32_t kAll = kEntries == 2 ? 0xffffffffu : 0xffffu;
     const int lane = threadIdx.x % 32, g = lane >> 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The producer by cp.async, for any order of slots: it merges the lists of the stationary tiles and gathers
-// rows into the rings of stream.cuh.
+// The producer by cp.async, for any order of slots: merges lists and gathers rows into the rings of
+// stream.cuh.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"

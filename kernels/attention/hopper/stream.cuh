@@ -177,8 +177,7 @@ class Consumer {
       show();
     return mask;
   }
-  // The parts of step(), whose callers release skipped stages. Whether the next stage is full, without a
-  // wait.
+  // Parts of step(); callers release skipped stages. Whether the next stage is full, without waiting.
   __device__ __forceinline__ bool has_step() const {
     return mbarrier_test_wait(memory_.full(stage_.at), stage_.parity);
   }
