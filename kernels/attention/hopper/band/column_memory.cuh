@@ -11,7 +11,7 @@
 
 namespace weft::attention::hopper {
 
-// A tile of queries, and key tiles 2 pair and 2 pair + 1 where it exists and sees them. kTurns: every second
+// A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
 // pair goes from the last queries to the first, and begins with what the L2 cache holds.
 template <bool kTurns>
 class ColumnSteps {
@@ -114,7 +114,8 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
 };
 
-// kWhole: columns of at most kTilesInRegisters tiles keep dQ in registers; others have kTilesOfColumn.
+// kWhole: columns of at most kTilesInRegisters tiles keep dQ in registers; others have at most
+// kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
