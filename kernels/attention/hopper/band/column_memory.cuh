@@ -114,8 +114,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
 };
 
-// kWhole: columns of at most kTilesInRegisters tiles keep dQ in registers; others have at most
-// kTilesOfColumn.
+// kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
