@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sparse attention on the CPU: the definition, and what small models train with. The formulas are in
-// attention.h. A pass goes through a TileMap: a task is one tile of queries (or of keys, for dK and dV) of
-// one (batch, head), and meets the tiles of the other side in the order of its list. A task owns its outputs,
-// so that the bits do not depend on the number of threads. Tiles lie transposed, (size, E): tiles.h says why.
+// Sparse attention on the CPU: the definition, and what small models train with. A task is one tile of
+// queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
+// its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed (tiles.h).
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/check.h"

@@ -3,6 +3,8 @@
 #include "kernels/attention/attention.h"
 
 #include <array>
+#include <initializer_list>
+#include <utility>
 
 #include "kernels/attention/check.h"
 #include "kernels/attention/launchers.h"
@@ -13,6 +15,11 @@ namespace weft {
 namespace {
 
 using namespace attention;
+
+void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const HeadsView*>> views) {
+  check_cuda_dtype(dtype);
+  for (const auto& [name, view] : views) check_cuda_rows(name, *view);
+}
 
 // The kernel of each pass: all are selected before the first is launched.
 template <class Parameters>
@@ -92,11 +99,7 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 
 void run(CudaQueue& queue, const AttentionForward& f) {
   check(f);
-  check_cuda_dtype(f.q.dtype);
-  check_cuda_rows("q", f.q);
-  check_cuda_rows("k", f.k);
-  check_cuda_rows("v", f.v);
-  check_cuda_rows("y", f.y);
+  check_cuda(f.q.dtype, {{"q", &f.q}, {"k", &f.k}, {"v", &f.v}, {"y", &f.y}});
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
   const auto kernels = select_all(f);
   for (int p = 0; p < f.maps.passes; ++p) launch(queue, kernels[p], f, f.maps.pass[p]);
@@ -108,15 +111,14 @@ std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
 
 void run(CudaQueue& queue, const AttentionBackward& g) {
   check(g);
-  check_cuda_dtype(g.q.dtype);
-  check_cuda_rows("q", g.q);
-  check_cuda_rows("k", g.k);
-  check_cuda_rows("v", g.v);
-  check_cuda_rows("y", g.y);
-  check_cuda_rows("dq", g.dq);
-  check_cuda_rows("dk", g.dk);
-  check_cuda_rows("dv", g.dv);
-  check_cuda_rows("dy", g.dy);
+  check_cuda(g.q.dtype, {{"q", &g.q},
+                         {"k", &g.k},
+                         {"v", &g.v},
+                         {"y", &g.y},
+                         {"dq", &g.dq},
+                         {"dk", &g.dk},
+                         {"dv", &g.dv},
+                         {"dy", &g.dy}});
   const auto kernels = select_all(g);
   if (!writes_delta(kernels[0], g.maps.passes)) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) launch(queue, kernels[p], g, g.maps.pass[p]);

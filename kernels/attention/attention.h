@@ -46,9 +46,8 @@ inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
   return {x.data, x.dtype, x.shape[0], x.shape[1], heads, x.shape[2], x.shape[1] * x.shape[2], x.shape[2], 0};
 }
 
-// The set of attended pairs as square tiles of slots. Queries and keys are put into slots in two orders of
-// their own (a good order packs the pairs into few tiles); -1 marks an empty slot. All pointers are in the
-// queue's memory. Tile tables are stored in both directions.
+// The set of attended pairs as square tiles of slots. Two orders put queries and keys into slots, so that few
+// tiles hold all pairs; -1 marks an empty slot. All pointers are in the queue's memory.
 inline constexpr int kTile = 64;       // the usual edge: one 64-bit mask word per row
 inline constexpr int kTaskTiles = 2;   // key tiles that are worked on together where dQ is summed by turns
 inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
@@ -64,9 +63,8 @@ struct TileMap {
   const std::int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
   // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
   const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
-  // Of an entry of a column: how many of the tasks before (kTaskTiles neighbours of col_schedule each) have
-  // its query tile, too; of the last one that has it the complement, ~n. A sum over tasks that is made in
-  // this order is the same every time.
+  // How many earlier tasks (kTaskTiles neighbours of col_schedule) have the entry's query tile; ~n in the
+  // last one. It fixes the order of sums over tasks.
   const std::int32_t* col_turn = nullptr;
   // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
@@ -94,17 +92,14 @@ struct AttentionPass {
   std::int32_t edge = kTile;  // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
   std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
-  // 8, 16, 32 or 64: aligned groups of as many slots hold positions that follow each other (slots are empty
-  // only past the end of the sequence), or none at all. 0: nothing is known.
+  // Groups of 8, 16, 32 or 64 slots hold consecutive positions (empty past the end) or none; 0: unknown.
   std::int32_t query_run = 0, key_run = 0;
-  // What every head attends in this pass, where it is one band for all of them, queries and keys are equally
-  // many, and their number is a multiple of its stride.
+  // The one band that every head attends; queries and keys are equally many, a multiple of its stride.
   Band band{};
   bool accumulate = false;  // TileMap::accumulate of every group; with a band no group differs
 };
 
-// Disjoint parts of the pairs, one pass after the other: a softmax over the union of local and strided keys
-// takes two, for each has its own good order of slots.
+// Disjoint parts of the pairs, one pass after the other, each with its own good order of slots.
 struct AttentionMaps {
   static constexpr int kMaxPasses = 8;
   AttentionPass pass[kMaxPasses];
@@ -113,16 +108,14 @@ struct AttentionMaps {
   std::int32_t groups = 0;
 };
 
-// Which queries and keys belong together besides the pattern: (B, T) i32 each, both or neither. A pair is
-// attended only where both numbers are equal and not negative: documents packed into one sequence do not see
-// each other, and padding (negative) neither sees nor is seen.
+// Numbers of queries and keys, (B, T) i32 each, both or neither. A pair is attended only where both are equal
+// and not negative: packed documents do not see each other, and padding (negative) neither sees nor is seen.
 struct Segments {
   TensorView queries{}, keys{};
   explicit operator bool() const { return queries.data != nullptr; }
 };
 
-// A family of CUDA kernels. `automatic` takes the fastest kernel that covers the case: attention::select()
-// decides.
+// A family of CUDA kernels; `automatic`: attention::select() takes the fastest that covers the case.
 enum class AttentionForm { automatic, simple, general, hopper };
 
 struct AttentionForward {

@@ -13,8 +13,7 @@ void check(const AttentionBackward&);
 void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
                  std::int64_t heads, std::int64_t size, DType dtype);
 
-// What the CUDA forms ask beside that: an element type of theirs, and rows that are read in pieces of 16
-// bytes.
+// What CUDA asks besides: f32, f16 or bf16, and rows that are read in pieces of 16 bytes.
 void check_cuda_dtype(DType);
 void check_cuda_rows(const char* name, const HeadsView&);
 

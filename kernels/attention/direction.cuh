@@ -10,10 +10,9 @@ namespace weft::attention {
 
 using namespace device;
 
-// What lists and consumers say of a tile besides its number. A mask index is -1 where every pair is attended,
-// else the place of a tile's words in TileMap::masks. kSkip: the tile is in the list of another owner only.
-// kEnd: there are no more, as mask index and as tile number. Kernels over bands have the distance of a key
-// tile in its place.
+// A mask index is -1 where every pair of a tile is attended, else the place of its words in TileMap::masks.
+// kSkip: only another owner has the tile. kEnd: no more, as mask index and as tile number. Kernels over bands
+// have the distance of a key tile in its place.
 inline constexpr int kEnd = 0x7fffffff, kSkip = -2;
 
 // Rows of a (B, T, H, D) tensor of one (batch, head).
@@ -31,8 +30,7 @@ struct Rows {
   }
 };
 
-// One direction of a TileMap: the stationary side, whose tiles a thread block owns, and the side that streams
-// by.
+// One direction of a TileMap: the stationary side, whose tiles a block owns, and the streamed side.
 struct Direction {
   const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
   const std::uint64_t* masks;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The launchers of the CUDA kernels of attention, one for each Kernel and direction (select.h). A pass that
-// they are given is one that select() has chosen for them. T is f16 or bf16.
+// The launchers of the CUDA kernels of attention, one for each Kernel (select.h). T is f16 or bf16.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -8,8 +8,7 @@
 
 namespace weft::attention {
 
-// Scores of a tile into probabilities relative to the running maximum, to which what is accumulated so far is
-// rescaled. E rows at a time, one for each lane of the inner loops.
+// Scores into probabilities relative to the running maximum, E rows at a time, one a lane.
 template <class W, int E>
 struct OnlineSoftmax {
   static constexpr W kNone = -std::numeric_limits<W>::infinity();

@@ -26,9 +26,8 @@ namespace {
 
 using std::int64_t;
 
-// From the fastest to the one that covers everything. Measured on an H200 in nine cases of all, fixed, local
-// and strided with three padded head sizes: forward and backward together, `hopper` takes 0.37 to 0.61 of the
-// time of `general`, forward alone 0.37 to 0.72.
+// From the fastest to the one that covers everything. On an H200 `hopper` takes 0.37 to 0.61 of the time of
+// `general`, over all, fixed, local and strided with three padded head sizes.
 constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
 
 constexpr int64_t kBandReach = 128;  // rows of a band whose keys all meet a query tile at once
@@ -54,8 +53,7 @@ int64_t columns_of(const Problem& x, const AttentionPass& pass) {
 }
 int64_t head_size(const Problem& x) { return std::max(x.qk_size, x.v_size); }
 
-// Forward, the registers hold three tiles of scores. Backward, they hold dK and dV of three key tiles, or of
-// two where keys have more than 64 columns.
+// The registers hold three tiles of scores, or dK and dV of three key tiles (two above 64 columns).
 bool covers_band(const Problem& x, const AttentionPass& pass) {
   if (!pass.band || !x.tma || std::min<int64_t>(pass.band.reach, rows_of_column(x, pass)) > kBandReach)
     return false;
@@ -71,18 +69,16 @@ bool covers_head128(const Problem& x, const AttentionPass& pass) {
          head_size(x) <= 128;
 }
 
-// Windows of which a query tile meets three to five key tiles, as a first pass: the forward ring holds eight
-// stages, and backward dQ of four query tiles waits in shared memory. B 1, H 8, n 65,536, a reach of 256:
-// 0.103 and 0.295 ms; hopper/column takes 0.127 forward, the list kernels 0.39 backward.
+// Windows of three to five key tiles a query tile, as a first pass: dQ of four query tiles waits in shared
+// memory. B 1, H 8, n 65,536, reach 256: 0.103 and 0.295 ms; column takes 0.127 forward, lists 0.39 backward.
 bool covers_window(const Problem& x, const AttentionPass& pass) {
   return pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
          pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
          pass.band.reach < rows_of_column(x, pass);
 }
 
-// Whole residue columns, of which a thread block takes one at a time: few columns leave multiprocessors idle,
-// and lse and delta of longer ones do not fit shared memory. Backward, the registers hold dK and dV of heads
-// up to 64.
+// Whole residue columns, one at a time a block: few columns leave multiprocessors idle, and lse and delta of
+// longer ones do not fit shared memory. Backward, the registers hold heads up to 64.
 bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFewestColumns = 64;
   if (!pass.band || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
@@ -91,8 +87,7 @@ bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
   return rows > kBandReach && pass.band.reach >= rows && tiles_of_column(x, pass) <= kTilesOfColumn &&
          columns_of(x, pass) >= kFewestColumns;
 }
-// Windows beyond covers_window(), forward as a first pass: at a reach of 256 0.80 of the time of the list
-// kernel.
+// Windows beyond covers_window(), forward as a first pass: at a reach of 256 0.80 of the list kernel's time.
 bool covers_far_window(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFarthest = 512;
   return !x.backward && pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
@@ -105,10 +100,9 @@ bool covers_fused(const Problem& x, const AttentionPass& pass) {
   return x.backward && x.only_pass && x.tma_inputs && pass.edge == kTile && head_size(x) <= 64 &&
          pass.query_run >= 8 && pass.key_run >= 8;
 }
-// Measured on an H200, in parts of the time of the two list kernels. 32 or 64 pairs of batch and head: 0.95
-// or 0.96 with 14 key tiles for each query tile (`fixed`, 6,144 positions), 0.90 to 0.97 with 18, 0.87 to
-// 0.91 with 26 (12,288), 0.85 with 96 (`all`), but 0.98 with 8 (`fixed`, 3,072). With 96 pairs 1.07, with 128
-// pairs 1.24: as we read it, dQ tiles leave the second-level cache between two additions.
+// On an H200, in parts of the time of the two list kernels. 32 or 64 pairs of batch and head: 0.95 with 14
+// key tiles a query tile (`fixed`, 6,144 positions), 0.85 with 96 (`all`), but 0.98 with 8 (`fixed`, 3,072).
+// 96 pairs take 1.07, 128 pairs 1.24: dQ tiles seem to leave the L2 cache between two additions.
 bool gains_by_fused(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kLeastTiles = 13, kMostPairs = 64;
   return pass.visited >= kLeastTiles * pass.query_tiles && x.batch * x.heads <= kMostPairs;
@@ -146,6 +140,22 @@ Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass
   return pass.edge == kTile ? Kernel::general : Kernel::general_rows16;
 }
 
+// Of what forward and backward have in common.
+template <class Parameters>
+Problem problem_of(const Parameters& x) {
+  return {.form = x.form,
+          .dtype = x.q.dtype,
+          .batch = x.q.batch,
+          .heads = x.q.heads,
+          .time = x.q.time,
+          .qk_size = x.q.size,
+          .v_size = x.v.size,
+          .segments = static_cast<bool>(x.segments),
+          .only_pass = x.maps.passes == 1,
+          .tma = tma_takes({&x.q, &x.k, &x.v, &x.y}),
+          .tma_inputs = tma_takes({&x.q, &x.k, &x.v})};
+}
+
 template <class Parameters>
 std::string text_of(const Parameters& x, int compute_capability) {
   std::string text;
@@ -178,33 +188,14 @@ const char* name_of(Kernel kernel) {
   return "?";
 }
 
-Problem Problem::of(const AttentionForward& f) {
-  return {.form = f.form,
-          .dtype = f.q.dtype,
-          .batch = f.q.batch,
-          .heads = f.q.heads,
-          .time = f.q.time,
-          .qk_size = f.q.size,
-          .v_size = f.v.size,
-          .segments = static_cast<bool>(f.segments),
-          .only_pass = f.maps.passes == 1,
-          .tma = tma_takes({&f.q, &f.k, &f.v, &f.y}),
-          .tma_inputs = tma_takes({&f.q, &f.k, &f.v})};
-}
+Problem Problem::of(const AttentionForward& f) { return problem_of(f); }
 Problem Problem::of(const AttentionBackward& g) {
-  return {.form = g.form,
-          .dtype = g.q.dtype,
-          .batch = g.q.batch,
-          .heads = g.q.heads,
-          .time = g.q.time,
-          .qk_size = g.q.size,
-          .v_size = g.v.size,
-          .segments = static_cast<bool>(g.segments),
-          .backward = true,
-          .only_pass = g.maps.passes == 1,
-          .scratch = static_cast<bool>(g.scratch.data),
-          .tma = tma_takes({&g.q, &g.k, &g.v, &g.y, &g.dy, &g.dq, &g.dk, &g.dv}),
-          .tma_inputs = tma_takes({&g.q, &g.k, &g.v, &g.dy})};
+  Problem x = problem_of(g);
+  x.backward = true;
+  x.scratch = static_cast<bool>(g.scratch.data);
+  x.tma = x.tma && tma_takes({&g.dy, &g.dq, &g.dk, &g.dv});
+  x.tma_inputs = x.tma_inputs && tma_takes({&g.dy});
+  return x;
 }
 
 Kernel select(const Problem& x, const AttentionPass& pass, int compute_capability) {

@@ -17,8 +17,7 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
-// The kernels. Those of `general` and `hopper` take f16 and bf16. Those of `hopper` take heads up to 128 and
-// no segments on sm_90a.
+// Those of `general` and `hopper` take f16 and bf16; those of `hopper` heads up to 128, without segments.
 enum class Kernel {
   simple,          // simple/: every case, in f32
   general,         // ampere/: tiles of 64, heads up to 128
@@ -47,9 +46,8 @@ struct Problem {
 };
 
 // The kernel that runs a pass on a GPU of compute capability 80, 90, ...: the fastest of the form that is
-// asked for, and of all forms for `automatic`. Throws Error where that form does not cover the case: it names
-// what the form lacks (the GPU, the element type, the edge of the tiles, the head size, segments) and the
-// forms that work.
+// asked for, or of all. Throws Error where that form does not cover the case: it names what the form lacks
+// (GPU, element type, edge of the tiles, head size, segments) and the forms that work.
 Kernel select(const Problem&, const AttentionPass&, int compute_capability);
 // The same on a Hopper GPU and in a build for it, for tiles of 64 or a band.
 Kernel hopper_kernel(const Problem&, const AttentionPass&);
@@ -60,12 +58,10 @@ std::int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
 // says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
 enum class Scratch { kWhereFaster, kWhereUsed };
 std::int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
-// Whether the kernel of the first of `passes` backward passes writes AttentionBackward::delta; else a kernel
-// of its own does so before.
+// Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 
-// The kernels of all passes: "hopper/band + general"; of both directions where those differ: "hopper;
-// backward hopper/fused".
+// The kernels of all passes: "hopper/band + general", or where directions differ "hopper; backward ...".
 std::string kernels_text(const AttentionForward&, int compute_capability);
 std::string kernels_text(const AttentionForward&, const AttentionBackward&, int compute_capability);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a tile of attention is made of on the CPU. A task owns the E rows of one tile (queries or keys) and
-// meets their partners (keys or queries) tile by tile. Blocks of owned rows lie transposed, (size, E): every
-// inner loop runs along the E owned rows, so that softmax needs no sums across a vector register and partners
-// are read as they lie in memory.
+// Tiles of attention on the CPU. A task owns the E rows of one tile (queries or keys) and meets their
+// partners (keys or queries) tile by tile. Blocks of owned rows lie transposed, (size, E): inner loops run
+// along them, so that softmax needs no sums across a vector register.
 #pragma once
 
 #include <algorithm>

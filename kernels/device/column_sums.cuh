@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Accumulators over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of their
-// rows in the workspace, then partial sums are added column by column. Nothing depends on the GPU or on
-// timing.
+// Sums over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of their rows in
+// the workspace, then these are added column by column. Nothing depends on the GPU or on timing.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 
 namespace weft {
 
-// Where the sums of `cols` columns go, or null.
 struct ColumnSums {
   float* out = nullptr;
   bool accumulate = false;
@@ -26,8 +24,7 @@ inline constexpr int kStripeColumns = kWarp * 8;  // columns of a block in the f
 
 inline constexpr std::int64_t kStripeBlocks = 1024;  // of a first stage that does nothing but add
 
-// How many stripes of rows a first stage of about `blocks` blocks is cut into: enough to fill a large GPU,
-// not more partial sums than that needs.
+// Stripes of rows for a first stage of about `blocks` blocks: enough to fill a large GPU.
 inline std::int64_t stripes_of(std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
   const std::int64_t column_blocks = (cols + kStripeColumns - 1) / kStripeColumns;
   return std::clamp<std::int64_t>(blocks / column_blocks, 1, std::max<std::int64_t>(1, rows / kStripeWarps));
@@ -87,8 +84,7 @@ struct SumTargets {
   ColumnSums of[kSums];
 };
 
-// Second stage: out[c] (+)= sum over stripes of partial[stripe][sum][c]. Grid (columns / 32, sums), block
-// (32, 32).
+// Second stage: out[c] (+)= sum over stripes of partial[stripe][sum][c]. Grid (columns / 32, sums).
 template <int kSums>
 __global__ void __launch_bounds__(1024) sum_partials(const SumTargets<kSums> outs, const float* partial,
                                                      std::int64_t stripes, std::int64_t cols) {
@@ -122,7 +118,6 @@ void launch_sum_partials(const CudaQueue& q, const SumTargets<kSums>& outs, cons
   sum_partials<kSums><<<grid, dim3(kWarp, kWarp), 0, q.stream>>>(outs, partial, stripes, cols);
 }
 
-// Both stages.
 template <class Value>
 void launch_column_sums(const CudaQueue& q, const ColumnSums& out, std::int64_t rows, std::int64_t cols,
                         const Value& value, const char* kernel) {

@@ -190,8 +190,7 @@ inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
   return static_cast<unsigned>(blocks);
 }
 
-// `count` elements of the queue's workspace, from `offset` bytes (a multiple of 256) on; `offset` moves
-// behind them.
+// `count` elements of the queue's workspace from `offset` bytes (a multiple of 256) on; moves `offset`.
 template <class W>
 W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, const char* kernel) {
   const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(W) + 255) / 256 * 256;

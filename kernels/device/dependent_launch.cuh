@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Kernels that start before the one ahead of them on the queue has ended (programmatic dependent launch,
-// compute capability 9.0): they fetch what that one does not write, then wait for it. A chain of short
-// kernels, as sampling is, loses no time between two of them, and weights are on their way early.
+// Programmatic dependent launch (compute capability 9.0): a kernel starts before the one ahead has ended,
+// fetches what that one does not write, then waits. Chains of short kernels, as in sampling, lose no time.
 #pragma once
 
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
 
-// Everything that a kernel ahead may have written is read, and everything is written, after this. To be
-// called by every thread of a kernel started with launch_dependent().
+// All that a kernel ahead may write is read, and everything is written, after this. Every thread calls it.
 __device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT
-// How the warpgroups of a thread block on sm_90a wait for each other and for TMA: mbarriers (PTX ISA,
-// "Parallel Synchronization and Communication Instructions: mbarrier"), barriers of a warpgroup, and the
-// register split.
+// Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization and
+// Communication Instructions: mbarrier"), barriers of a warpgroup, and the register split.
 #pragma once
 
 #include <cstdint>
+
+// An instruction of sm_90a, left out of code for other GPUs.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WEFT_SM90_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define WEFT_SM90_ASM(...) static_cast<void>(0)
+#endif
 
 namespace weft::device {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
-//
 // A phase ends when all expected arrivals and bytes have come; the next phase expects as many arrivals.
 // Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full and free. The
 // consumer waits on `full` for the parity of the round. The producer waits on `free` for the opposite parity:
-// in the first round that phase never was, and counts as ended. Nobody may fall two phases behind, as
-// parities only tell neighbours apart.
+// in the first round that phase counts as ended. Nobody may fall two phases behind.
 
 __device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
+  WEFT_SM90_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // One arrival for each warp, after all its lanes are done.
 __device__ __forceinline__ void mbarrier_arrive_warp(std::uint32_t barrier) {
@@ -33,39 +35,30 @@ __device__ __forceinline__ void mbarrier_arrive_warp(std::uint32_t barrier) {
 }
 // Arrives, and adds the bytes that TMA will count down.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-#endif
+  WEFT_SM90_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                : "memory");
 }
 // Arrives once all cp.async of this thread so far have landed.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 // Returns once the phase of that parity has ended; what was written before its arrivals is visible then.
 __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
       "again;\n"
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
-#endif
 }
-// Whether a phase has ended, without waiting for it.
 __device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int parity) {
   int ended = 0;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
       "selp.s32 %0, 1, 0, done;\n}\n"
       : "=r"(ended)
       : "r"(barrier), "r"(parity)
       : "memory");
-#endif
   return ended;
 }
 // A position in a ring of kSize buffers, and the parity of the round.
@@ -86,14 +79,11 @@ struct Ring {
 
 // What ordinary instructions and cp.async wrote to shared memory becomes visible to wgmma and TMA.
 __device__ __forceinline__ void fence_proxy_async() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+  WEFT_SM90_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // ---- warpgroups ----
 
-// Of the calling thread.
 __device__ __forceinline__ int warpgroup_index() { return static_cast<int>(threadIdx.x / kWarpgroup); }
 // One thread of each warpgroup.
 __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
@@ -108,15 +98,11 @@ __device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_inde
 
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
+  WEFT_SM90_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_inc() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
+  WEFT_SM90_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 }  // namespace weft::device

@@ -104,7 +104,6 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return r;
 }
 
-// The two values of a pack.
 template <class T>
 __device__ __forceinline__ float2 unpack(std::uint32_t x) {
   if constexpr (dtype_of<T> == DType::bf16)
@@ -165,7 +164,6 @@ struct Accumulators {
   }
 };
 
-// M blocks of 16 rows by K columns, as A fragments.
 template <int M, int K>
 struct Fragments {
   std::uint32_t a[M][K / 16][4];
@@ -222,7 +220,6 @@ __device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, std::uint32_t a_t
   }
 }
 
-// c = A B^T with A in registers.
 template <class T, int M, int N, int P>
 __device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, const Fragments<M, P>& f, std::uint32_t b_tile,
                                         int b_row) {

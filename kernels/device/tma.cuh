@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/device/mbarrier.cuh"
 #include "kernels/dtype.h"
 
 namespace weft::device {
@@ -52,102 +53,75 @@ bool encode_tensor_map(CUtensorMap& map, DType dtype, void* data,
                 CU_TENSOR_MAP_SWIZZLE_128B, lines, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Fetches a tensor map ahead of its first use.
 __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-#endif
+  WEFT_SM90_ASM("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// ---- global to shared memory: the box that begins at coordinates x (fastest) ...; its bytes count at
-// `mbarrier` ----
+// ---- global to shared memory: the box that begins at x (fastest) ...; `mbarrier` counts its bytes ----
 
 __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                          int w, std::uint32_t mbarrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5}], [%6];" ::"r"(to),
       "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
       : "memory");
-#endif
 }
 __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                          int w, int v, std::uint32_t mbarrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5, %6}], [%7];" ::"r"(to),
       "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(mbarrier)
       : "memory");
-#endif
 }
 
-// ---- shared to global memory, of the group that tma_store_commit_group() ends; parts outside are left out
-// ----
+// ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out ----
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
                                           int w, int v) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
           &to),
       "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
-#endif
 }
 // The same, added to what is there.
 __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
                                                int w, int v) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
       "[%1];" ::"l"(&to),
       "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
-#endif
 }
 
 // Contiguous bytes, without a tensor map.
 __device__ __forceinline__ void bulk_store(float* to, std::uint32_t from, int bytes) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+                : "memory");
 }
 __device__ __forceinline__ void bulk_reduce_add(float* to, std::uint32_t from, int bytes) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-               "r"(from), "r"(bytes)
-               : "memory");
-#endif
+  WEFT_SM90_ASM("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                "r"(from), "r"(bytes)
+                : "memory");
 }
 // Orders global memory between TMA and ordinary instructions.
 __device__ __forceinline__ void fence_proxy_async_global() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("fence.proxy.async;" ::: "memory");
-#endif
+  WEFT_SM90_ASM("fence.proxy.async;" ::: "memory");
 }
 
-// Ends a group of this thread's stores.
 __device__ __forceinline__ void tma_store_commit_group() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until all but the last kPending groups of this thread have read shared memory, which may then be
-// overwritten. The bytes may still be on their way.
+// Waits until all but the last kPending groups of this thread have read shared memory.
 template <int kPending>
 __device__ __forceinline__ void tma_store_wait_group_read() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Waits until the stores of all groups of this thread are in global memory.
 __device__ __forceinline__ void tma_store_wait_all() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace weft::device

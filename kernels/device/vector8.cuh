@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Eight consecutive elements of a row on CUDA: what a thread moves at a time where a row is whole, aligned
-// groups.
+// Eight consecutive elements of a row on CUDA, which a thread moves at a time; rows are aligned groups.
 #pragma once
 
 #include "kernels/device/cuda.cuh"
@@ -59,7 +58,6 @@ __device__ __forceinline__ std::uint32_t two_of(float low, float high, __half) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-// Rounded to T.
 template <class T>
 __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
   Eight<T> e;

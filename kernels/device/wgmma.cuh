@@ -46,125 +46,54 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
       "+f"(c[i + 6]), "+f"(c[i + 7])
 #define WEFT_ACCUMULATORS_16(c, i) WEFT_ACCUMULATORS_8(c, i), WEFT_ACCUMULATORS_8(c, i + 8)
-#define WEFT_ACCUMULATORS_32(c, i)                                                          \
-  WEFT_ACCUMULATORS_8(c, i), WEFT_ACCUMULATORS_8(c, i + 8), WEFT_ACCUMULATORS_8(c, i + 16), \
-      WEFT_ACCUMULATORS_8(c, i + 24)
+#define WEFT_ACCUMULATORS_32(c, i) WEFT_ACCUMULATORS_16(c, i), WEFT_ACCUMULATORS_16(c, i + 16)
 #define WEFT_ACCUMULATORS_64(c, i) WEFT_ACCUMULATORS_32(c, i), WEFT_ACCUMULATORS_32(c, i + 32)
 #define WEFT_ACCUMULATORS_96(c, i) WEFT_ACCUMULATORS_64(c, i), WEFT_ACCUMULATORS_32(c, i + 64)
 #define WEFT_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define WEFT_NAMES_32                                                                                      \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27," \
-  "%28,%29,%30,%31"
-#define WEFT_NAMES_64                                                                                      \
-  WEFT_NAMES_32                                                                                            \
-  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%" \
-  "57,"                                                                                                    \
-  "%58,%59,%60,%61,%62,%63"
-#define WEFT_NAMES_96                                                                                      \
-  WEFT_NAMES_64                                                                                            \
-  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%" \
-  "89,%90,%91,%92,%93,%94,%95"
-#define WEFT_WGMMA(n, type, names, acc, add, operands, ...)                                        \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
-               "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
-               : acc                                                                               \
-               : "r"(add_to), __VA_ARGS__)
+#define WEFT_NAMES_32 \
+  WEFT_NAMES_16       \
+  ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WEFT_NAMES_64                                                \
+  WEFT_NAMES_32                                                      \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WEFT_NAMES_96                                                \
+  WEFT_NAMES_64                                                      \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define WEFT_WGMMA_OF(n, type, names, acc, add, operands, ...)                                      \
+  WEFT_SM90_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
+                "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
+                : acc                                                                               \
+                : "r"(add_to), __VA_ARGS__)
+#define WEFT_WGMMA(n, count, ...)                                                                     \
+  if constexpr (dtype_of<T> == DType::bf16)                                                           \
+    WEFT_WGMMA_OF(#n, "bf16.bf16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__); \
+  else                                                                                                \
+    WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
+#define WEFT_WGMMA_SHARED(function, n, count, add, operands)                                           \
+  template <class T>                                                                                   \
+  __device__ __forceinline__ void function(float(&c)[count], Descriptor a, Descriptor b, int add_to) { \
+    WEFT_WGMMA(n, count, add, operands, "l"(full_descriptor(a)), "l"(full_descriptor(b)));             \
+  }
+#define WEFT_WGMMA_REGISTERS(n, count, add, operands)                                                        \
+  template <class T, bool kTransposed>                                                                       \
+  __device__ __forceinline__ void wgmma(float(&c)[count], const std::uint32_t(&a)[4], Descriptor b,          \
+                                        int add_to) {                                                        \
+    WEFT_WGMMA(n, count, add, operands, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(full_descriptor(b)), \
+               "n"(kTransposed ? 0 : 1));                                                                    \
+  }
 
-// One k-step of 16: c = A B^T, or c += A B^T where add_to is not 0.
-template <class T>
-__device__ __forceinline__ void wgmma(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-  else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 0, 0",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-#endif
-}
+// One k-step of 16 over n columns: c = A B^T, or c += A B^T where add_to is not 0.
+WEFT_WGMMA_SHARED(wgmma, 32, 16, "%16", "%17, %18, p, 1, 1, 0, 0")
+WEFT_WGMMA_SHARED(wgmma, 64, 32, "%32", "%33, %34, p, 1, 1, 0, 0")
 // A in registers; kTransposed: B^T lies in memory, else B.
-template <class T, bool kTransposed>
-__device__ __forceinline__ void wgmma(float (&c)[32], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32",
-               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
-  else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32",
-               "{%33, %34, %35, %36}, %37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
-#endif
-}
-template <class T, bool kTransposed>
-__device__ __forceinline__ void wgmma(float (&c)[64], const std::uint32_t (&a)[4], Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
-               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
-  else
-    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
-               "{%65, %66, %67, %68}, %69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));
-#endif
-}
-// 32 columns: c = A B^T, or c += A B^T where add_to is not 0.
-template <class T>
-__device__ __forceinline__ void wgmma(float (&c)[16], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("32", "bf16.bf16", WEFT_NAMES_16, WEFT_ACCUMULATORS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-  else
-    WEFT_WGMMA("32", "f16.f16", WEFT_NAMES_16, WEFT_ACCUMULATORS_16(c, 0), "%16", "%17, %18, p, 1, 1, 0, 0",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-#endif
-}
+WEFT_WGMMA_REGISTERS(64, 32, "%32", "{%33, %34, %35, %36}, %37, p, 1, 1, %38")
+WEFT_WGMMA_REGISTERS(128, 64, "%64", "{%65, %66, %67, %68}, %69, p, 1, 1, %70")
 // Both in shared memory, summed over their rows: c = A^T B, or c += A^T B where add_to is not 0.
-template <class T>
-__device__ __forceinline__ void wgmma_atb(float (&c)[32], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("64", "bf16.bf16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-  else
-    WEFT_WGMMA("64", "f16.f16", WEFT_NAMES_32, WEFT_ACCUMULATORS_32(c, 0), "%32", "%33, %34, p, 1, 1, 1, 1",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-#endif
-}
-template <class T>
-__device__ __forceinline__ void wgmma_atb(float (&c)[64], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("128", "bf16.bf16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64",
-               "%65, %66, p, 1, 1, 1, 1", "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-  else
-    WEFT_WGMMA("128", "f16.f16", WEFT_NAMES_64, WEFT_ACCUMULATORS_64(c, 0), "%64", "%65, %66, p, 1, 1, 1, 1",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-#endif
-}
-template <class T>
-__device__ __forceinline__ void wgmma_atb(float (&c)[96], Descriptor a, Descriptor b, int add_to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_WGMMA("192", "bf16.bf16", WEFT_NAMES_96, WEFT_ACCUMULATORS_96(c, 0), "%96",
-               "%97, %98, p, 1, 1, 1, 1", "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-  else
-    WEFT_WGMMA("192", "f16.f16", WEFT_NAMES_96, WEFT_ACCUMULATORS_96(c, 0), "%96", "%97, %98, p, 1, 1, 1, 1",
-               "l"(full_descriptor(a)), "l"(full_descriptor(b)));
-#endif
-}
-#undef WEFT_WGMMA
-#undef WEFT_NAMES_16
-#undef WEFT_NAMES_96
-#undef WEFT_NAMES_64
-#undef WEFT_NAMES_32
-#undef WEFT_ACCUMULATORS_96
-#undef WEFT_ACCUMULATORS_64
-#undef WEFT_ACCUMULATORS_32
-#undef WEFT_ACCUMULATORS_16
-#undef WEFT_ACCUMULATORS_8
+WEFT_WGMMA_SHARED(wgmma_atb, 64, 32, "%32", "%33, %34, p, 1, 1, 1, 1")
+WEFT_WGMMA_SHARED(wgmma_atb, 128, 64, "%64", "%65, %66, p, 1, 1, 1, 1")
+WEFT_WGMMA_SHARED(wgmma_atb, 192, 96, "%96", "%97, %98, p, 1, 1, 1, 1")
 
 // Keeps the compiler from moving uses of accumulators or operands across this point.
 template <int N>
@@ -177,27 +106,16 @@ __device__ __forceinline__ void pin(std::uint32_t (&a)[4][4]) {
   for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 // Before the first wgmma that reads accumulators or A operands which ordinary instructions wrote.
-__device__ __forceinline__ void wgmma_fence() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-// Ends a group of wgmmas.
+__device__ __forceinline__ void wgmma_fence() { WEFT_SM90_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit_group() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
+  WEFT_SM90_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most kPending groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-#endif
+  WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The 64 rows that a warpgroup owns, P columns, as A operand: in registers where there is room, else in
-// shared memory.
+// The 64 rows that a warpgroup owns, P columns, as A operand: in registers, or in shared memory.
 template <int P, bool kInRegisters>
 struct Owned {
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];

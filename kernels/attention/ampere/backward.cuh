@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ; key-stationary for
-// dK and dV, with everything transposed (rows are keys), so that P^T and dS^T are A operands without leaving
-// the registers.
+// dK and dV, transposed (rows are keys), so that P^T and dS^T are A operands in registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -10,10 +9,8 @@
 
 namespace weft::attention::ampere {
 
-// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time: as
-// much as the registers of a thread and the shared memory of the smaller GPUs (99 KiB a block) hold, and
-// small enough that several blocks share a multiprocessor and hide each other's prologues where lists are
-// short.
+// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
+// That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
 template <int Dqk, int Dv>
 struct BackwardShape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
@@ -23,16 +20,18 @@ struct BackwardShape {
   static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
 };
 
-// ---- dQ ----
-
-template <int Dqk, int Dv>
-struct QueryStationaryMemory {
+// Shared memory: the owned x and y, then the stream. kScalars: lse and delta stream by, too.
+template <int Dqk, int Dv, bool kScalars>
+struct BackwardMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
-  using Layout = StreamLayout<kTiles, Dqk, Dv, false>;
-  static constexpr int kQueries = 0, kGradients = kTiles * kTile * Dqk * 2,
-                       kStream = kGradients + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
-  static_assert(kTiles * kTile * Dqk * 2 <= Layout::kBytes, "the output is staged where the stream was");
+  using Layout = StreamLayout<kTiles, Dqk, Dv, kScalars>;
+  static constexpr int kY = kTiles * kTile * Dqk * 2, kStream = kY + kTiles * kTile * Dv * 2,
+                       kBytes = kStream + Layout::kBytes;
+  static_assert(kTiles * kTile * (Dqk > Dv ? Dqk : Dv) * 2 <= Layout::kBytes,
+                "outputs are staged in the stream");
 };
+
+// ---- dQ ----
 
 // lse (to base 2) and delta of a warp's rows g and g + 8.
 template <int M, class Task>
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     query_stationary_kernel(const __grid_constant__ AttentionBackward g,
                             const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = QueryStationaryMemory<Dqk, Dv>;
+  using Memory = BackwardMemory<Dqk, Dv, false>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
@@ -76,9 +75,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t memory = shared_address(shared), queries = memory + Memory::kQueries,
-                      gradients = memory + Memory::kGradients;
-  Stream<kTiles, Dqk, Dv, kThreads, false> stream(memory + Memory::kStream, task, own);
+  const std::uint32_t queries = shared_address(shared), gradients = queries + Memory::kY;
+  Stream<kTiles, Dqk, Dv, kThreads, false> stream(queries + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(g.q, place.b, place.h), position);
@@ -126,16 +124,6 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 
 // ---- dK, dV ----
 
-template <int Dqk, int Dv>
-struct KeyStationaryMemory {
-  static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
-  using Layout = StreamLayout<kTiles, Dqk, Dv, true>;
-  static constexpr int kKeys = 0, kValues = kTiles * kTile * Dqk * 2,
-                       kStream = kValues + kTiles * kTile * Dv * 2, kBytes = kStream + Layout::kBytes;
-  static_assert(kTiles * kTile * (Dqk > Dv ? Dqk : Dv) * 2 <= Layout::kBytes,
-                "outputs are staged in the stream");
-};
-
 // Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Stream& stream, int first,
@@ -151,7 +139,6 @@ __device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Strea
   }
 }
 
-// Transposed dP into dS.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Accumulators<M, N>& p,
                                                 const Stream& stream, int first) {
@@ -171,7 +158,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
     key_stationary_kernel(const __grid_constant__ AttentionBackward g,
                           const __grid_constant__ AttentionPass pass) {
   using Shape = BackwardShape<Dqk, Dv>;
-  using Memory = KeyStationaryMemory<Dqk, Dv>;
+  using Memory = BackwardMemory<Dqk, Dv, true>;
   constexpr int M = Shape::M, N = Shape::N, kTiles = Shape::kTiles, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
@@ -179,9 +166,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t memory = shared_address(shared), keys = memory + Memory::kKeys,
-                      values = memory + Memory::kValues;
-  Stream<kTiles, Dqk, Dv, kThreads, true> stream(memory + Memory::kStream, task, own);
+  const std::uint32_t keys = shared_address(shared), values = keys + Memory::kY;
+  Stream<kTiles, Dqk, Dv, kThreads, true> stream(keys + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
   gather_rows<Dqk, kThreads, kTiles * kTile>(keys, Rows::of(g.k, place.b, place.h), position);
@@ -227,9 +213,9 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
     start(queue, query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
-          Shape::kThreads, QueryStationaryMemory<Dqk, Dv>::kBytes, g, pass);
+          Shape::kThreads, BackwardMemory<Dqk, Dv, false>::kBytes, g, pass);
     start(queue, key_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
-          Shape::kThreads, KeyStationaryMemory<Dqk, Dv>::kBytes, g, pass);
+          Shape::kThreads, BackwardMemory<Dqk, Dv, true>::kBytes, g, pass);
   });
 }
 

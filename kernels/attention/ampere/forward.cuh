@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forward attention by mma.sync. A thread block owns 128 query rows and goes through their key tiles with an
-// online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). A warp owns 32 rows: scores, probabilities
-// and accumulators stay in its registers.
+// Forward attention by mma.sync with an online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). A
+// warp keeps the scores, probabilities and accumulators of its rows in registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -36,7 +35,6 @@ struct OnlineSoftmax {
 
   __device__ float natural_top(int m, int half) const { return top[m][half] * scale / kLog2E; }
 
-  // Scores into probabilities relative to `top`.
   template <int N, int P>
   __device__ __forceinline__ void apply(Accumulators<M, N>& s, Accumulators<M, P>& y) {
 #pragma unroll
@@ -74,9 +72,8 @@ struct OnlineSoftmax {
   }
 };
 
-// Accumulators into log-sum-exps, stored, and what rows are to be multiplied with. In a pass that goes on
-// from earlier ones the sum is over the keys of all: lse = log(e^before + e^now). Nothing attended: 0 and
-// -inf.
+// Stores log-sum-exps and finds the factors of rows. A pass that goes on from earlier ones sums over all
+// their keys: lse = log(e^before + e^now). Nothing attended: 0 and -inf.
 template <int M, class Task>
 __device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const OnlineSoftmax<M>& softmax,
                                                const Task& task, int first_row, float* lse) {

@@ -6,8 +6,7 @@
 
 namespace weft::attention::ampere {
 
-// Sets what is masked of a warp's accumulators to `value`: rows of the block from first_row, columns of the
-// tile from first_column.
+// Sets masked accumulators of a warp to `value`; rows count from first_row, columns from first_column.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& stream, int first_row,
                                            int first_column, float value) {
@@ -26,8 +25,7 @@ __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& 
     }
 }
 
-// What rows become: their accumulators times `now` and, in a pass that goes on from earlier ones, what is
-// there times `before`. Rows g and g + 8 of each block of 16.
+// Factors of rows: accumulators times `now`, plus what earlier passes left times `before`.
 template <int M>
 struct RowFactors {
   float now[M][2], before[M][2];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the mma.sync kernels share: which tiles a thread block owns, the merged list of tiles of the other
-// side, and the two-stage stream that gathers their rows into shared memory while the tile before is worked
-// on.
+// What the mma.sync kernels share: the tiles that a block owns, the merged list of tiles of the other side,
+// and the two-stage stream that gathers their rows into shared memory.
 #pragma once
 
 #include "kernels/attention/direction.cuh"
@@ -9,9 +8,8 @@
 
 namespace weft::attention::ampere {
 
-// What threads that work together (a block, or a warp of the small tiles) share about their work. It lies in
-// shared memory and leaves the registers to the accumulators. They own kTiles tiles that follow each other in
-// the schedule: their lists are equally long and, as the schedule keeps neighbours together, mostly the same.
+// The work of a block, or of a warp of 16-row tiles, in shared memory to spare registers. Its kTiles tiles
+// are neighbours in the schedule: their lists are equally long and mostly the same.
 template <int kTiles, int kEdge = kTile>
 struct Task {
   Direction direction;
@@ -36,9 +34,8 @@ __device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, 
   return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
 }
 
-// Fills a task that starts at a rank of the schedule; no tile at all where there is nothing to do. kSide is
-// Direction::query_stationary or Direction::key_stationary, x and y what is gathered along the walk, `p` the
-// kernel's parameters.
+// Fills a task from a rank of the schedule on; without any tile where there is nothing to do. kSide is a
+// function of Direction; x and y stream by; `p` are the kernel's parameters.
 template <auto kSide, int kTiles, int kEdge, class Parameters>
 __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const BlockIndex& at,
                                           const Parameters& p, const AttentionPass& pass, const HeadsView& x,
@@ -93,7 +90,6 @@ class Walk {
       front_[i] = at_[i] < task.end[i] ? task.direction.tile[at_[i]] : kEnd;
     }
   }
-  // The tile that next() will give.
   __device__ __forceinline__ int peek() const {
     int tile = front_[0];
 #pragma unroll
@@ -140,9 +136,8 @@ struct StreamLayout {
                        kStage = kDelta + (kScalars ? kTile * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a list, one after the other: two matrices x and y of kTile gathered rows (and lse and delta of
-// each row), with the masks of the owned tiles. Two stages: while one is worked on, the other fills. Slots
-// are fetched one tile further ahead, as the addresses of the rows come from them.
+// Streams the tiles of a list: x and y of kTile gathered rows, lse and delta of each row, and masks. One of
+// two stages fills while the other is worked on; slots come one tile earlier.
 template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
 class Stream {
  public:
@@ -158,7 +153,6 @@ class Stream {
     fetch_slots(walk_.peek(), 1);
     cp_async_commit_group();
   }
-  // Starts these tiles.
   __device__ __forceinline__ void begin() {
     cp_async_commit_group();
     cp_async_wait_all_but_last();
@@ -199,8 +193,7 @@ class Stream {
 
   __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
   __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
-  // Of the warp's own tile: kSkip, -1 (all pairs), or a mask, whose words mask_word() gives by row of the
-  // block.
+  // Of the warp's own tile: kSkip, -1 (all pairs), or a mask whose words mask_word() gives by row.
   __device__ int mask() const { return mask_; }
   __device__ std::uint64_t mask_word(int row) const {
     std::uint64_t word;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The mainloop over tiles of edge 16: a warp owns 16 rows and goes its own way, without a barrier of the
-// thread block, so that lists of different lengths do not wait for each other. Its lanes look ahead: while an
-// iteration is worked on, the rows of the next are on their way to shared memory, the slots of the one after
-// that and the list entries of the third to registers.
+// The mainloop over tiles of edge 16. A warp owns 16 rows and needs no barrier of the block, so that lists of
+// different lengths do not wait for each other. It prefetches rows to shared memory one iteration ahead, and
+// slots and list entries to registers two and three ahead.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -38,7 +37,6 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
   }
 }
 
-// Shared memory of a warp's stream, in bytes.
 template <int kEntries, int Px, int Py, bool kScalars>
 struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
@@ -47,8 +45,7 @@ struct Rows16Layout {
                        kStage = kDelta + (kScalars ? kRows * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a list, kEntries of them an iteration: matrices x and y of kRows gathered rows (and two
-// numbers for each row), in two stages.
+// The tiles of a list, kEntries an iteration: x and y of kRows gathered rows, lse and delta, in two stages.
 template <int kEntries, int Px, int Py, bool kScalars>
 class Rows16Stream {
  public:
@@ -94,8 +91,7 @@ class Rows16Stream {
     return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
   }
 
-  // kSkip: nothing of the current step is attended; -1: all of it; else bit k of word[i] says whether row k
-  // is, by the owned row g or g + 8.
+  // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: row g or g + 8 attends row k.
   __device__ __forceinline__ int words(std::uint32_t (&word)[2]) const {
     constexpr std::uint32_t kAll = kEntries == 2 ? 0xffffffffu : 0xffffu;
     const int lane = threadIdx.x % 32, g = lane >> 2;
@@ -173,7 +169,6 @@ class Rows16Stream {
   int ahead_, tile_, mask_;  // two and three steps ahead
 };
 
-// Sets what is masked of the owned rows g and g + 8 to `value`.
 template <int N>
 __device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::uint32_t (&word)[2],
                                             float value) {
@@ -217,8 +212,7 @@ class OwnedRows {
   Fragments<1, kInRegisters ? P : 16> f_;
 };
 
-// How a warp is cut up: two entries (32 rows) a step while a row is short; owned rows in registers while the
-// accumulators leave room.
+// Two entries (32 rows) a step while rows are short; owned rows in registers while there is room.
 template <int Dqk, int Dv>
 struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;

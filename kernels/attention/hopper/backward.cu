@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a TileMap in two kernels without atomics: query-stationary for dQ,
-// key-stationary for dK and dV.
+// Backward attention on Hopper over a TileMap as two kernels: query-stationary and key-stationary.
 #include "kernels/attention/hopper/fused.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on Hopper over a TileMap. A consumer warpgroup owns 64 query rows and goes through their
-// key tiles with an online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1). Its softmax of one tile
-// overlaps P V of the tile before, and the MMAs of the other warpgroups (Shah et al. 2024, arXiv 2407.08608,
-// section 3).
+// Forward attention on Hopper over a TileMap. A consumer warpgroup owns 64 query rows. Its online softmax of
+// a tile overlaps P V of the tile before, and the MMAs of other warpgroups (Shah et al. 2024, arXiv
+// 2407.08608, section 3).
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/tma_producer.cuh"
@@ -13,14 +12,12 @@ namespace weft::attention::hopper {
 template <int Dqk, int Dv, bool kTma>
 struct ForwardShape {
   // As the registers allow: 504 a lane are shared by 3 warpgroups, 512 by 4, 480 by 5. At heads of 64 a
-  // warpgroup waits for itself more than for others, so that a fourth consumer gives more than queries in
-  // registers. At heads of 128 it is queries in registers: two such consumers took 0.280 ms for `all` (B 32,
-  // H 2, n 3,072), three that read them from shared memory 0.335.
+  // fourth consumer gives more than queries in registers. At heads of 128 two consumers with queries in
+  // registers take 0.280 ms for `all` (B 32, H 2, n 3,072), three without 0.335.
   static constexpr bool kFour = Dqk == 64 && Dv == 64 && kTma, kTwo = Dqk == 128 && kTma;
   static constexpr int kOwners = kFour ? 4 : kTwo ? 2 : 3;
-  // Steps as forward_iteration_interleaved(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand
-  // cycles. At heads of 64, four consumers, it is 1,872 instead of 1,856 (n 12,288), at heads of 128 453
-  // instead of 451.
+  // forward_iteration_interleaved(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles.
+  // Heads of 64 (n 12,288) would take 1,872 instead of 1,856, heads of 128 453 instead of 451.
   static constexpr bool kInterleaved = Dqk == 64 && Dv == 128 && kTma;
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
   static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;

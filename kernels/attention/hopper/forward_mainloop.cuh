@@ -6,7 +6,6 @@
 
 namespace weft::attention::hopper {
 
-// Accumulators of a consumer, and what is done to them between waits.
 template <class T, int Dv>
 struct ForwardAccumulators {
   float y[Dv / 2], s[32];
@@ -29,7 +28,6 @@ struct ForwardAccumulators {
   }
 };
 
-// Descriptors of the keys and the values of a stage.
 template <class M>
 struct StageDescriptors {
   Descriptor first;
@@ -78,9 +76,8 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
   return following;
 }
 
-// The same where a multiprocessor has few warps to hide each other's waits: a warp issues in order, so that
-// the rest of the iteration stands between exp2. The branch in await_step() keeps the compiler from waiting
-// for P V ahead of all exp2. A next stage that is skipped is not released.
+// The same where few warps hide each other's waits: the rest of the iteration stands between exp2. The branch
+// in await_step() keeps the compiler from waiting for P V first. A skipped next stage is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& acc,
                                                              std::uint32_t (&p)[4][4], Stream& stream,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a consumer warpgroup does between MMAs, and its epilogue: masks on scores, the scale of probabilities
-// in f16, and rows to memory.
+// A consumer warpgroup between MMAs: masks, the scale of probabilities in f16, and rows to memory.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
@@ -34,10 +33,9 @@ struct MaskWords {
   }
 };
 
-// The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits until dV is
-// stored. f16 has all its digits above 6e-5 and none below 3e-8: what is rarely attended would get a dV of
-// few digits. Probabilities are at most 1, and 2^14 a quarter of the largest number of f16. dS has no such
-// scale: dP and delta are times kProbabilityUnit before they meet a probability.
+// The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits. f16 has all
+// its digits only above 6e-5: the dV of rarely attended keys would have few. 2^14 is a quarter of its largest
+// number. dS has no such scale: dP and delta are times kProbabilityUnit before they meet a probability.
 template <class T>
 inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
 // What an operand of 1 stands for.
@@ -52,17 +50,15 @@ __device__ __forceinline__ float less_lse(float lse) {
   return fmaf(lse, -kLog2E, kProbabilityBits<T>);
 }
 
-// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact, as
-// products of f16 are multiples of 2^-48, far above the smallest of f32: the difference is rounded as that of
-// dP and delta themselves.
+// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact:
+// products of f16 are multiples of 2^-48, far above the smallest of f32.
 template <class T>
 __device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
   if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
   return p * fmaf(dp, kProbabilityUnit<T>, -delta);
 }
 
-// As round_to_operand(), of such probabilities. What rounding of large scores puts above their bound becomes
-// the largest number of the type, not infinity; NaN stays NaN.
+// As round_to_operand(). Scores rounded above the bound give the type's largest number; NaN stays NaN.
 template <class T>
 __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
   if constexpr (kProbabilityBits<T> == 0) {

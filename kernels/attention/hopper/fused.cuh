@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper as one key-stationary kernel, five matmuls for each pair of tiles. Everything
-// is transposed (rows are keys), so that P^T and dS^T are A operands without leaving the registers; dS^T also
-// goes to shared memory for dQ. No atomics: the work items that share a query tile add to its dQ by turns.
+// Backward attention on Hopper as one key-stationary kernel, transposed as key_stationary.cuh. dS^T also goes
+// to shared memory for dQ. No atomics: work items that share a query tile add to its dQ by turns.
 #pragma once
 
 #include "kernels/attention/hopper/fused_dq.cuh"
@@ -12,8 +11,7 @@
 
 namespace weft::attention::hopper {
 
-// As the registers allow: 512 a lane are shared by a producer, two owners and the warpgroup that accumulates
-// dQ.
+// As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates dQ.
 inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
 
 // ---- owners: dK and dV ----
@@ -56,7 +54,6 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 class DsOut {
  public:
   __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  // Makes operands of the probabilities and of dS^T, which goes to shared memory, too.
   template <class T>
   __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);

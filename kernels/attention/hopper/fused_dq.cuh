@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper as one kernel: what its warpgroups share. Two own a tile of keys each and
-// accumulate dK and dV. A third accumulates dQ of each query tile over both, from dS in shared memory. A
-// thread of the producer adds that to what earlier work items left in global memory, when it is this work
-// item's turn.
+// Backward attention as one kernel: two warpgroups own a tile of keys each, a third accumulates dQ of each
+// query tile over both, from dS in shared memory. A producer thread adds that to global memory by turns.
 #pragma once
 
 #include "kernels/attention/hopper/query_stationary.cuh"
@@ -11,8 +9,7 @@
 
 namespace weft::attention::hopper {
 
-// dQ of a query tile of one (batch, head) on its way to global memory; tile -1: there are no more. `turn`
-// work items have added to it already.
+// dQ of a query tile (-1: no more) on its way to global memory; `turn` work items have added to it.
 struct QueryPlace {
   int tile, turn;
 };
@@ -53,13 +50,11 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   __device__ std::uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
   __device__ std::uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
 
-  // Behind the mask indices of a stage: its query tile, and whose turn it is to add to it
-  // (TileMap::col_turn).
+  // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) const {
     asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn) : "memory");
   }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       constexpr int kReaders = (kOwners + 1) * kWarps;
@@ -75,9 +70,8 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   }
 };
 
-// What the kernel needs in global memory besides the tensors: of each row less_lse() and delta times
-// kProbabilityUnit (fragments.cuh); of each query tile dQ, in the order of the lanes that hold it, and how
-// many work items have added to it.
+// In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of each query
+// tile dQ, in the order of the lanes that hold it, and how many work items have added to it.
 struct FusedScratch {
   float2* scalars = nullptr;      // (B, H, T)
   float* dq = nullptr;            // (B, H, tiles, kTile * 64)
@@ -184,7 +178,6 @@ class FusedDqAccumulator {
     store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
     store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
   }
-  // Adds to dQ over the keys of the owners that have the tile.
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
     if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
     if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
@@ -297,8 +290,7 @@ __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, con
   }
 }
 
-// lse and delta of rows, eight lanes for each, which have several rows in flight; no work item has added to
-// any dQ yet.
+// lse and delta of rows, eight lanes for each, several rows in flight; and it clears `turns`.
 inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
                      kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
 template <class T>

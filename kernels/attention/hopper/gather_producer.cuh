@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The producer by cp.async, for any order of slots: a warpgroup that runs ahead of the consumers, merges the
-// lists of the stationary tiles and gathers rows in slot order into the rings of stream.cuh.
+// The producer by cp.async, for any order of slots: merges lists and gathers rows into the rings of
+// stream.cuh.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
@@ -38,7 +38,6 @@ struct FourRows {
   }
 };
 
-// The merged lists of the stationary tiles.
 template <int kOwners>
 struct Lists {
   const std::int32_t *tiles, *masks;
@@ -76,7 +75,6 @@ class GatherProducer {
  public:
   __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 
-  // Its whole life.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from) {
     for (TileScheduler scheduler(from.own_x, tiles, kOwners); scheduler.next();) {

@@ -10,8 +10,7 @@ namespace weft::attention::hopper {
 
 template <int Dqk, int Dv, bool kTma>
 struct KeyStationaryShape {
-  // As the registers allow: keys and values as operands in registers; the MMAs that end an iteration overlap
-  // the next one.
+  // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
@@ -27,8 +26,7 @@ struct StageScalars {
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
-// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: where `words` allow
-// it.
+// Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
                                                          std::uint32_t scalars, float scale,
@@ -46,7 +44,6 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-// Accumulators and operands of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk, int Dv>
 struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
@@ -59,7 +56,6 @@ struct KeyAccumulators {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
-  // One wgmma group: scores, and dP.
   template <class M, class K, class V>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
@@ -80,7 +76,6 @@ struct KeyAccumulators {
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
-  // Once both are there: probabilities and dS.
   __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)

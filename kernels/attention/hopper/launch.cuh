@@ -12,8 +12,7 @@ namespace weft::attention::hopper {
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
-// Calls f.operator()<Dqk, Dv>() with the smallest padded sizes that there is a kernel for. Columns beyond the
-// true size are zeros in shared memory and are never stored.
+// As attention::with_head_sizes(): the padded sizes that have a Hopper kernel.
 template <class F>
 void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
   if (qk <= 64 && v <= 64) return f.template operator()<64, 64>();
@@ -21,7 +20,6 @@ void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
   return f.template operator()<128, 128>();
 }
 
-// Calls f.operator()<flag>().
 template <class F>
 void with_bool(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();

@@ -19,7 +19,6 @@ struct QueryStationaryShape {
                        kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-// The dot product of eight elements each.
 template <class T>
 __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -33,8 +32,7 @@ __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
 // lse (to base 2) and delta of this thread's rows.
 struct QueryScalars {
   float lse[2], delta[2];
-  // Computes delta from y and the stationary tile of dy, and leaves it in g.delta for the key-stationary
-  // kernel.
+  // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
                                        std::uint32_t dy) {
@@ -82,7 +80,6 @@ struct QueryScalars {
   }
 };
 
-// Accumulators and operand of a consumer's iteration, and what is done to them between waits.
 template <class T, int Dqk>
 struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
@@ -93,7 +90,6 @@ struct QueryAccumulators {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
   }
-  // One wgmma group: scores, and dP.
   template <class M, class Q, class Dy>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
     pin(s), pin(ds);
@@ -108,7 +104,6 @@ struct QueryAccumulators {
     mma_ab<T>(dq, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
-  // Once both are there: dS.
   __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)

@@ -6,9 +6,8 @@
 
 namespace weft::attention::hopper {
 
-// Of this thread's two rows. exp2 is relative to `top`, a score that was the largest once. It moves only when
-// the probabilities of an iteration add up to more than kLimit, so that accumulators are rarely rescaled; the
-// quotient at the end is the same.
+// Of this thread's two rows. exp2 is relative to `top`, an earlier maximum. It moves only when the sum of an
+// iteration exceeds kLimit, so that accumulators are rarely rescaled; the quotient is the same.
 struct Softmax {
   static constexpr float kLimit = 4096;  // far below what f16 holds
   float scale;                           // times log2(e)
@@ -33,9 +32,8 @@ struct Softmax {
 #pragma unroll
     for (int i = kFrom; i < kTo; ++i) apply(s[i], i / 2 % 2, reference);
   }
-  // Whether begin() is to be called with the scores of the iteration instead: a row of this warp grew too
-  // large, or has no reference, for it had seen no key yet and its first scores may be so low that their exp2
-  // vanishes.
+  // Whether begin() is to be called instead: a row of this warp grew too large, or has no reference yet, and
+  // the exp2 of its first scores may vanish.
   __device__ __forceinline__ bool failed() const {
     return __any_sync(0xffffffffu, !(here[0] <= kLimit) || !(here[1] <= kLimit));
   }
@@ -58,14 +56,12 @@ struct Softmax {
   }
   // Before any iteration: this row is an empty slot, which needs no reference of its own.
   __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
-  // Ends an iteration.
   __device__ __forceinline__ void add() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += here[half], here[half] = 0;
   }
-  // What a row comes to, where earlier passes left it with a log-sum-exp of `before` (-inf: there are none):
-  // its own, and what its accumulators and what is there are to be multiplied by. Lanes of a quad call it
-  // together.
+  // The end of a row that earlier passes left with log-sum-exp `before` (-inf: none): its own, and the
+  // factors of its accumulators and of what is there. Lanes of a quad call it together.
   struct Row {
     float lse, now, kept;
   };

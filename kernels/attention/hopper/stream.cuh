@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How tiles reach the warpgroups of a persistent Hopper kernel over a TileMap. A thread block takes one work
-// item after the other: kOwners tiles that follow each other in the schedule, one for each consumer
-// warpgroup. Those stationary tiles come through a ring of kOwnStages buffers, so that the next work item
-// begins while the last one ends. The tiles of the other side stream through a ring of kStages. The first
-// warpgroup fills both (gather_producer.cuh, tma_producer.cuh).
+// How tiles reach the warpgroups of a persistent Hopper kernel over a TileMap. A work item is kOwners tiles
+// that follow each other in the schedule, one for each consumer warpgroup. They come through a ring of
+// kOwnStages buffers, so that the next work item begins while the last one ends. The tiles of the other side
+// stream through a ring of kStages. The first warpgroup fills both (gather_producer.cuh, tma_producer.cuh).
 //   x, y   the two matrices of a tile: queries and dy, or keys and values
 #pragma once
 
@@ -27,8 +26,7 @@ struct WorkItem {
   const std::uint64_t* masks;
 };
 
-// Shared memory of a thread block. kOwnsY: stationary tiles have a y, too. kScalars: streamed rows have two
-// numbers each, lse and delta.
+// Shared memory. kOwnsY: stationary tiles have a y, too. kScalars: streamed rows have lse and delta.
 template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStages_, int kOwnStages_,
           bool kTma_>
 struct Memory {
@@ -104,9 +102,8 @@ struct Memory {
   }
 };
 
-// The persistent tile scheduler. Work items are numbered (rank, batch, head), head fastest; those of rank 0
-// have the longest lists. Thread blocks take them back and forth, so that none gets the longest of every
-// round.
+// The persistent tile scheduler. Work items are numbered (rank, batch, head), head fastest; rank 0 has the
+// longest lists. Blocks take them back and forth, so that none gets the longest of every round.
 class TileScheduler {
  public:
   __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
@@ -133,8 +130,7 @@ class TileScheduler {
   unsigned heads_, pairs_, count_, item_ = 0, round_ = 0;
 };
 
-// What a consumer is told of a stage: the mask index of its tile, and whether the iteration is the last of
-// the work item.
+// What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
 __device__ __forceinline__ void write_info(std::uint32_t to, int mask, bool last) {
   asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(mask << 1 | static_cast<int>(last)) : "memory");
 }
@@ -151,7 +147,6 @@ class Consumer {
   __device__ Consumer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
-  // Waits for the next work item.
   __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
     mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
     const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.at);
@@ -182,8 +177,7 @@ class Consumer {
       show();
     return mask;
   }
-  // The parts of step(), for callers with work between them, who release a skipped stage themselves. Whether
-  // the next stage is full, without waiting.
+  // Parts of step(); callers release skipped stages. Whether the next stage is full, without waiting.
   __device__ __forceinline__ bool has_step() const {
     return mbarrier_test_wait(memory_.full(stage_.at), stage_.parity);
   }
@@ -208,7 +202,6 @@ class Consumer {
     if (mask != kSkip) show();
     return mask;
   }
-  // The same without kSkip.
   __device__ __forceinline__ int next() {
     int mask = kSkip;
     while (mask == kSkip) mask = step();

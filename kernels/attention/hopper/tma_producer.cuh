@@ -8,15 +8,13 @@
 
 namespace weft::attention::hopper {
 
-// The tensors of a launch, in boxes of `own_run` and `run` rows of 64 columns: the stationary and the
-// streamed side.
+// The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
   int own_run, run;
 };
 
-// Boxes of `run` rows and 64 columns of one (batch, head); what lies outside reads as zeros. false: TMA does
-// not take these strides.
+// Boxes of `run` rows and 64 columns of one (batch, head). false: TMA does not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
   return run >= 8 && encode_tensor_map<4>(map, x.dtype, x.data, {x.size, x.time, x.heads, x.batch},
                                           {x.time_stride, x.head_stride, x.batch_stride}, {64, run, 1, 1},
@@ -32,10 +30,9 @@ inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_
          describe(tensor_maps.x, x, run) && describe(tensor_maps.y, y, run);
 }
 
-// A warp of the producer warpgroup. Each goes through all work items and iterations and fills stages of its
-// own, so that its waits hide behind the others. The first one loads the stationary tiles, too. What a warp
-// fills nobody else does: a parity tells two phases apart, not three. kSide is Direction::query_stationary or
-// Direction::key_stationary.
+// A warp of the producer. Each goes through all iterations and fills stages of its own, so that its waits
+// hide behind the others. The first one also loads the stationary tiles. Nobody else fills a warp's stages: a
+// parity tells two phases apart, not three. kSide is a function of Direction.
 template <auto kSide, class M>
 class TmaProducer {
  public:
@@ -106,7 +103,6 @@ class TmaProducer {
   // Lane i of a work item has the i-th stationary tile and the rest of its list.
   struct Front {
     int own = -1, at = 0, end = 0, key = kEnd;
-    // Of all lanes.
     __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, key); }
     __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
       return key == other ? __ldg(d.mask + at) : kSkip;
@@ -153,8 +149,7 @@ class TmaProducer {
   }
   __device__ static unsigned lane() { return threadIdx.x % 32; }
   __device__ static bool speaks() { return lane() == 0; }
-  // First position of this lane's box: that of its first slot; past the end, which reads as zeros, where the
-  // slots are empty.
+  // First position of this lane's box; past the end, which reads as zeros, where the slots are empty.
   __device__ __forceinline__ static int first_row(const std::int32_t* order, int tile, int run, int time) {
     if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
     const int row = __ldg(order + static_cast<std::int64_t>(tile) * kTile + lane() * run);
@@ -245,7 +240,6 @@ class TmaProducer {
   Ring<M::kOwnStages> own_stage_;
 };
 
-// The producer warpgroup's part of a kernel.
 template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32): what the simple
-// forward and backward kernels share. A block of 128 threads owns a strip of 32 rows (16 of small tiles and
-// of large heads) and goes through strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of
-// scores.
+// Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32). A block of 128
+// threads owns a strip of 32 rows (16 of small tiles and of large heads) and goes through strips of the other
+// side; a thread has 4 rows by 2 columns (2 by 1) of scores.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +47,7 @@ __device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
   return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride + at.h * x.head_stride;
 }
 
-// Copies the rows named by `order` to shared memory, P columns each, zeros beyond the true size and in empty
-// slots.
+// Copies the rows in `order` to shared memory, P columns each; zeros beyond the size and in empty slots.
 template <class S>
 __device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, const std::int32_t* order) {
   constexpr int kChunk = 16 / sizeof(typename S::T), kChunks = S::P / kChunk;
@@ -195,9 +193,8 @@ struct Strip {
   }
   __device__ bool has_pairs() const { return d.start[tile] < d.start[tile + 1]; }
 
-  // Calls f(order of a strip of the other side, attended) for each one with pairs, in order; attended(i, j)
-  // says whether row first_row() + i sees column column_thread() + 16 j. Before each call the threads have
-  // met, so that shared memory may be filled anew.
+  // Calls f(order of a strip of the other side, attended) for each one with pairs; attended(i, j): row
+  // first_row() + i sees column column_thread() + 16 j. The threads meet before each call.
   template <class F>
   __device__ void walk(const BlockIndex& at, const TensorView& own_segments, const TensorView& other_segments,
                        F&& f) const {

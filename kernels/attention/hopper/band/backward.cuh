@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Backward attention on Hopper over a band that reaches at most 128 rows, as one kernel: five matmuls for
 // each pair of tiles, every tensor is read or written once. Scores are transposed (rows are keys), so that
-// P^T and dS^T are A operands of dV and dK without leaving the registers. dS^T also goes to shared memory,
-// where the consumer whose key tile begins at an iteration accumulates dQ over the tiles of all consumers, in
-// their order.
+// P^T and dS^T are A operands in registers. dS^T also goes to shared memory, where the consumer whose key
+// tile begins accumulates dQ over all consumers' tiles, in their order.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -19,9 +18,8 @@ class KeyGradients {
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
   __device__ KeyGradients(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
 
-  // kQueries of the queries: P^T, dS^T, and the MMAs that add to dV and dK, which are in flight at the end of
-  // the last part. `ds_panel`: a panel for dS^T, which nobody reads once barrier `ds_free` has passed that
-  // phase.
+  // P^T and dS^T of kQueries queries, and the MMAs that add to dV and dK; the last part leaves them in
+  // flight. `ds_panel` takes dS^T once barrier `ds_free` has passed that phase.
   __device__ __forceinline__ void meet_part(int back, int key_stage, int part, std::uint32_t ds_panel,
                                             std::uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band on Hopper: what consumers do with transposed accumulators (rows are keys,
-// columns are queries) between MMAs, and their epilogue.
+// Backward over a band: transposed accumulators (rows are keys) between MMAs, and their epilogue.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
@@ -20,8 +19,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, f
   }
 }
 
-// Keeps the pairs of the band, with queries from `first_query` on of the tile that is `ahead` tiles after the
-// keys.
+// Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the keys.
 template <int N>
 __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles& tiles, int ahead,
                                                   int first_query) {
@@ -52,7 +50,6 @@ __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N
   }
 }
 
-// As A operands.
 template <class T, int kSteps>
 __device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const float (&s)[kSteps * 8]) {
 #pragma unroll

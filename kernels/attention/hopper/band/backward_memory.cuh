@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared memory,
-// and the way back to global memory. BandBackward, the rings and the registers also serve the kernels over
-// pairs of key tiles (column_memory.cuh).
-//   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
-// out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before. So each
-// gradient is written by exactly one block.
+// and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward, rings and
+// registers.
+//   A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them. It leaves
+// out the dQ of its first queries: the run before has their earlier keys. So one block writes each gradient.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
@@ -12,7 +11,6 @@
 
 namespace weft::attention::hopper {
 
-// A tile of a (batch, head).
 struct TilePlace {
   int tile, group, h, b;
   __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
@@ -56,7 +54,6 @@ struct BandBackward {
 class Sweep {
  public:
   __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
-  // Whether there is an iteration.
   __device__ explicit operator bool() const { return tile_ < end_; }
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
@@ -87,7 +84,6 @@ class Sweep {
   BandRun run_{};
 };
 
-// What the producer tells of an iteration.
 struct SweepStep {
   using Shared = int[8];  // as it lies in shared memory
   TilePlace place;
@@ -128,6 +124,12 @@ struct SweepStep {
   }
 };
 
+// Keys and values, or queries and dy, in bytes.
+template <int kX, int kY>
+struct TilePair {
+  char x[kX], y[kY];
+};
+
 // What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
 // tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
 // phase, and who arrives:
@@ -150,6 +152,14 @@ struct BackwardRings {
     return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
+  // Of kernels over a Sweep.
+  __device__ std::uint32_t lse(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
+  }
+  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+  __device__ std::uint32_t step(int stage) const {
+    return base + int{offsetof(typename M::SharedStorage, step)} + stage * 32;
+  }
 
   __device__ std::uint32_t full(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
@@ -174,14 +184,12 @@ struct BackwardRings {
   }
 };
 
-// Registers of a lane where four warpgroups share 512: a producer, two owners of keys, one that accumulates
-// dQ.
+// Registers a lane of four warpgroups, 512 in all: a producer, two owners of keys, one that accumulates dQ.
 struct OwnerRegisters {
   static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
 
-// Shared memory of a block. Consumer w holds dK and dV of every kConsumers-th key tile. x: rows of Dqk
-// columns, y: of Dv, in panels of 64.
+// Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
 struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   using Rings = BackwardRings<SweepMemory>;
@@ -197,12 +205,7 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
     Panel out[kConsumers][kOut];
@@ -224,16 +227,8 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
   __device__ std::uint32_t out(int consumer, int panel) const {
     return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
   }
-  __device__ std::uint32_t lse(int stage) const {
-    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
-  }
-  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const {
-    return base + int{offsetof(SharedStorage, step)} + stage * 32;
-  }
 
-  // dS of all consumers has come, from each of their warps; dQ has been accumulated over it, by the warps of
-  // one.
+  // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.
   __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
   __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
 

@@ -39,9 +39,8 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
   mbarrier_arrive(memory.full(stage.at));
 }
 
-// A warp: fetches lse of a tile of queries, and delta where an earlier pass made it, to memory.lse(at) and
-// memory.delta(at), and does not wait: cp_async_mbarrier_arrive() says when they are there. first:
-// g.first_scalar() of the run.
+// A warp: starts fetching lse of queries, and delta where an earlier pass made it. cp_async_mbarrier_arrive()
+// says when they are there. first: g.first_scalar() of the run.
 template <class M, class At>
 __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
                                               const BandRun& run, int tile, std::int64_t first) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
-// * row unites `local` (stride 1: one column) and `strided` (residue columns): each column is a causal
-// sequence of its own, in which a query sees the rows just above it.
+// * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of its own.
 //   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter ones share a
-//   tile: row r of the tile is row r % column_rows of its column r / column_rows.
+// tile: row r of the tile is row r % column_rows of its column r / column_rows.
 //   Group: the columns that share tiles; one column where they do not.
 //   Run: tiles of a group that follow each other, the work item of a thread block.
-// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros, and are
-// not stored.
+// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +23,6 @@ struct TileRows {
   int first, last;
 };
 
-// Tiles first .. end - 1 of a group.
 struct BandRun {
   int b, h, group, first, end;
 };
@@ -59,7 +56,6 @@ struct BandTiles {
 
   static constexpr int kNoLimit = 1 << 30;
 
-  // One run a group.
   static BandTiles of(const Band& band, const HeadsView& x) {
     BandTiles t{};
     t.stride = band.stride;
@@ -79,8 +75,7 @@ struct BandTiles {
     t.by_groups = Divisor::of(std::max(t.groups, 1));
     return t;
   }
-  // Cuts groups into runs so that `blocks` blocks, which take them in turn, end as soon as possible, where a
-  // run costs as much as `extra` tiles more than it has.
+  // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra` tiles more.
   void cut(int blocks, double extra) {
     const std::int64_t columns = std::int64_t{batch} * heads * groups;
     double least = INFINITY;
@@ -98,7 +93,6 @@ struct BandTiles {
     runs = (tiles + each - 1) / each;
     check_work_items();
   }
-  // Once runs are known.
   void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
     WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
@@ -163,8 +157,7 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
              barrier);
 }
 
-// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have; those
-// that do not exist are left out.
+// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have.
 template <int D>
 __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
                                                 const BandTiles& tiles, const BandRun& run, int tile,
@@ -177,13 +170,11 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint
   tma_store_commit_group();
 }
 
-// What a forward launch over a band needs.
 struct BandForwardMaps {
   CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
   float scale;  // of scores, times log2(e)
 
-  // Boxes of `rows` rows.
   bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }

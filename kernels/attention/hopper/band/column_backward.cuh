@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64: five matmuls
-// for each pair of tiles. As in backward.cuh, scores are transposed, P^T and dS^T are A operands of dV and
-// dK, and dS^T also goes to shared memory for dQ. Each gradient is accumulated by one warpgroup in the order
-// of the tiles: no atomics.
+// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64, transposed
+// as in backward.cuh. One warpgroup accumulates each gradient in the order of the tiles: no atomics.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -24,8 +22,7 @@ class KeyOwner {
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      // Of a pair's queries, those of the first key tile do not see the second; the last may not see the
-      // first.
+      // The queries of the first key tile do not see the second; the last ones may not see the first.
       if (mine == 1 && step.query() < step.key(1)) pass(step);
       if ((mine == 0 || two) && !own(step, mine)) pass(step);
       key_.advance();
@@ -42,8 +39,7 @@ class KeyOwner {
     step.next();
   }
 
-  // The mainloop of a key tile. The MMAs that end an iteration are issued after those that begin the next
-  // one. true: the pair has no more iterations.
+  // The mainloop of a key tile; the MMAs that end an iteration overlap the next. true: the pair has ended.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
     Ring<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
@@ -78,12 +74,10 @@ class KeyOwner {
     return ends;
   }
 
-  // Waits for the queries of a step.
   __device__ __forceinline__ int take_stage() const {
     mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     return warp_uniform(stage_.at);
   }
-  // Two wgmma groups: scores, and dP.
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();

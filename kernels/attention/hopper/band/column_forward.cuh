@@ -64,7 +64,6 @@ struct ColumnForwardMemory {
   __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
   __device__ std::uint32_t y_full(int at) const { return queries_full(2 * Shape::kQueryStages + at); }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i)
@@ -83,8 +82,7 @@ template <bool kWindow>
 struct BandMasks {
   const BandTiles& tiles;
 };
-// Scores of queries with keys that they do not see become -inf. Only 16 x 16 scores around the diagonal are
-// looked at one by one.
+// Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
@@ -120,7 +118,6 @@ struct KeyTiles {
   __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
 };
 
-// The producer thread.
 template <class Shape>
 __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
@@ -146,8 +143,7 @@ __device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>
   }
 }
 
-// A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
-// consumer waits for that.
+// A thread of each other warp of the producer: stores every third tile of y; no consumer waits for that.
 template <class Shape>
 __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& memory,
                                               const BandForwardMaps& maps) {
@@ -214,7 +210,6 @@ class KeyStream {
   int query_ = 0;
 };
 
-// A consumer warpgroup.
 template <class T, class Shape>
 class ColumnForwardConsumer {
  public:

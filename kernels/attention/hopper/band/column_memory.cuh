@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole residue columns of more than 128 rows: the order of its iterations, and what
-// its warpgroups share. All but that order serves windows, too (window_backward.cu), whose thread blocks take
-// runs of a column.
+// Backward attention over whole residue columns of more than 128 rows: the order of iterations, and what the
+// warpgroups share, also over windows (window_backward.cu).
 //   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each and
 // accumulate its dK and dV while the queries of the column stream by, from the first that see it on. A third
 // accumulates dQ over both, from dS in shared memory. Queries come again with the next two key tiles.
@@ -12,9 +11,8 @@
 
 namespace weft::attention::hopper {
 
-// A tile of queries and the two key tiles it meets: 2 pair and the one after it, where that exists and is no
-// later than the queries. kTurns: every second pair goes from the last queries to the first, so that it
-// begins with what is still in the second-level cache.
+// A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
+// pair goes from the last queries to the first, and begins with what the L2 cache holds.
 template <bool kTurns>
 class ColumnSteps {
  public:
@@ -47,7 +45,6 @@ class ColumnSteps {
   __device__ bool ends_pair() const { return query_ == (ascends() ? tiles_.tiles - 1 : key(0)); }
   // Whether key tile i of the pair meets no more queries.
   __device__ bool ends_key(int i) const { return ascends() ? ends_pair() : query_ == key(i); }
-  // Whether the second keys come with this step.
   __device__ bool brings_second_key() const { return begins_pair() && has_key(1); }
   // Whether gradients of the queries, and of key tile i, are written by this block.
   __device__ bool owns_query() const { return true; }
@@ -74,12 +71,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
                        kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];
@@ -104,14 +96,12 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
-  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
-  // does.
+  // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
   __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
-  // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
       // Keys: the owner, and the warpgroup that accumulates dQ.
@@ -124,8 +114,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
 };
 
-// kWhole: columns of at most kTilesInRegisters tiles, of which dQ stays in registers; else of at most
-// kTilesOfColumn.
+// kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to kTilesOfColumn.
 template <bool kWhole>
 struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;

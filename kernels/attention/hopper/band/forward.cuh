@@ -15,37 +15,10 @@
 
 namespace weft::attention::hopper {
 
-template <class Shape>
-__device__ __forceinline__ void produce_band(const BandMemory<Shape>&, const BandForwardMaps&, int*);
-template <class T, class Shape>
-__device__ __forceinline__ void consume_band(const BandMemory<Shape>&, const AttentionForward&,
-                                             const BandForwardMaps&);
-
-template <class T, int Dqk, int Dv, bool kAccumulate>
-__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
-    band_forward_kernel(const __grid_constant__ AttentionForward f,
-                        const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
-  memory.init();
-  // The producer's warpgroup gives registers to the consumers, who hold scores and y.
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_band<T>(memory, f, maps);
-  }
-#endif
-}
-
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
 template <class Shape>
-__device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps, int* last_user) {
+__device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
+                                             int* last_user) {
   using Memory = BandMemory<Shape>;
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
@@ -56,8 +29,7 @@ __device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardM
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
       int& user = last_user[in.at];
-      // Free when its last user is done. Older ones are awaited too: parities only tell neighbour rounds
-      // apart.
+      // Free when its last user is done; older ones are awaited too, as parities tell only neighbours apart.
       const int needed = max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
       for (; done < needed; ++done) {
         const auto used = Memory::QueryStage::of(done);
@@ -79,9 +51,8 @@ __device__ void produce_band(const BandMemory<Shape>& memory, const BandForwardM
   }
 }
 
-// A query tile against the keys of its own stage and of kBack stages before: y = softmax(Q K^T) V. A query
-// sees key c of its own tile or of the farthest, never of both, as no reach exceeds 128: their scores share
-// registers, and their probabilities part when they are rounded.
+// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles. A query never sees key c of both its own and
+// the farthest tile, as no reach exceeds 128: both share registers until they are rounded.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,
@@ -140,8 +111,8 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
 }
 
 template <class T, class Shape>
-__device__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
-                             const BandForwardMaps& maps) {
+__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
+                                             const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
   take_query_tiles<Shape>(tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
@@ -181,6 +152,28 @@ __device__ void consume_band(const BandMemory<Shape>& memory, const AttentionFor
     __syncwarp();
   });
   tma_store_wait_group_read<0>();
+}
+
+template <class T, int Dqk, int Dv, bool kAccumulate>
+__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
+    band_forward_kernel(const __grid_constant__ AttentionForward f,
+                        const __grid_constant__ BandForwardMaps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
+  extern __shared__ __align__(128) char shared[];
+  const auto memory = BandMemory<Shape>::of(shared);
+  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
+  memory.init();
+  // The producer's warpgroup gives registers to the consumers, who hold scores and y.
+  if (threadIdx.x < kWarpgroup) {
+    setmaxnreg_dec<Shape::kProducerRegisters>();
+    int* const last_users = memory.last_users(shared);
+    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
+  } else {
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
+    consume_band<T>(memory, f, maps);
+  }
+#endif
 }
 
 template <class T>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shared memory of the forward kernels over bands (forward.cuh, window_forward.cu): its size, its map, and
-// the barriers that pass its buffers from the producer to the consumers and back.
+// Shared memory and barriers of the forward kernels over bands (forward.cuh, window_forward.cu).
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,7 @@ struct BandForwardShape {
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
                        kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
-  // Queries of some tiles ahead, and keys in the rest of shared memory. Heads of 64 would leave room for many
-  // more key tiles: all of it is 4 % slower.
+  // Queries of some tiles ahead, keys in the rest. Heads of 64 leave room for more: 4 % slower.
   static constexpr bool kFew = Dqk + Dv == 128 && !kAccumulate;
   static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128,  // bytes
       kQueryBytes = kAccumulate ? kQ + kY : std::max(kQ, kY),
@@ -79,7 +77,6 @@ struct BandMemory {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
   }
 
-  // By all threads of the block, before anything else.
   __device__ void init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i) mbarrier_init(keys_full({i}), 1);
@@ -95,9 +92,8 @@ struct BandMemory {
   }
 };
 
-// The schedule of a consumer warpgroup: calls attend(run, tile, query stage, stage of its own keys) for every
-// kConsumers-th query tile of the thread block. `thread`: threadIdx.x, or this_thread() where registers are
-// scarce.
+// Calls attend(run, tile, query stage, stage of its own keys) for every kConsumers-th query tile of the
+// block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
 template <class Shape>
 __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread, const auto& attend) {
   using Memory = BandMemory<Shape>;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: there are
-// registers for dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which
-// meets its own queries and those of the next two tiles; of every second tile of queries a consumer meets one
-// key tile, of the others two, so that a tile of queries stays for one and a half steps on the average, is
-// fetched once, and both consumers are busy all the time. A third warpgroup accumulates dQ over the
-// consumers' dS in the order of the key tiles.
+// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: the registers
+// hold dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which meets
+// its own queries and those of the next two tiles. A tile of queries is fetched once, and both consumers stay
+// busy. A third warpgroup accumulates dQ over the consumers' dS in the order of the key tiles.
 #include "kernels/attention/hopper/band/backward.cuh"
 #include "kernels/attention/launchers.h"
 
@@ -17,12 +15,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
   struct SharedStorage {
-    struct {
-      char k[kX], v[kY];
-    } keys[kKeyStages];
-    struct {
-      char q[kX], dy[kY];
-    } stages[kStages];
+    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kDeltaWarps][2 * kYPanel];
     Panel ds[kOwners], out;  // ds: dS^T
     struct {
@@ -43,20 +36,11 @@ struct Head128Memory : BackwardRings<Head128Memory> {
     return base + int{offsetof(SharedStorage, ds)} + owner * kPanel;
   }
   __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
-  __device__ std::uint32_t lse(int stage) const {
-    return base + int{offsetof(SharedStorage, scalars)} + stage * 2 * kTile * 4;
-  }
-  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const {
-    return base + int{offsetof(SharedStorage, step)} + stage * 32;
-  }
 
-  // dS of an owner has come, from its warps; dQ has been accumulated over it, by those of the warpgroup that
-  // does.
+  // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
   __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
-  // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
       // Keys: a thread of the owner, and the warpgroup that accumulates dQ.
@@ -69,8 +53,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   }
 };
 
-// Rows first .. first + 15 of a tile of D columns to shared memory, panels of 16 rows one after the other;
-// D * 32 bytes are counted at `barrier`.
+// Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D * 32 bytes.
 template <int D>
 __device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
                                              const BandTiles& tiles, const TilePlace& at, int first,
@@ -175,8 +158,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
     }
     if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
   }
-  // Epilogue: accumulators times `factor`, rounded, to global memory; the thread that leads returns when
-  // `out` is free again.
+  // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, std::uint32_t out) const {
 #pragma unroll
@@ -193,7 +175,6 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   Ring<M::kKeyStages> key_;
 };
 
-// The warpgroup that accumulates dQ.
 template <class T>
 class Head128DqAccumulator {
  public:

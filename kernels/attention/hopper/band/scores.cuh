@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the forward kernels over bands do to a warpgroup's scores and rows of y: the edges of the band, the
-// largest score of a row, and y to shared memory.
+// Forward over bands: the edges of the band, the largest score of a row, and y to shared memory.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
@@ -22,7 +21,6 @@ struct SeenKeys {
     }
     return seen;
   }
-  // Of score i of a fragment.
   __device__ __forceinline__ bool before_end(int i) const { return i / 4 * 8 + i % 2 <= last[i / 2 % 2]; }
   __device__ __forceinline__ bool after_begin(int i) const { return i / 4 * 8 + i % 2 >= first[i / 2 % 2]; }
   // The mask for the two scores from i on, once they are rounded, that keeps those after `last`.
@@ -44,7 +42,6 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int
       if (!seen.after_begin(i)) s[i] = -INFINITY;
 }
 
-// The largest of each of this thread's rows.
 template <int kTiles>
 __device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTiles][32]) {
 #pragma unroll
@@ -70,8 +67,7 @@ __device__ __forceinline__ void split(std::uint32_t (&own)[4][4], std::uint32_t 
   }
 }
 
-// This warp's 16 rows of y, rounded, to `tile` in shared memory; kAdd: times row.now, and what is there times
-// row.kept is added.
+// This warp's 16 rows of y, rounded, to `tile`; kAdd: y times row.now, plus what is there times row.kept.
 template <class T, bool kAdd, int N>
 __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
                                          std::uint32_t tile) {

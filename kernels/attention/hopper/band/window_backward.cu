@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over windows of 129 to 257 rows, heads up to 64: as over whole columns
-// (column_memory.cuh), but a block takes runs of a column, whose key tiles two at a time meet
-// the up to six query tiles that see them. Sums of dQ wait in shared memory for the next two key tiles.
-//   A run owns the dK and dV of its tiles. It goes on over the queries that see the last of them, and leaves
-// out the dQ of its first queries, whose earlier keys it lacks: those belong to the run before.
+// (column_memory.cuh), but a block takes a run (backward_memory.cuh). Two key tiles at a time meet the up to
+// six query tiles that see them. dQ waits in shared memory for the next two key tiles.
 #include "kernels/attention/hopper/band/column_backward.cuh"
 #include "kernels/attention/launchers.h"
 
@@ -84,7 +82,6 @@ struct WindowMemory : PairMemory<WindowPairs> {
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-// The warpgroup that accumulates dQ.
 template <class T>
 class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
@@ -128,7 +125,6 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
                     this->g_, TilePlace::of(step.run(), step.query()));
   }
 
-  // Each thread has its own places.
   __device__ __forceinline__ std::uint32_t place(int query) const {
     return this->memory_.dq(query) + threadIdx.x % kWarpgroup * 16;
   }

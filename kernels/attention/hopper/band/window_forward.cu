@@ -19,8 +19,7 @@ struct WindowShape {
   static_assert(kStages >= kConsumers + kMostBack);
 };
 
-// The stages that a query tile meets, from its own on: what forward_iteration() asks of a Consumer. A mask is
-// the distance of a key tile that hides something, or -1.
+// The stages that a query tile meets, as a Consumer. A mask is the distance of a key tile that hides, or -1.
 class WindowStream {
  public:
   using Memory = BandMemory<WindowShape>;
@@ -58,7 +57,6 @@ class WindowConsumer {
   __device__ WindowConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
 
-  // Its whole life.
   __device__ __forceinline__ void run() {
     take_query_tiles<Shape>(
         maps_.tiles, this_thread(),
@@ -126,8 +124,7 @@ class WindowConsumer {
     pin(acc.y);
   }
 
-  // The query tile's own keys and the farthest ones: the scores of both share their registers, and their
-  // probabilities are told apart when they are rounded.
+  // The query tile's own keys and the farthest share registers until their probabilities are rounded.
   __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
                                                std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
                                                const Owned<Shape::Dqk, false>& q,
@@ -172,8 +169,7 @@ class WindowConsumer {
   WindowStream stream_;
 };
 
-// A thread of each other warp of the producer: sends every third tile of y to global memory, so that no
-// consumer waits for that.
+// A thread of each other warp of the producer: stores every third tile of y; no consumer waits for that.
 __device__ __forceinline__ void store_window(const BandMemory<WindowShape>& memory,
                                              const BandForwardMaps& maps) {
   constexpr int kThreads = kWarpgroup / 32 - 1;

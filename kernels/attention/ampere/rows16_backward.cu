@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT
-// Backward attention by mma.sync over tiles of edge 16, in two kernels as backward.cuh: a warp owns 16
-// queries (dQ) or 16 keys (dK, dV).
-#pragma once
-
+// Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys (dK, dV).
 #include "kernels/attention/ampere/backward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
 
-// ---- dQ ----
-
-template <int Dqk, int Dv>
-struct Rows16QueryShape : Rows16Shape<Dqk, Dv> {
+// kKeys: of the key-stationary kernel, which streams lse and delta.
+template <int Dqk, int Dv, bool kKeys>
+struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
-  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
-  static constexpr bool kInRegisters = Base::kLarger <= 128;
+  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, kKeys>;
+  static constexpr bool kInRegisters = Base::kLarger <= (kKeys ? 64 : 128);
   static constexpr int kBlocks = Base::kLarger <= 32    ? 8
-                                 : Base::kLarger <= 64  ? 6
+                                 : Base::kLarger <= 64  ? (kKeys ? 4 : 6)
                                  : Base::kLarger <= 128 ? 4
                                                         : 2;
   // Owned rows start in stage 1, or stay behind the stream.
-  static constexpr int kQueries = kInRegisters ? Layout::kStage + Layout::kX : Layout::kBytes,
-                       kGradients =
-                           kInRegisters ? Layout::kStage + Layout::kY : kQueries + kSmallTile * Dqk * 2,
-                       kWarpBytes = kInRegisters ? Layout::kBytes : kGradients + kSmallTile * Dv * 2;
+  static constexpr int kX = kInRegisters ? Layout::kStage + Layout::kX : Layout::kBytes,
+                       kY = kInRegisters ? Layout::kStage + Layout::kY : kX + kSmallTile * Dqk * 2,
+                       kWarpBytes = kInRegisters ? Layout::kBytes : kY + kSmallTile * Dv * 2;
 };
+template <int Dqk, int Dv>
+using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
+template <int Dqk, int Dv>
+using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
+
+// ---- dQ ----
 
 template <class T, int Dqk, int Dv>
 __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16QueryShape<Dqk, Dv>::kBlocks)
@@ -39,8 +41,8 @@ __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16Que
   if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
-  OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kQueries);
-  OwnedRows<T, Dv, Shape::kInRegisters> gradients(shared_address(memory) + Shape::kGradients);
+  OwnedRows<T, Dqk, Shape::kInRegisters> queries(shared_address(memory) + Shape::kX);
+  OwnedRows<T, Dv, Shape::kInRegisters> gradients(shared_address(memory) + Shape::kY);
   queries.gather(g.q, place, task);
   gradients.gather(g.dy, place, task);
   Rows16Stream<Shape::kEntries, Dqk, Dv, false> stream(shared_address(memory), task);
@@ -78,20 +80,6 @@ __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16Que
 // What a launch computes: both, or, where both would not fit the registers, one at a time.
 enum class Computes { keys_and_values, keys, values };
 
-template <int Dqk, int Dv>
-struct Rows16KeyShape : Rows16Shape<Dqk, Dv> {
-  using Base = Rows16Shape<Dqk, Dv>;
-  using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, true>;
-  static constexpr bool kInRegisters = Base::kLarger <= 64;
-  static constexpr int kBlocks = Base::kLarger <= 32    ? 8
-                                 : Base::kLarger <= 64  ? 4
-                                 : Base::kLarger <= 128 ? 4
-                                                        : 2;
-  static constexpr int kKeys = kInRegisters ? Layout::kStage + Layout::kX : Layout::kBytes,
-                       kValues = kInRegisters ? Layout::kStage + Layout::kY : kKeys + kSmallTile * Dqk * 2,
-                       kWarpBytes = kInRegisters ? Layout::kBytes : kValues + kSmallTile * Dv * 2;
-};
-
 template <class T, int Dqk, int Dv, Computes kWhat>
 __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeyShape<Dqk, Dv>::kBlocks)
     rows16_key_stationary_kernel(const __grid_constant__ AttentionBackward g,
@@ -106,8 +94,8 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeySh
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
 
   char* const memory = shared + warp * Shape::kWarpBytes;
-  OwnedRows<T, Dqk, Shape::kInRegisters> keys(shared_address(memory) + Shape::kKeys);
-  OwnedRows<T, Dv, Shape::kInRegisters> values(shared_address(memory) + Shape::kValues);
+  OwnedRows<T, Dqk, Shape::kInRegisters> keys(shared_address(memory) + Shape::kX);
+  OwnedRows<T, Dv, Shape::kInRegisters> values(shared_address(memory) + Shape::kY);
   keys.gather(g.k, place, task);
   if constexpr (kOfKeys) values.gather(g.v, place, task);
   Rows16Stream<Shape::kEntries, Dqk, Dv, true> stream(shared_address(memory), task);
@@ -171,5 +159,8 @@ void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const 
     }
   });
 }
+
+template void launch_rows16_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+template void launch_rows16_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::ampere

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows. The softmax is that of
-// forward.cuh.
-#pragma once
-
+// Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows.
 #include "kernels/attention/ampere/forward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
+#include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
 
@@ -75,5 +73,8 @@ void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const At
           Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
+
+template void launch_rows16_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+template void launch_rows16_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::ampere
