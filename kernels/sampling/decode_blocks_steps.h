@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as five launches a block: the definition, and the CUDA form where the cluster kernel does not
+// DecodeBlocks as five launches a block: the definition, and CUDA's form where the cluster kernel does not
 // fit.
 #pragma once
 
