@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Time of launches on a GPU, between two events. What two events add, measured with an empty kernel against
-// launches in a CUDA graph, is subtracted. Where the host is not ahead, a small kernel takes as long as its
-// launch.
+// Time of launches on a GPU, between two events. What events add is measured with an empty kernel against
+// launches in a CUDA graph, and subtracted. Where the host is not ahead, the time is that of the launch.
 #include <algorithm>
 #include <utility>
 

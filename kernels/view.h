@@ -27,8 +27,7 @@ std::string str(const Args&... args) {
 
 [[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
 
-// Stays on in release builds: it runs once a launch, on the host. The macro appends condition and source
-// line.
+// Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
 #define WEFT_CHECK(condition, ...)                                                                          \
   do {                                                                                                      \
     if (!(condition))                                                                                       \

@@ -63,8 +63,7 @@ class DropoutGroups {
   std::uint32_t draw_ = 0;
 };
 
-// v = mask * v / (1 - p) for the elements first .. first + 7 of the matrix. kAligned: `first` and the columns
-// are multiples of eight.
+// v = mask * v / (1 - p) for elements first .. first + 7. kAligned: `first` and cols are multiples of eight.
 template <bool kAligned>
 __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::int64_t first) {
   if (!d.threshold) return;

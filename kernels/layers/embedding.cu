@@ -162,8 +162,7 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
   store(a.dtable + owner * a.cols + c, sum, a.end - c, a.packed_out, a.accumulate);
 }
 
-// Grid (column blocks, rows of dstart): the sum of row 0 over the sequences, or over the conditions that name
-// this row of dstart.
+// Grid (column blocks, rows of dstart): the sum of row 0 over sequences, or over conditions with this row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_first_rows(float* dstart, const T* dy, const Sequences sequences, std::int64_t batch,

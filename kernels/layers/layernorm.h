@@ -23,9 +23,8 @@ void check(const LayerNormForward&);  // shapes and types; both forms begin with
 void run(CpuQueue&, const LayerNormForward&);
 void run(CudaQueue&, const LayerNormForward&);
 
-// With xhat = (x - mean) * rstd and g = dy * w:
+// With xhat = (x - mean) * rstd and g = dy * w (sums over N in a fixed order):
 //   dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)),  dw = sum_N dy * xhat,  db = sum_N dy
-// The sums over N have a fixed order.
 struct LayerNormBackward {
   static constexpr const char* kName = "layernorm_backward";
   GradView dx;            // (N, C)  T

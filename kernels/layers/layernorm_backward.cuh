@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backward kernels of layer normalisation and residual connection, with the first stage of sums over
-// rows.
+// The backward kernels of layer normalisation and residual connection, with partial sums over rows.
 #pragma once
 
 #include <cuda_pipeline.h>

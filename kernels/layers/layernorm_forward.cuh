@@ -31,8 +31,7 @@ __device__ __forceinline__ std::int64_t left(const Args& a, std::int64_t first) 
   return kPacked ? kGroup : a.cols - first;
 }
 
-// h = x + dropout(branch + bias) of the elements first .. first + 7 of a row, rounded and stored, to the bits
-// of the CPU form.
+// h = x + dropout(branch + bias) of eight elements, rounded and stored, to the bits of the CPU form.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row, std::int64_t first,
                                            float (&h)[kGroup], float (&branch)[kGroup]) {

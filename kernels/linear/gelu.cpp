@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/form_reasons.h"
+#include "kernels/linear/forms.h"
 
 namespace weft {
 namespace {
@@ -73,12 +74,12 @@ void check(const LinearGeluBackward& k) {
 
 void run(CpuQueue& q, const LinearGeluForward& k) {
   check(k);
-  compose(q, k);
+  linear_gelu::compose(q, k);
 }
 
 void run(CpuQueue& q, const LinearGeluBackward& k) {
   check(k);
-  compose(q, k);
+  linear_gelu::compose(q, k);
 }
 
 }  // namespace weft

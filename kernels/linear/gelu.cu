@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // GEMM and GELU in one on CUDA: which form runs.
 #include "kernels/device/cuda.cuh"
-#include "kernels/linear/gelu.h"
-#include "kernels/linear/hopper.h"
+#include "kernels/linear/forms.h"
 
 namespace weft {
 namespace {
@@ -21,7 +20,7 @@ void run(CudaQueue& q, const LinearGeluForward& k) {
                                                    .cols = k.w.rows(),
                                                    .aligned = all_aligned(k.y, k.h, k.x, k.w),
                                                    .compute_capability = compute_capability()});
-  if (k.y.size() == 0 || form == LinearGeluForm::composed) return compose(q, k);
+  if (k.y.size() == 0 || form == LinearGeluForm::composed) return linear_gelu::compose(q, k);
   linear_gelu::run_hopper(q, k);
 }
 
@@ -32,7 +31,7 @@ void run(CudaQueue& q, const LinearGeluBackward& k) {
                                                    .cols = k.w.cols(),
                                                    .aligned = all_aligned(k.dh, k.y, k.dy, k.w, k.h),
                                                    .compute_capability = compute_capability()});
-  if (k.dh.size() == 0 || form == LinearGeluForm::composed) return compose(q, k);
+  if (k.dh.size() == 0 || form == LinearGeluForm::composed) return linear_gelu::compose(q, k);
   linear_gelu::run_hopper(q, k);
 }
 

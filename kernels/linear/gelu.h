@@ -3,8 +3,7 @@
 // then f; backward the gradient of the down projection's input, then f'. Accumulators have type wide(T).
 #pragma once
 
-#include "kernels/layers/pointwise.h"
-#include "kernels/linear/linear.h"
+#include "kernels/queue.h"
 
 namespace weft {
 
@@ -58,20 +57,5 @@ struct LinearGeluBackward {
 void check(const LinearGeluBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearGeluBackward&);
 void run(CudaQueue&, const LinearGeluBackward&);
-
-// The composed form.
-template <class AnyQueue>
-void compose(AnyQueue& q, const LinearGeluForward& k) {
-  const TensorView h = k.h ? k.h : k.y;
-  run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
-  run(q, GeluForward{.y = k.y, .x = h, .bias = k.b});
-}
-template <class AnyQueue>
-void compose(AnyQueue& q, const LinearGeluBackward& k) {
-  const GradView dh = {k.dh, false};  // first holds dy w
-  run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
-  run(q, GeluBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b});
-  if (k.y) run(q, GeluForward{.y = k.y, .x = k.h, .bias = k.b});
-}
 
 }  // namespace weft

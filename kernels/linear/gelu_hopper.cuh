@@ -46,8 +46,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
   }
 }
 
-// One thread for each consumer: stores its results and loads h, as many halves of a tile ahead as there are
-// slots.
+// One thread for each consumer: stores its results, and loads h for as many halves of a tile as it has slots.
 template <class T, bool kBackward>
 __device__ __forceinline__ void store_results(const Memory& memory, const Arguments<T>& a,
                                               const TileScheduler& first, int rank, int consumer) {

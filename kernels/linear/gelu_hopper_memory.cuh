@@ -58,8 +58,7 @@ struct TileScheduler {
   }
 };
 
-// Shared memory of a thread block: the producer's ring of stages, and for each consumer a ring of slots for
-// 64 rows of its results, y then h (dh).
+// Shared memory of a thread block: the stages, and slots for 64 rows of each consumer's y and h (dh).
 struct Memory {
   std::uint32_t base;  // a multiple of 1024
   static constexpr int kSlotsAt = kStages * kStage;

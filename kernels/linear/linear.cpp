@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (f32; f16 and bf16 after
-// widening).
+// Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (in f32).
 #include "kernels/linear/linear.h"
 
 #include <cblas.h>

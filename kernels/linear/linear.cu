@@ -2,7 +2,7 @@
 // Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh), which is column-major and therefore gets
 // y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db (weight_gradient.cuh).
 #include "kernels/device/column_sums.cuh"
-#include "kernels/linear/hopper.h"
+#include "kernels/linear/forms.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/matmul.cuh"
 #include "kernels/sampling/decode_linear.h"

@@ -56,8 +56,7 @@ struct Run {
   double milliseconds() const { return ended.since(began); }  // waits
 };
 
-// Operands of a GEMM in scratch memory, and room for two results. Only differing() waits: on a shared GPU
-// each wait may be long.
+// Operands of a GEMM in scratch memory, and room for two results. Only differing() waits.
 class Trial {
  public:
   Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)
@@ -92,16 +91,21 @@ class Trial {
   }
   // Whether the other result, of this candidate, differs from the first one: differing() says so.
   void compare(std::size_t candidate) {
+    CudaQueue& q = q_;
     const std::int64_t words = out_bytes() / 4;
-    find_difference<<<blocks_for(words, kThreads), kThreads, 0, q_.stream>>>(
+    find_difference<<<blocks_for(words, kThreads), kThreads, 0, q.stream>>>(
         static_cast<std::int32_t*>(found_.get()) + candidate, static_cast<const std::uint32_t*>(first_.get()),
         static_cast<const std::uint32_t*>(other_.get()), words);
   }
   // 1 for each candidate whose results differ. Waits.
   const std::vector<std::int32_t>& differing() {
+    CudaQueue& q = q_;
+    Run copy;
+    copy.began.record(q);
     WEFT_CUDA_CHECK(
-        cudaMemcpyAsync(differs_.data(), found_.get(), found_bytes(), cudaMemcpyDeviceToHost, q_.stream));
-    WEFT_CUDA_CHECK(cudaStreamSynchronize(q_.stream));
+        cudaMemcpyAsync(differs_.data(), found_.get(), found_bytes(), cudaMemcpyDeviceToHost, q.stream));
+    copy.ended.record(q);
+    static_cast<void>(copy.milliseconds());
     return differs_;
   }
 
@@ -109,9 +113,10 @@ class Trial {
   std::int64_t out_bytes() const { return (out_size_ * size_of(out_) + 3) / 4 * 4; }
   std::size_t found_bytes() const { return differs_.size() * sizeof(std::int32_t); }
   void fill(const Scratch& block, std::int64_t size, DType type, std::uint32_t seed) {
-    dispatch_cuda(type, [&, stream = q_.stream]<class T>() {
-      fill_random<<<blocks_for(size, kThreads), kThreads, 0, stream>>>(static_cast<T*>(block.get()), size,
-                                                                       seed * 0x27220a95u);
+    CudaQueue& q = q_;
+    dispatch_cuda(type, [&]<class T>() {
+      fill_random<<<blocks_for(size, kThreads), kThreads, 0, q.stream>>>(static_cast<T*>(block.get()), size,
+                                                                         seed * 0x27220a95u);
     });
   }
   Gemm on_scratch(Gemm p) const {

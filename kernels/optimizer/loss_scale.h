@@ -33,9 +33,8 @@ void check(const ApplyLossScale&);  // both forms begin with it
 void run(CpuQueue&, const ApplyLossScale&);
 void run(CudaQueue&, const ApplyLossScale&);
 
-// Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the new
-// scale to results->loss_scale, and to *step the corrections of AdamW, which count only updates that were
-// applied.
+// Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
+// to results->loss_scale, and to *step the corrections of AdamW, which count only applied updates.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;

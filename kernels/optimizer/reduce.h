@@ -34,9 +34,8 @@ void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
 // The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits. Lane i of all
-// kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The lanes of a block are
-// added as a butterfly in each warp, then warp after warp. Lane l of one more block adds blocks l, l + kLanes
-// ...
+// kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The lanes of a block join
+// as a butterfly in each warp, then warp after warp. One more block adds the sums of blocks likewise.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
   static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time

@@ -24,8 +24,7 @@ struct AttentionDecode {
   HeadsView new_k{};                      // (B, 1, H, Dqk)  T
   HeadsView new_v{};                      // (B, 1, H, Dv)   T
   const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
-  // No list is longer; 0: unknown. CUDA prefetches cache and lists: the kernel just before must not write
-  // them.
+  // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   std::int64_t longest = 0;
 };
 void run(CpuQueue&, const AttentionDecode&);

@@ -3,10 +3,8 @@
 // rows of an MMA, through all residual blocks. Each thread block computes an eighth of the columns of every
 // GEMM, attends for an eighth of the (sequence, head) pairs, and sends results into the shared memory of
 // their readers, whose barriers count them. Warps are specialised: ten attend and prefetch keys and values of
-// the next block; four run MMAs; one loads weights through TMA into a ring.
-//
-// Before a thread block overwrites a buffer, it has received from every other what that one computed from the
-// previous contents.
+// the next block; four run MMAs; one loads weights through TMA into a ring. Before a thread block overwrites
+// a buffer, it has received from every other what that one computed from the previous contents.
 #pragma once
 
 #include <algorithm>

@@ -49,8 +49,7 @@ class Attention {
         pairs_(a_.sizes.first_pair(scene.rank + 1) - first_pair_),
         rounds_((pairs_ + kPairsAtOnce - 1) / kPairsAtOnce) {}
 
-  // Job -1 starts the stream. Warps without a pair must not wait: the others could pass them by both parities
-  // of a barrier.
+  // Job -1 starts the stream. Warps without a pair do not wait: barriers could pass them by both parities.
   __device__ __forceinline__ void run() {
     if (pair_ >= pairs_) return;
     expect();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // DecodeLinear on the tensor cores, f16 and bf16: a block computes 32 rows by 32 columns, each of its four
-// warps 16 by 16. Weights are prefetched before the previous kernel has ended; rows are normalised between
-// shared memory and the MMA.
+// warps 16 by 16. Weights are prefetched before the previous kernel has ended.
 #pragma once
 
 #include "kernels/device/mma.cuh"
