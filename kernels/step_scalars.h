@@ -11,8 +11,7 @@ namespace weft {
 struct StepScalars {
   std::uint64_t seed = 0;  // Philox key of all dropout masks
   std::uint64_t draw = 0;  // number of the update: each draws new masks
-  // Index of this forward pass's first row (token) among all rows of the update, over micro-batches and
-  // processes: masks do not depend on how an update is divided.
+  // Index of this pass's first row (token) in the update: masks do not depend on how an update is divided.
   std::int64_t first_row = 0;
   float learning_rate = 0;
   // In f16 kernels overwrite all that follows (loss_scale.h).

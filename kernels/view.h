@@ -38,8 +38,7 @@ std::string str(const Args&... args) {
 #define __FILE_NAME__ __FILE__
 #endif
 
-// A borrowed, contiguous, row-major block of at most five axes, outermost first. Trivially copyable: it can
-// be a CUDA kernel argument. Null data means "absent".
+// A borrowed, contiguous, row-major block; a CUDA kernel argument, too. Null data means "absent".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -70,8 +69,7 @@ inline std::string shape_text(const TensorView& v) {
   return s + ")";
 }
 
-// Where a backward kernel puts a gradient. The first writer of a step stores and later ones add, so that no
-// kernel has to zero gradients. Null: nobody wants this gradient.
+// Where a backward kernel puts a gradient: the first writer of a step stores, later ones add. Null: unwanted.
 struct GradView {
   TensorView view;
   bool accumulate = false;

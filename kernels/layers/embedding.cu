@@ -68,8 +68,7 @@ struct RunSums {
   float* dtable;
   const T* dy;
   std::int64_t cols;
-  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): sums of the table row that began
-  // before a run, and of the one that goes on after it.
+  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): of table rows cut by a border.
   float* partial;
   std::int64_t first, end, width;
   bool packed, packed_out, accumulate;
@@ -126,8 +125,7 @@ __global__ void __launch_bounds__(kThreads) sum_runs(const RunSums<T> a, const L
   if (c < a.end) write_run(a, list, run, owner, sum, c);
 }
 
-// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are
-// several, in fixed shares of the warps, added in order.
+// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are more.
 template <class T>
 __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const Listing list) {
   const std::int64_t owner = blockIdx.x;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which rows of dy are added to which row of an embedding table: lists sorted by table row, by a stable radix
-// sort, or in closed form for positions that all sequences share.
+// Which rows of dy are added to which row of an embedding table: lists sorted by table row.
 #pragma once
 
 #include <cub/device/device_radix_sort.cuh>

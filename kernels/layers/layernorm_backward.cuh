@@ -80,8 +80,7 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
   if (a.dbranch) store(a.dbranch + at, g, count, kPacked, a.add_dbranch);
 }
 
-// Shared memory through which rows reach the registers, as many stages as fit on a small GPU. Each lane has
-// slots of its own: no lane waits for another.
+// Shared memory through which rows reach the registers. Each lane has slots of its own: none waits.
 template <class T, int kGroups>
 struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The forms of LinearGelu and LinearBackward: composed of other kernels; gelu_hopper.cuh,
-// weight_gradient.cuh.
+// The forms of LinearGelu and LinearBackward: composed of other kernels, or kernels for Hopper.
 #pragma once
 
 #include "kernels/layers/pointwise.h"

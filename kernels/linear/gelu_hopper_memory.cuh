@@ -29,8 +29,7 @@ struct Arguments {
   float* partial;       // backward: (lanes, cols), column sums over the rows of a lane of clusters; or null
   bool with_h, with_y;  // whether they are written
   int cols;             // M
-  // A cluster takes every `columns`-th of the groups of slabs, and of it every `lanes`-th tile of rows: all
-  // clusters work on the same rows at about the same time.
+  // A cluster takes every `columns`-th group of slabs, and of it every `lanes`-th tile of rows.
   int groups, columns, tiles, lanes;
 };
 

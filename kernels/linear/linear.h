@@ -21,8 +21,7 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y depends on its own row of x alone, to the last bit: sampling then gives the same text at
-  // any batch size. BLAS libraries do not promise it.
+  // Each row of y depends on its row of x alone, to the last bit, which BLAS libraries do not promise.
   bool batch_invariant = false;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors on CUDA, in SumOrder whatever the GPU: each of kBlocks blocks writes one f64
-// partial sum to the workspace, one more block adds them.
+// Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 

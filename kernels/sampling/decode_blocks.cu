@@ -72,13 +72,9 @@ Block<T> block_of(const DecodeBlock& from) {
 }
 
 Sizes sizes_of(const DecodeBlocks& k) {
-  return {static_cast<int>(k.x.rows()),
-          static_cast<int>(k.x.cols()),
-          static_cast<int>(k.heads),
-          static_cast<int>(k.qk_size),
-          static_cast<int>(k.v_size),
-          static_cast<int>(k.hidden.cols()),
-          kMostSequences};
+  const auto of = [](std::int64_t n) { return static_cast<int>(n); };
+  return {of(k.x.rows()), of(k.x.cols()),      of(k.heads),   of(k.qk_size),
+          of(k.v_size),   of(k.hidden.cols()), kMostSequences};
 }
 
 int shared_limit() {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019, arXiv
-// 1904.10509, section 5.2):
-//   x' = x + proj(attention(qkv(norm(x))))    after the position's key and value have joined the block's
-//   cache y  = x' + down(gelu(up(norm(x'))))
-// in the steps of DecodeLinear and AttentionDecode, each rounded to T. The result for a sequence depends on
-// that sequence alone, to the last bit.
+// 1904.10509, section 5.2), in the steps of DecodeLinear and AttentionDecode, each rounded to T:
+//   x' = x + proj(attention(qkv(norm(x))))    after key and value have joined the block's cache
+//   y  = x' + down(gelu(up(norm(x'))))        each sequence alone, to the last bit
 #pragma once
 
 #include "kernels/queue.h"

@@ -276,8 +276,7 @@ class Attention {
     }
   }
 
-  // The second warp hands its sums to the first, which divides and sends the result to all. Two places,
-  // used in turn, are enough: a warp is never two jobs ahead of the other.
+  // The second warp hands its sums to the first, which divides and sends the result, in two places by turns.
   __device__ __forceinline__ void deliver(int pair, int job) {
     extern __shared__ __align__(128) unsigned char shared[];
     float* handed = reinterpret_cast<float*>(shared + a_.layout.merge) +
