@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the CPU forms share: sums in a fixed order, an exponential that vectorises, and the size from which a
-// loop uses several threads. No result depends on the number of threads.
+// What the CPU forms share. No result depends on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +20,17 @@ inline constexpr std::int64_t kChunk = 1 << 12;
 
 inline std::int64_t chunks_of(std::int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-// sum of term(i) for i in [0, n): sixteen accumulators, added pairwise at the end. The order depends on n
-// alone, and the compiler can use vector registers.
+// sum of term(i) for i in [0, n): sixteen accumulators (vector registers), added pairwise at the end.
 template <class W, class Term>
 inline W sum_of(std::int64_t n, Term term) {
   constexpr int kLanes = 16;
   W lane[kLanes] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kLanes <= n; i += kLanes)
     for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
-  }
   for (std::int64_t l = 0; l < n % kLanes; ++l) lane[l] += term(i + l);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
-  }
   return lane[0];
 }
 
@@ -52,8 +48,7 @@ inline W max_of(std::int64_t n, Term term) {
     }
   }
   for (std::int64_t l = 0; l < n % kLanes; ++l) lane[0] = term(i + l) > lane[0] ? term(i + l) : lane[0];
-  for (int l = 1; l < kLanes; ++l) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-  return lane[0];
+  return *std::max_element(lane, lane + kLanes);
 }
 
 template <class T>
@@ -69,11 +64,10 @@ inline void sum_rows(const GradView& out, std::int64_t rows, std::int64_t cols, 
   W* to = out.view.as<W>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t first = 0; first < cols; first += kColumns) {
-    const std::int64_t count = kColumns < cols - first ? kColumns : cols - first;
+    const std::int64_t count = std::min(kColumns, cols - first);
     W sum[kColumns] = {};
-    for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t n = 0; n < rows; ++n)
       for (std::int64_t c = 0; c < count; ++c) sum[c] += term(n, first + c);
-    }
     for (std::int64_t c = 0; c < count; ++c) store(to, first + c, sum[c], out.accumulate);
   }
 }
@@ -108,8 +102,7 @@ class Kept {
 inline double exp_of(double x) { return std::exp(x); }
 
 // Cody-Waite reduction x = n log 2 + r and a polynomial of degree 7 for e^r: within 2 units in the last
-// place, and the same bits whether the compiler vectorises the loop or not. Below -87.3 (subnormal results)
-// it is 0.
+// place, vectorised or not to the same bits. Below -87.3 (subnormal results) it is 0.
 inline float exp_of(float x) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float bounded = x > 88.8f ? 88.8f : x;

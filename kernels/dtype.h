@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace weft {
 
@@ -54,56 +55,28 @@ struct bf16 {
 };
 
 template <class T>
-inline constexpr DType dtype_of = DType::u8;
-template <>
-inline constexpr DType dtype_of<double> = DType::f64;
-template <>
-inline constexpr DType dtype_of<float> = DType::f32;
-template <>
-inline constexpr DType dtype_of<f16> = DType::f16;
-template <>
-inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <>
-inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+inline constexpr DType dtype_of = std::is_same_v<T, double>         ? DType::f64
+                                  : std::is_same_v<T, float>        ? DType::f32
+                                  : std::is_same_v<T, f16>          ? DType::f16
+                                  : std::is_same_v<T, bf16>         ? DType::bf16
+                                  : std::is_same_v<T, std::int32_t> ? DType::i32
+                                                                    : DType::u8;
 
 constexpr std::int64_t size_of(DType t) {
-  switch (t) {
-    case DType::f64: return 8;
-    case DType::f32:
-    case DType::i32: return 4;
-    case DType::f16:
-    case DType::bf16: return 2;
-    case DType::u8: return 1;
-  }
-  return 0;
+  constexpr std::int64_t kSizes[] = {8, 4, 2, 2, 4, 1};
+  return kSizes[static_cast<int>(t)];
 }
 
 constexpr const char* name_of(DType t) {
-  switch (t) {
-    case DType::f64: return "f64";
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::i32: return "i32";
-    case DType::u8: return "u8";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"f64", "f32", "f16", "bf16", "i32", "u8"};
+  return kNames[static_cast<int>(t)];
 }
 
-// The type of statistics, losses, layernorm parameters and parameter gradients when the activations have
-// type `t`: f64 for f64, f32 for everything else.
+// The type of statistics, losses, layernorm parameters and parameter gradients for activations of type `t`.
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-// The C++ type of wide(dtype_of<T>): the accumulator of CPU forms for elements of type T.
+// The C++ type of wide(dtype_of<T>), of the accumulators of CPU forms.
 template <class T>
-struct WideOf {
-  using type = float;
-};
-template <>
-struct WideOf<double> {
-  using type = double;
-};
-template <class T>
-using wide_t = typename WideOf<T>::type;
+using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 }  // namespace weft

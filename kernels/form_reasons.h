@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What keeps CUDA kernels from a case whatever they compute: reasons that the choices of kernels share. ""
-// where nothing does.
+// Why CUDA kernels do not take a case, whatever they compute; "" where they may.
 #pragma once
 
 #include <string>
@@ -15,13 +14,13 @@ inline constexpr bool kBuiltForSm90a = true;
 inline constexpr bool kBuiltForSm90a = false;
 #endif
 
-// Of kernels whose operands are rounded to 16 bits.
+// For kernels that round operands to 16 bits.
 inline std::string reason_against_16_bits(DType dtype) {
   if (dtype == DType::f16 || dtype == DType::bf16) return "";
   return str("it rounds to 16 bits, and ", name_of(dtype), " must not be rounded");
 }
 
-// Of kernels for wgmma and TMA of sm_90a, which round to 16 bits too. `compute_capability` 90 is 9.0.
+// For kernels with wgmma and TMA, which round to 16 bits too. `compute_capability` 90 is 9.0.
 inline std::string reason_against_sm90a(DType dtype, int compute_capability) {
   if (!kBuiltForSm90a) return "it is not part of this build, whose CUDA targets lack 90a";
   if (compute_capability != 90)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A request to give up what the CPU is doing. The engine looks at it between kernels, long kernels look at it
-// between their tasks; whoever notices throws Interrupted. Only a process that nobody waits for may ask
-// (train/program/stop_signal.h): collectives would wait for it.
+// A request to give up the CPU's work. The engine between kernels, and long kernels between their tasks,
+// throw Interrupted. Only a process without collectives may ask: others would wait for it.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Time of launches on a GPU, between an event before and one after each. A launch between two events takes
-// longer than one in a CUDA graph; an empty kernel measures that difference, which is subtracted. Where the
-// host is not ahead of the device, the time of a small kernel is the time of its launch.
+// Time of launches on a GPU, between two events. What events add is measured with an empty kernel against
+// launches in a CUDA graph, and subtracted. Where the host is not ahead, the time is that of the launch.
 #include <algorithm>
 #include <utility>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What each launch costs: a queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every
-// launch. It serves eager code: a captured launch has no time of its own.
+// A queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every launch of eager code.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Philox4x32-10, the counter-based generator of Salmon et al. 2011 and of cuRAND. The CPU form; CUDA kernels
-// call curand_Philox4x32_10 with the same counter and key and get the same bits
-// (tests/kernels/philox_test.cpp).
+// Philox4x32-10, the counter-based generator of Salmon et al. 2011, on the CPU. CUDA kernels call
+// curand_Philox4x32_10 with the same counter and key, and get the same bits.
 #pragma once
 
 #include <array>

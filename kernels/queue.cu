@@ -11,13 +11,6 @@ namespace {
 
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
-// A stream that is being captured must not be waited for.
-bool may_wait(const CudaQueue& q) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
-  return status == cudaStreamCaptureStatusNone;
-}
-
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
   fail(str(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
            "); WEFT_DEBUG=2 waits for every launch and names the first that fails"));
@@ -48,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void begin(CudaQueue& q) {
-  if (debug_level() < 2 || !may_wait(q)) return;
+  if (debug_level() < 2 || is_captured(q)) return;
   WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
   launch_began = std::chrono::steady_clock::now();
 }
@@ -57,7 +50,7 @@ void finish(CudaQueue& q, const char* kernel) {
   const cudaError_t launched = cudaGetLastError();
   if (launched != cudaSuccess) launch_failure(kernel, launched);
   if (debug_level() == 0) return;
-  if (debug_level() == 1 || !may_wait(q)) {
+  if (debug_level() == 1 || is_captured(q)) {
     std::fprintf(stderr, "weft: cuda %s\n", kernel);
     return;
   }
@@ -80,7 +73,7 @@ void run(CudaQueue& q, const CountNonFinite& k) {
 }
 
 void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
-  if (!may_wait(q)) return;
+  if (is_captured(q)) return;
   auto* const count = static_cast<std::int32_t*>(q.workspace);
   for (const TensorView& x : outputs) {
     if (!x) continue;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A backend is a queue type. A kernel is a parameter struct with one run() for each queue type:
-// kernels/foo.h declares `struct Foo` and both run()s, foo.cpp defines it, foo.cu runs it on the GPU.
-// launch() is the only place where a kernel is started.
+// A backend is a queue type. A kernel is a parameter struct with one run() for each queue type: foo.h
+// declares both, foo.cpp defines the result, foo.cu computes it on the GPU. launch() alone starts kernels.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +22,7 @@ struct CpuQueue {
 struct CudaQueue {
   CUstream_st* stream = nullptr;
   cublasLtContext* cublaslt = nullptr;
-  // Scratch for cuBLASLt and for two-stage reductions, at least kWorkspaceBytes. Kernels on one stream run in
-  // order, so each of them may use all of it.
+  // Scratch, at least kWorkspaceBytes. Kernels of a stream run in order: each may use all of it.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   LaunchProfile* profile = nullptr;
@@ -38,8 +36,7 @@ using Queue = std::variant<CpuQueue>;  // run(CudaQueue&, ...) is declared and n
 #endif
 
 // WEFT_DEBUG: 0 nothing; 1 prints each launch; 2 also waits for it, checks it and prints its time; 3 also
-// searches outputs() of the kernel for NaN and infinity and names the kernel. Read once. Levels 2 and 3 do
-// nothing while a CUDA graph is captured.
+// searches its outputs() for NaN and infinity. Levels 2 and 3 do nothing while a CUDA graph is captured.
 int debug_level();
 
 // Called around every launch. finish() checks CUDA's last error at every level.
@@ -47,7 +44,7 @@ void begin(CpuQueue&);
 void begin(CudaQueue&);
 void finish(CpuQueue&, const char* kernel);
 void finish(CudaQueue&, const char* kernel);
-// Throws when one of the outputs (absent ones are skipped) holds a value that is not finite.
+// Throws when an output (unless absent) holds a value that is not finite.
 void check_finite(CpuQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 void check_finite(CudaQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 
@@ -67,8 +64,7 @@ void launch(Queue& queue, const Kernel& kernel) {
       queue);
 }
 
-// The kernel of check_finite(): count = number of elements that are NaN or infinite. A tensor of 2^31
-// elements or more may have more of them than the count says.
+// The kernel of check_finite(): count = number of elements that are NaN or infinite, at most 2^31 - 1.
 struct CountNonFinite {
   static constexpr const char* kName = "count_non_finite";
   TensorView count;  // (1)  i32

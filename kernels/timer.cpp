@@ -20,10 +20,9 @@ std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()
   std::vector<double> milliseconds;
   for (int i = 0; i < repeats; ++i) {
     before();
-    const auto began = std::chrono::steady_clock::now();
+    const std::int64_t began = nanoseconds_now();
     work();
-    milliseconds.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    milliseconds.push_back(static_cast<double>(nanoseconds_now() - began) * 1e-6);
   }
   return milliseconds;
 }

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// Two blocks fill a multiprocessor; four for each make sure that every one gets a block.
+// Two blocks fill a multiprocessor; with four for each, every one gets a block.
 constexpr int kReaderThreads = 1024;
 constexpr unsigned kReadersPerMultiprocessor = 4;
 
@@ -44,12 +44,7 @@ std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<voi
   return milliseconds;
 }
 
-std::int64_t multiprocessors(CudaQueue&) {
-  int device = 0, count = 0;
-  WEFT_CUDA_CHECK(cudaGetDevice(&device));
-  WEFT_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
-}
+std::int64_t multiprocessors(CudaQueue&) { return multiprocessors(); }
 
 void read_clocks(CudaQueue& q, ClockReading* readings) {
   const auto count = static_cast<unsigned>(multiprocessors(q));

@@ -11,8 +11,7 @@
 
 namespace weft {
 
-// Milliseconds of each of `repeats` runs of `work`. `before` comes before each run and is not counted. Waits
-// for the queue.
+// Milliseconds of each of `repeats` runs of `work`, without `before` in front of each. Waits for the queue.
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work);
 std::vector<double> time_runs(CudaQueue&, int repeats, const std::function<void()>& before,
@@ -26,16 +25,14 @@ struct ClockReading {
 std::int64_t multiprocessors(CpuQueue&);  // 1
 std::int64_t multiprocessors(CudaQueue&);
 
-// Enqueues a kernel that writes the clocks of each of the multiprocessors() to `readings`, in the queue's
-// memory. It occupies all of them for some microseconds.
+// Enqueues a kernel that writes the clocks of all multiprocessors() to `readings`, in the queue's memory.
 void read_clocks(CpuQueue&, ClockReading* readings);
 void read_clocks(CudaQueue&, ClockReading* readings);
 // MHz between two such readings, on the host, over the multiprocessors that both cover. 0 on the CPU.
 double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReading> ended);
 
 // Enqueues a kernel that subtracts the time from *nanoseconds (in the queue's memory), or adds it where
-// `ends` is true. A pair of calls adds up how long the work between them takes, in each replay of a captured
-// CUDA graph too.
+// `ends`: a pair of calls sums up the time between them, also in replays of a captured CUDA graph.
 void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends);
 void count_time(CudaQueue&, std::int64_t* nanoseconds, bool ends);
 

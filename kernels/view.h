@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The vocabulary every kernel is written in: borrowed views, where gradients go, checks, dispatch on type.
-// This folder depends on nothing else in the repository.
+// What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no other.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,8 @@
 
 namespace weft {
 
-// Every failure is an Error. Only a person can repair its cause, so its text addresses a person: what was
-// expected, what came, what to do. A program's main() prints it on one line and returns 1.
+// Every failure is an Error, whose text tells a person what was expected, what came and what to do. A
+// program's main() prints it on one line and returns 1.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -28,8 +27,7 @@ std::string str(const Args&... args) {
 
 [[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
 
-// Stays on in release builds: it runs once a launch, on the host. The message says what was expected and what
-// came; the macro appends the condition and the source line.
+// Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
 #define WEFT_CHECK(condition, ...)                                                                          \
   do {                                                                                                      \
     if (!(condition))                                                                                       \
@@ -40,8 +38,7 @@ std::string str(const Args&... args) {
 #define __FILE_NAME__ __FILE__
 #endif
 
-// A borrowed, contiguous, row-major block of at most five axes, outermost first. Trivially copyable: it can
-// be a CUDA kernel argument. Null data means "absent".
+// A borrowed, contiguous, row-major block; a CUDA kernel argument, too. Null data means "absent".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -59,6 +56,10 @@ struct TensorView {
                name_of(dtype));
     return static_cast<T*>(data);
   }
+  template <class T>
+  T* or_null() const {
+    return data ? as<T>() : nullptr;
+  }
 };
 
 // "(4, 128, 512)"
@@ -68,8 +69,7 @@ inline std::string shape_text(const TensorView& v) {
   return s + ")";
 }
 
-// Where a backward kernel puts a gradient. The first writer of a step stores and later ones add, so that no
-// kernel has to zero gradients. Null: nobody wants this gradient.
+// Where a backward kernel puts a gradient: the first writer of a step stores, later ones add. Null: unwanted.
 struct GradView {
   TensorView view;
   bool accumulate = false;

@@ -183,6 +183,13 @@ inline int multiprocessors() {
   return count;
 }
 
+// A stream that is being captured must not be waited for.
+inline bool is_captured(const CudaQueue& q) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 // Number of blocks for `work` items at `per_block` each, as a grid dimension.
 inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Softmax cross-entropy on CUDA. Forward: a warp holds a row in registers (V <= 1024), else a block reads its
-// row twice. Backward: a warp for each row.
+// Softmax cross-entropy on CUDA: a warp for each row; forward with V > 1024 a block, which reads it twice.
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/cross_entropy.h"
 

@@ -22,17 +22,16 @@ inline DropoutCall dropout_call(double p, std::uint32_t site, const StepScalars*
   return {step, cols, threshold, site, static_cast<float>(dropout_scale(threshold))};
 }
 
-// v = mask * v / (1 - p), element i by half-word i of four words.
+// v = mask * v / (1 - p), element i by half-word i of four words, compared in the upper half of a word.
 __device__ __forceinline__ void drop_by(float (&v)[8], const DropoutCall& d, const std::uint32_t* words) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    // Compared where they lie, in the upper half of a word.
     const std::uint32_t half_word = i % 2 ? words[i / 2] : words[i / 2] << 16;
     v[i] = half_word >= d.threshold << 16 ? __fmul_rn(v[i], d.scale) : 0.0f;
   }
 }
 
-// A call inside a thread: what it reads from memory is read once.
+// A call inside a thread, which reads StepScalars once.
 class DropoutGroups {
  public:
   explicit __device__ __forceinline__ DropoutGroups(const DropoutCall& d) {
@@ -50,8 +49,7 @@ class DropoutGroups {
     return curand_Philox4x32_10(
         counter, uint2{static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
   }
-  // v = mask * v / (1 - p) for the elements first .. first + 7 of the matrix; `first` and the columns are
-  // multiples of eight.
+  // drop<true>() below.
   __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::int64_t first) const {
     if (!d.threshold) return;
     const uint4 four = bits(d, static_cast<std::uint64_t>(place(first)) / 8);
@@ -65,8 +63,7 @@ class DropoutGroups {
   std::uint32_t draw_ = 0;
 };
 
-// v = mask * v / (1 - p) for the elements first .. first + 7 of the matrix. kAligned: `first` and the columns
-// are multiples of eight.
+// v = mask * v / (1 - p) for elements first .. first + 7. kAligned: `first` and cols are multiples of eight.
 template <bool kAligned>
 __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::int64_t first) {
   if (!d.threshold) return;

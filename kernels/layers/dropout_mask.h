@@ -15,7 +15,7 @@ inline void check_dropout(double p, const StepScalars* step, const char* kernel)
   WEFT_CHECK(p == 0 || step, kernel, ": p > 0 needs StepScalars");
 }
 
-// What kept elements are multiplied with: 1 / (1 - p) for the p that the threshold stands for.
+// Kept elements are multiplied with 1 / (1 - p).
 inline double dropout_scale(std::uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
 
 // Element i of a matrix of `cols` columns is element first_row * cols + i of the update's.

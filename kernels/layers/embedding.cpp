@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Embeddings: the definition. Forward by rows; backward by columns, rows in order in parts of fixed size, so
-// that sums have a fixed order.
+// Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
 #include "kernels/layers/embedding.h"
 
 #include <algorithm>
@@ -14,9 +13,8 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
-constexpr std::int64_t kAhead =
-    8;  // rows of dy fetched ahead: the hardware prefetcher does not follow strides of a row
-constexpr std::int64_t kLine = 64;  // bytes of a line of the cache
+constexpr std::int64_t kAhead = 8;     // rows of dy prefetched: hardware does not follow strides of a row
+constexpr std::int64_t kLine = 64;     // bytes of a cache line
 
 // Where the tokens of a batch lie in the grid of positions.
 struct Places {
@@ -53,8 +51,7 @@ void forward(const EmbeddingForward& k) {
                      cols = k.y.cols();
   const std::int64_t first = k.first_at ? *k.first_at : k.first;
   const auto* tokens = k.tokens.as<std::int32_t>();
-  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
-                         static_cast<const std::int32_t*>(k.positions.data), time};
+  const Places places = {k.offsets.or_null<std::int32_t>(), k.positions.or_null<std::int32_t>(), time};
   const T* table = k.table.as<T>();
   const T* position[kMaxPositionAxes] = {};
   for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
@@ -70,9 +67,8 @@ void forward(const EmbeddingForward& k) {
     const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
     const std::int64_t place = places.of(b, t - 1);
     const T* of_axis[kMaxPositionAxes] = {};
-    for (int a = 0; a < k.axes; ++a) {
+    for (int a = 0; a < k.axes; ++a)
       of_axis[a] = position[a] + (place / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
-    }
     for (std::int64_t c = 0; c < cols; ++c) {
       W sum = static_cast<W>(token[c]);
       for (int a = 0; a < k.axes; ++a) sum += static_cast<W>(of_axis[a][c]);
@@ -82,8 +78,8 @@ void forward(const EmbeddingForward& k) {
 }
 
 // Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table row may
-// collect hundreds of thousands of tokens. Rows are therefore added kTerms at a time before they join the
-// gradient: rounding errors then grow with the root of some hundreds. The order depends on the tokens alone.
+// collect hundreds of thousands of rows: kTerms at a time are added before they join the gradient, which
+// bounds rounding errors. The order depends on the tokens alone.
 template <class T>
 class RowSums {
   using W = wide_t<T>;
@@ -150,8 +146,7 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const T* columns = static_cast<const T*>(k.dy.data) + first;
   const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
-  const Places places = {static_cast<const std::int32_t*>(k.offsets.data),
-                         static_cast<const std::int32_t*>(k.positions.data), time};
+  const Places places = {k.offsets.or_null<std::int32_t>(), k.positions.or_null<std::int32_t>(), time};
   RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count);
   std::vector<RowSums<T>> axis;
   for (int a = 0; a < k.axes; ++a) axis.emplace_back(k.daxis[a], first, count);
@@ -179,22 +174,22 @@ template <class T>
 void backward(const EmbeddingBackward& k) {
   const std::int64_t cols = k.dy.cols();
 #pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
+  for (std::int64_t first = 0; first < cols; first += kColumns)
     backward_columns<T>(k, first, std::min(kColumns, cols - first));
-  }
 }
 
-// What a sequence is told besides its tokens. `start`: the start vector, or its gradient.
-void check_sequence(const std::string& kernel, std::int64_t batch, std::int64_t time, std::int64_t cols,
-                    const TensorView& offsets, const TensorView& positions, const TensorView& conditions,
+// `start`: the start vector, or its gradient.
+template <class Kernel>
+void check_sequence(const Kernel& k, std::int64_t batch, std::int64_t time, std::int64_t cols,
                     const TensorView& start, DType start_type) {
-  if (offsets) expect_size(offsets, DType::i32, batch, (kernel + ": offsets").c_str());
-  if (positions) expect_matrix(positions, DType::i32, batch, time, (kernel + ": positions").c_str());
-  WEFT_CHECK(!offsets || !positions, kernel, ": offsets and positions exclude each other");
-  if (conditions) {
-    WEFT_CHECK(conditions.rank == 2 && conditions.shape[1] > 0, kernel, ": conditions must be (B, K), got ",
-               shape_text(conditions));
-    expect_matrix(conditions, DType::i32, batch, conditions.shape[1], (kernel + ": conditions").c_str());
+  const std::string kernel = Kernel::kName;
+  if (k.offsets) expect_size(k.offsets, DType::i32, batch, (kernel + ": offsets").c_str());
+  if (k.positions) expect_matrix(k.positions, DType::i32, batch, time, (kernel + ": positions").c_str());
+  WEFT_CHECK(!k.offsets || !k.positions, kernel, ": offsets and positions exclude each other");
+  if (k.conditions) {
+    WEFT_CHECK(k.conditions.rank == 2 && k.conditions.shape[1] > 0, kernel,
+               ": conditions must be (B, K), got ", shape_text(k.conditions));
+    expect_matrix(k.conditions, DType::i32, batch, k.conditions.shape[1], (kernel + ": conditions").c_str());
     if (start) expect_matrix(start, start_type, start.rows(), cols, (kernel + ": start").c_str());
   } else if (start) {
     expect_size(start, start_type, cols, (kernel + ": start").c_str());
@@ -222,8 +217,7 @@ void check(const EmbeddingForward& k) {
   expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
   check_axes(k.axes);
   WEFT_CHECK(k.start, "embedding_forward: start is absent");
-  check_sequence(EmbeddingForward::kName, k.tokens.shape[0], k.tokens.shape[1], cols, k.offsets, k.positions,
-                 k.conditions, k.start, t);
+  check_sequence(k, k.tokens.shape[0], k.tokens.shape[1], cols, k.start, t);
   for (int a = 0; a < k.axes; ++a) {
     expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
     WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
@@ -240,8 +234,7 @@ void check(const EmbeddingBackward& k) {
   expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
   if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
   check_axes(k.axes);
-  check_sequence(EmbeddingBackward::kName, k.dy.shape[0], k.dy.shape[1], cols, k.offsets, k.positions,
-                 k.conditions, k.dstart.view, w);
+  check_sequence(k, k.dy.shape[0], k.dy.shape[1], cols, k.dstart.view, w);
   for (int a = 0; a < k.axes; ++a) {
     if (!k.daxis[a]) continue;
     expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Embeddings on CUDA. Forward: a warp for each row. Backward is the same for the token table and each
-// position table. Rows of dy are listed by table row: tokens by a stable radix sort, positions by a formula.
-// Warps add runs of kRun listed rows. Where the list of a table row crosses the border of a run, a second
-// kernel adds the parts in order.
+// Embeddings on CUDA. Forward: a warp for each row. Backward, for each table: rows of dy are listed by table
+// row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a table row crosses
+// the border of a run, a second kernel adds the parts in order.
 #include "kernels/layers/embedding.h"
 
 #include "kernels/layers/embedding_listing.cuh"
@@ -69,8 +68,7 @@ struct RunSums {
   float* dtable;
   const T* dy;
   std::int64_t cols;
-  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): sums of the table row that a run
-  // begins in the middle of, and of the one that goes on after it.
+  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): of table rows cut by a border.
   float* partial;
   std::int64_t first, end, width;
   bool packed, packed_out, accumulate;
@@ -127,8 +125,7 @@ __global__ void __launch_bounds__(kThreads) sum_runs(const RunSums<T> a, const L
   if (c < a.end) write_run(a, list, run, owner, sum, c);
 }
 
-// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are
-// several. Each warp adds a fixed share of the runs, then the warps' sums are added in order.
+// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are more.
 template <class T>
 __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const Listing list) {
   const std::int64_t owner = blockIdx.x;
@@ -157,15 +154,13 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
   for (int j = 0; j < kGroup; ++j) of_warp[warp][j][lane] = sum[j];
   __syncthreads();
   if (warp != 0 || c >= a.end) return;
-  for (int w = 1; w < kWarps; ++w) {
+  for (int w = 1; w < kWarps; ++w)
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) sum[j] += of_warp[w][j][lane];
-  }
   store(a.dtable + owner * a.cols + c, sum, a.end - c, a.packed_out, a.accumulate);
 }
 
-// Grid (column blocks, rows of dstart): the sum of row 0 of every sequence, or with conditions of those that
-// name this row of dstart, as often as they do.
+// Grid (column blocks, rows of dstart): the sum of row 0 over sequences, or over conditions with this row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_first_rows(float* dstart, const T* dy, const Sequences sequences, std::int64_t batch,
@@ -194,12 +189,11 @@ void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const Grad
   const std::int64_t width = std::min(cols, fits / unit * unit);
   WEFT_CHECK(width > 0, EmbeddingBackward::kName, ": ", q.workspace_bytes,
              " bytes of workspace are too few for ", s.list.entries, " tokens at a time");
-  auto* partial = take_workspace<float>(q, s.offset, runs * 2 * width, EmbeddingBackward::kName);
   RunSums<T> a = {};
+  a.partial = take_workspace<float>(q, s.offset, runs * 2 * width, EmbeddingBackward::kName);
   a.dtable = dtable.view.as<float>();
   a.dy = dy.as<T>();
   a.cols = cols;
-  a.partial = partial;
   a.width = width;
   a.packed = aligned_rows(dy);
   a.packed_out = aligned_rows(dtable.view);

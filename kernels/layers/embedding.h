@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Token and n-dimensional position embeddings, shifted by one (Child et al. 2019, arXiv 1904.10509,
-// section 5.3): the row that predicts token t is the embedding of token t - 1 at position t - 1; the first
-// row is a learned start vector.
-//   y[b, 0] = start, or sum_k start[conditions[b, k]] where a sequence is told what it is (its augmentation)
+// Token and n-dimensional position embeddings (Child et al. 2019, arXiv 1904.10509, section 5.3), shifted by
+// one: row t embeds token t - 1 and predicts token t; the first row is a learned start vector.
+//   y[b, 0] = start, or with conditions (augmentations of the sequence) sum_k start[conditions[b, k]]
 //   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
-// The place of token i is positions[b, i] where they are given (a permuted image keeps the embedding of each
-// sub-pixel), else i + o_b with o_b the place of the first token of sequence b (0 without offsets).
+// The place of token i is positions[b, i] where given (a permuted image), else i + offsets[b] or i.
 #pragma once
 
 #include "kernels/queue.h"
@@ -32,8 +30,7 @@ struct EmbeddingForward {
   TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
   TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
-  // Sampling: the first row, read from the queue's memory instead of `first`. Its writer guarantees
-  // *first_at + count <= T + 1. Null: first.
+  // Sampling: replaces `first`, in the queue's memory; *first_at + count <= T + 1.
   const std::int32_t* first_at = nullptr;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which rows of dy are added to which row of an embedding table: lists sorted by table row, tokens by a
-// stable radix sort, positions in closed form where all sequences have the same ones.
+// Which rows of dy are added to which row of an embedding table: lists sorted by table row.
 #pragma once
 
 #include <cub/device/device_radix_sort.cuh>
@@ -27,12 +26,12 @@ struct Sequences {
 
 inline Sequences sequences_of(const TensorView& offsets, const TensorView& positions,
                               const TensorView& conditions) {
-  return {static_cast<const std::int32_t*>(offsets.data), static_cast<const std::int32_t*>(positions.data),
-          static_cast<const std::int32_t*>(conditions.data), conditions ? conditions.shape[1] : 0};
+  return {offsets.or_null<std::int32_t>(), positions.or_null<std::int32_t>(),
+          conditions.or_null<std::int32_t>(), conditions ? conditions.shape[1] : 0};
 }
 
-// The rows of dy that are added to each row of a table. Entry e belongs to table row `owner[e]` and is row
-// `row[e]` of dy; entries are sorted by owner; those of table row r are start[r] .. start[r + 1] - 1.
+// Entry e says that row `row[e]` of dy is added to table row `owner[e]`. Entries are sorted by owner; those
+// of table row r are start[r] .. start[r + 1] - 1.
 struct Listing {
   std::int32_t *owner, *row, *start;
   std::int64_t entries, table_rows;
@@ -88,16 +87,14 @@ static __global__ void __launch_bounds__(kThreads)
     list_positions(const Listing list, std::int64_t time, std::int64_t divisor) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::int64_t positions = time - 1, batch = list.entries / positions;
-  if (i <= list.table_rows) {
+  if (i <= list.table_rows)
     list.start[i] =
         static_cast<std::int32_t>(batch * positions_below(positions, divisor, list.table_rows, i));
-  }
   if (i >= list.entries) return;
   const std::int64_t b = i / positions, p = i % positions, r = p / divisor % list.table_rows;
   const std::int64_t below = positions_below(positions, divisor, list.table_rows, r);
   const std::int64_t of_row = positions_below(positions, divisor, list.table_rows, r + 1) - below;
-  const std::int64_t earlier =
-      p / (list.table_rows * divisor) * divisor + p % divisor;  // in this table row and sequence
+  const std::int64_t earlier = p / (list.table_rows * divisor) * divisor + p % divisor;  // in row, sequence
   const std::int64_t entry = batch * below + b * of_row + earlier;
   list.owner[entry] = static_cast<std::int32_t>(r);
   list.row[entry] = static_cast<std::int32_t>(b * time + p + 1);
@@ -120,8 +117,7 @@ inline Scratch take_scratch(const CudaQueue& q, std::int64_t entries, std::int64
   return s;
 }
 
-// `list_entries(keys, rows)` launches what writes the owner and the row of every entry, in any order of
-// owners; the sort is stable, so that sums keep the order of the entries.
+// `list_entries(keys, rows)` launches what writes owner and row of every entry; the sort is stable.
 template <class ListEntries>
 void launch_sorted_listing(CudaQueue& q, Scratch& s, ListEntries&& list_entries) {
   const Listing& list = s.list;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation and residual connection: the definition. Rows run in parallel, sums over rows column by
-// column. The fused forms run their parts one after the other.
+// Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
 #include "kernels/layers/layernorm.h"
 
 #include <algorithm>
@@ -18,9 +17,8 @@ constexpr std::int64_t kColumns = 64;  // columns of dw and db that one thread s
 template <class T>
 void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
                const wide_t<T>* b) {
-  for (std::int64_t c = 0; c < cols; ++c) {
+  for (std::int64_t c = 0; c < cols; ++c)
     yn[c] = static_cast<T>((static_cast<wide_t<T>>(xn[c]) - mean) * rstd * w[c] + b[c]);
-  }
 }
 
 template <class T>
@@ -98,7 +96,7 @@ template <class T>
 void add_branch(const ResidualForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
-  const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias ? k.bias.as<T>() : nullptr;
+  const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias.or_null<T>();
   T* h = k.h.as<T>();
   const DropoutMask mask(k.p, k.site, k.step, cols);
   const W scale = static_cast<W>(mask.scale());
@@ -116,8 +114,8 @@ void residual_backward(const ResidualBackward& k) {
   using W = wide_t<T>;
   const TensorView& shaped = k.dy ? k.dy : k.dh;
   const std::int64_t rows = shaped.rows(), cols = shaped.cols();
-  const T* dh = k.dh ? k.dh.as<T>() : nullptr;
-  T* dx = k.dx ? k.dx.view.as<T>() : nullptr;
+  const T* dh = k.dh.or_null<T>();
+  T* dx = k.dx.view.or_null<T>();
   std::vector<T> beside;  // g, where dx is not the place for it
   const T* g = dh;
   if (k.dy) {
@@ -222,7 +220,7 @@ void run(CpuQueue&, const LayerNormForward& k) {
 void run(CpuQueue&, const LayerNormBackward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
-    if (T* dx = k.dx ? k.dx.view.as<T>() : nullptr) input_gradient<T>(k, dx, k.dx.accumulate ? dx : nullptr);
+    if (T* dx = k.dx.view.or_null<T>()) input_gradient<T>(k, dx, k.dx.accumulate ? dx : nullptr);
     if (k.dw || k.db) parameter_gradients<T>(k);
   });
 }

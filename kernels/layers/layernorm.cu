@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation and residual connection on CUDA. One kernel for each direction does both and skips what
-// is absent, so that rows have the same bits fused and alone. A warp holds a row in registers and computes
-// its statistics in two passes, in f32. Rows that are longer, or not made of aligned groups of eight, are
-// read again from the cache.
+// is absent: rows have the same bits fused and alone. A warp holds a row in registers and computes its
+// statistics in two passes, in f32. Long or unaligned rows are read again from the cache.
 #include "kernels/layers/layernorm.h"
 
 #include "kernels/layers/layernorm_backward.cuh"
@@ -82,51 +81,21 @@ void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums,
     launch_sum_partials(q, sums, a.partial, blocks, a.cols);
 }
 
-template <class T>
-T* data_or_null(const TensorView& v) {
-  return v ? v.as<T>() : nullptr;
-}
-
-}  // namespace
-
-void run(CudaQueue& q, const LayerNormForward& k) {
-  check(k);
-  if (k.x.size() == 0) return;
-  const bool packed =
-      k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.y) && aligned16(k.w) && aligned16(k.b);
-  dispatch_cuda(k.x.dtype, [&]<class T>() {
-    launch_forward(q, Forward<T>{.h = nullptr,
-                                 .y = k.y.as<T>(),
-                                 .x = k.x.as<T>(),
-                                 .branch = nullptr,
-                                 .bias = nullptr,
-                                 .mean = k.mean.as<float>(),
-                                 .rstd = k.rstd.as<float>(),
-                                 .w = k.w.as<float>(),
-                                 .b = k.b.as<float>(),
-                                 .rows = k.x.rows(),
-                                 .cols = k.x.cols(),
-                                 .eps = static_cast<float>(k.eps),
-                                 .dropout = {},
-                                 .packed = packed});
-  });
-}
-
-void run(CudaQueue& q, const ResidualForward& k) {
-  check(k);
+// Without a branch h is x, and is not written.
+void start(CudaQueue& q, const ResidualForward& k) {
   if (k.x.size() == 0) return;
   const bool packed = k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.h) && aligned16(k.y) &&
                       aligned16(k.branch) && aligned16(k.bias) && aligned16(k.w) && aligned16(k.b);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
-    launch_forward(q, Forward<T>{.h = k.h.as<T>(),
-                                 .y = data_or_null<T>(k.y),
+    launch_forward(q, Forward<T>{.h = k.h.or_null<T>(),
+                                 .y = k.y.or_null<T>(),
                                  .x = k.x.as<T>(),
-                                 .branch = k.branch.as<T>(),
-                                 .bias = data_or_null<T>(k.bias),
-                                 .mean = data_or_null<float>(k.mean),
-                                 .rstd = data_or_null<float>(k.rstd),
-                                 .w = data_or_null<float>(k.w),
-                                 .b = data_or_null<float>(k.b),
+                                 .branch = k.branch.or_null<T>(),
+                                 .bias = k.bias.or_null<T>(),
+                                 .mean = k.mean.or_null<float>(),
+                                 .rstd = k.rstd.or_null<float>(),
+                                 .w = k.w.or_null<float>(),
+                                 .b = k.b.or_null<float>(),
                                  .rows = k.x.rows(),
                                  .cols = k.x.cols(),
                                  .eps = static_cast<float>(k.eps),
@@ -135,50 +104,23 @@ void run(CudaQueue& q, const ResidualForward& k) {
   });
 }
 
-void run(CudaQueue& q, const LayerNormBackward& k) {
-  check(k);
-  const bool packed =
-      k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.dy) && aligned16(k.dx.view) && aligned16(k.w);
-  dispatch_cuda(k.x.dtype, [&]<class T>() {
-    const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
-                           .dbranch = nullptr,
-                           .y = nullptr,
-                           .dy = k.dy.as<T>(),
-                           .h = k.x.as<T>(),
-                           .dh = nullptr,
-                           .mean = k.mean.as<float>(),
-                           .rstd = k.rstd.as<float>(),
-                           .w = k.w.as<float>(),
-                           .b = nullptr,
-                           .partial = nullptr,
-                           .rows = k.x.rows(),
-                           .cols = k.x.cols(),
-                           .dropout = {},
-                           .packed = packed,
-                           .add_dx = k.dx.accumulate,
-                           .add_dbranch = false,
-                           .residual = false};
-    launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), {}}}, LayerNormBackward::kName);
-  });
-}
-
-void run(CudaQueue& q, const ResidualBackward& k) {
-  check(k);
+// residual: whether there is a branch to send the gradient to.
+void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* kernel) {
   const TensorView& shaped = k.dy ? k.dy : k.dh;
   const bool packed = shaped.cols() % kGroup == 0 && aligned16(k.dy) && aligned16(k.dh) && aligned16(k.h) &&
                       aligned16(k.dx.view) && aligned16(k.dbranch.view) && aligned16(k.y) && aligned16(k.w) &&
                       aligned16(k.b);
   dispatch_cuda(shaped.dtype, [&]<class T>() {
-    const Backward<T> a = {.dx = data_or_null<T>(k.dx.view),
-                           .dbranch = data_or_null<T>(k.dbranch.view),
-                           .y = data_or_null<T>(k.y),
-                           .dy = data_or_null<T>(k.dy),
-                           .h = data_or_null<T>(k.h),
-                           .dh = data_or_null<T>(k.dh),
-                           .mean = data_or_null<float>(k.mean),
-                           .rstd = data_or_null<float>(k.rstd),
-                           .w = data_or_null<float>(k.w),
-                           .b = data_or_null<float>(k.b),
+    const Backward<T> a = {.dx = k.dx.view.or_null<T>(),
+                           .dbranch = k.dbranch.view.or_null<T>(),
+                           .y = k.y.or_null<T>(),
+                           .dy = k.dy.or_null<T>(),
+                           .h = k.h.or_null<T>(),
+                           .dh = k.dh.or_null<T>(),
+                           .mean = k.mean.or_null<float>(),
+                           .rstd = k.rstd.or_null<float>(),
+                           .w = k.w.or_null<float>(),
+                           .b = k.b.or_null<float>(),
                            .partial = nullptr,
                            .rows = shaped.rows(),
                            .cols = shaped.cols(),
@@ -186,10 +128,37 @@ void run(CudaQueue& q, const ResidualBackward& k) {
                            .packed = packed,
                            .add_dx = k.dx.accumulate,
                            .add_dbranch = k.dbranch.accumulate,
-                           .residual = true};
-    launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), column_sums(k.dbias)}},
-                    ResidualBackward::kName);
+                           .residual = residual};
+    launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), column_sums(k.dbias)}}, kernel);
   });
+}
+
+}  // namespace
+
+void run(CudaQueue& q, const LayerNormForward& k) {
+  check(k);
+  ResidualForward fused = {};
+  fused.y = k.y, fused.mean = k.mean, fused.rstd = k.rstd;
+  fused.x = k.x, fused.w = k.w, fused.b = k.b, fused.eps = k.eps;
+  start(q, fused);
+}
+
+void run(CudaQueue& q, const ResidualForward& k) {
+  check(k);
+  start(q, k);
+}
+
+void run(CudaQueue& q, const LayerNormBackward& k) {
+  check(k);
+  ResidualBackward fused = {};
+  fused.dx = k.dx, fused.dw = k.dw, fused.db = k.db;
+  fused.dy = k.dy, fused.h = k.x, fused.mean = k.mean, fused.rstd = k.rstd, fused.w = k.w;
+  start(q, fused, false, LayerNormBackward::kName);
+}
+
+void run(CudaQueue& q, const ResidualBackward& k) {
+  check(k);
+  start(q, k, true, ResidualBackward::kName);
 }
 
 }  // namespace weft

@@ -23,9 +23,8 @@ void check(const LayerNormForward&);  // shapes and types; both forms begin with
 void run(CpuQueue&, const LayerNormForward&);
 void run(CudaQueue&, const LayerNormForward&);
 
-// With xhat = (x - mean) * rstd and g = dy * w:
+// With xhat = (x - mean) * rstd and g = dy * w (sums over N in a fixed order):
 //   dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)),  dw = sum_N dy * xhat,  db = sum_N dy
-// The sums over N have a fixed order: same inputs, same bits.
 struct LayerNormBackward {
   static constexpr const char* kName = "layernorm_backward";
   GradView dx;            // (N, C)  T
@@ -43,8 +42,7 @@ void run(CudaQueue&, const LayerNormBackward&);
 // A branch joins the residual stream, and the sum is normalised in the same pass:
 //   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
 // The mask is a function of (seed, draw, site, first_row + row, column, columns) alone: kernels/philox.h. The
-// norm is that of h as it is stored, rounded to T. Without y there is no norm, and mean, rstd, w and b are
-// absent, too.
+// norm reads h rounded to T. Without y there is no norm: mean, rstd, w and b are absent, too.
 struct ResidualForward {
   static constexpr const char* kName = "residual_forward";
   TensorView h;           // (N, C)  T; any leading axes
@@ -66,8 +64,8 @@ void run(CudaQueue&, const ResidualForward&);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
-// and dw and db as there. y is recomputed to the bits of the forward pass, so that nobody keeps it for the
-// weight gradients of the projection that reads it. It may share memory with h, which it then replaces.
+// and dw and db as there. y is recomputed to the bits of the forward pass, for the weight gradients of the
+// projection that reads it; in h's memory it replaces h.
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
   GradView dx;            // (N, C)  T; absent without dy: it would be dh

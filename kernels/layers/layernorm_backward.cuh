@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backward kernels of layer normalisation and residual connection. The sums over rows have two stages;
-// the first is here.
+// The backward kernels of layer normalisation and residual connection, with partial sums over rows.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -48,8 +47,8 @@ __device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t ro
   store(a.y + row * a.cols + first, y, left<kPacked>(a, first), kPacked);
 }
 
-// g += the gradient through the norm, rounded before it is added: g then has the same bits whether dh was in
-// it from the start or is added where it is stored. Adds to the accumulators of dw and db.
+// g += the gradient through the norm, rounded first: g has the same bits whether dh is in it already or is
+// added where g is stored. Adds to the accumulators of dw and db.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int64_t first, float mean,
                                                   float rstd, const float (&h)[kGroup],
@@ -81,8 +80,7 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
   if (a.dbranch) store(a.dbranch + at, g, count, kPacked, a.add_dbranch);
 }
 
-// Shared memory through which rows reach the registers. Each lane has slots of its own for its share of dy, h
-// and dh, so that no lane waits for another; there are as many stages as fit on a small GPU.
+// Shared memory through which rows reach the registers. Each lane has slots of its own: none waits.
 template <class T, int kGroups>
 struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;
@@ -183,9 +181,9 @@ __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::i
   return {a.mean[row], a.rstd[row]};
 }
 
-// A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward pass, and
-// keeps accumulators for its columns. It loads the next row while it works on one, unless rows are too long.
-// kWhole: at most dbranch is absent, no gradient accumulates, and rows have exactly kGroups * 256 elements.
+// A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward pass, keeps
+// accumulators for its columns, and prefetches the next row unless rows are too long. kWhole: at most dbranch
+// is absent, no gradient accumulates, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {

@@ -25,14 +25,13 @@ struct Forward {
   bool packed;  // all rows are whole, aligned groups of eight
 };
 
-// How many elements of a row there are from `first` on, up to a group. Packed rows are whole, aligned groups.
+// Elements of a row from `first` on. Packed rows are whole, aligned groups.
 template <bool kPacked, class Args>
 __device__ __forceinline__ std::int64_t left(const Args& a, std::int64_t first) {
   return kPacked ? kGroup : a.cols - first;
 }
 
-// h = x + dropout(branch + bias) of the elements first .. first + 7 of a row, rounded and stored. The
-// operations are those of the CPU form in the same order, to the same bits: the norm reads h as rounded.
+// h = x + dropout(branch + bias) of eight elements, rounded and stored, to the bits of the CPU form.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row, std::int64_t first,
                                            float (&h)[kGroup], float (&branch)[kGroup]) {
@@ -132,10 +131,10 @@ constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                    : kGroups * sizeof(T) <= 2 ? 3
                                                               : 2;
 
-// Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row and loads the
-// next one while it works on one. It goes from the last row to the first, GEMMs the other way: the rows that
-// the GEMM before wrote last, and that the one after reads first, are then still in the L2 cache. kWhole:
-// there are a branch and a norm, and rows have exactly kGroups * 256 elements.
+// Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row and
+// prefetches the next one. It goes from the last row to the first, GEMMs the other way: rows that the GEMM
+// before wrote last, and the one after reads first, are then in the L2 cache. kWhole: there are a branch and
+// a norm, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     forward_in_registers(const Forward<T> a) {

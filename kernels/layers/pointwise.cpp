@@ -27,7 +27,7 @@ W sigmoid(W x) {
 template <class T, class Row>
 void for_rows(const TensorView& x, const TensorView& bias, Row row) {
   const std::int64_t rows = x.rows(), cols = x.cols();
-  const T* b = bias ? bias.as<T>() : nullptr;
+  const T* b = bias.or_null<T>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
 }

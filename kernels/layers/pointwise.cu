@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Elementwise kernels on CUDA: one thread for eight consecutive elements, in 16-byte loads where alignment
-// allows. GELU, which has a bias, keeps a thread on its eight columns.
+// Elementwise kernels on CUDA: one thread for eight neighbouring elements, or for GELU's bias eight columns.
 #include "kernels/device/column_sums.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/dropout_mask.cuh"
@@ -87,12 +86,21 @@ __global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(con
   }
 }
 
-template <bool kBackward, class T>
-void launch_gelu(CudaQueue& q, const Gelu<T>& a, std::int64_t stripes, bool packed) {
-  constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
-  const dim3 grid(blocks_for(a.cols, kStripeColumns), static_cast<unsigned>(stripes));
-  if (packed) gelu_rows<T, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
-  if (!packed) gelu_rows<T, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+// partial: null forward.
+template <bool kBackward>
+void launch_gelu(CudaQueue& q, const GradView& out, const TensorView& dy, const TensorView& x,
+                 const TensorView& bias, std::int64_t stripes, float* partial) {
+  const std::int64_t cols = x.cols();
+  const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
+  const bool packed =
+      cols % kGroup == 0 && aligned16(out.view) && aligned16(dy) && aligned16(x) && aligned16(bias);
+  dispatch_cuda(x.dtype, [&]<class T>() {
+    constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
+    const Gelu<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
+                       partial,          x.rows(),        cols,      out.accumulate};
+    if (packed) gelu_rows<T, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
+    if (!packed) gelu_rows<T, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+  });
 }
 
 template <class T>
@@ -150,41 +158,18 @@ struct SumBody {
 
 void run(CudaQueue& q, const GeluForward& k) {
   check(k);
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   if (k.x.size() == 0) return;
-  const bool packed = cols % kGroup == 0 && aligned16(k.x) && aligned16(k.y) && aligned16(k.bias);
-  dispatch_cuda(k.x.dtype, [&]<class T>() {
-    const Gelu<T> a = {.out = k.y.as<T>(),
-                       .dy = nullptr,
-                       .x = k.x.as<T>(),
-                       .bias = k.bias ? k.bias.as<T>() : nullptr,
-                       .partial = nullptr,
-                       .rows = rows,
-                       .cols = cols,
-                       .accumulate = false};
-    launch_gelu<false>(q, a, stripes_of(rows, cols, kGeluBlocks), packed);
-  });
+  launch_gelu<false>(q, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kGeluBlocks),
+                     nullptr);
 }
 
 void run(CudaQueue& q, const GeluBackward& k) {
   check(k);
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols(), stripes = stripes_of(rows, cols, kGeluBlocks);
+  const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kGeluBlocks);
   if (cols == 0) return;
   std::size_t offset = 0;
   auto* partial = take_workspace<float>(q, offset, stripes * cols, GeluBackward::kName);
-  const bool packed =
-      cols % kGroup == 0 && aligned16(k.dx.view) && aligned16(k.dy) && aligned16(k.x) && aligned16(k.bias);
-  dispatch_cuda(k.x.dtype, [&]<class T>() {
-    const Gelu<T> a = {.out = k.dx.view.as<T>(),
-                       .dy = k.dy.as<T>(),
-                       .x = k.x.as<T>(),
-                       .bias = k.bias ? k.bias.as<T>() : nullptr,
-                       .partial = partial,
-                       .rows = rows,
-                       .cols = cols,
-                       .accumulate = k.dx.accumulate};
-    launch_gelu<true>(q, a, stripes, packed);
-  });
+  launch_gelu<true>(q, k.dx, k.dy, k.x, k.bias, stripes, partial);
   if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
 }
 

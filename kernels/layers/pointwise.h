@@ -7,8 +7,7 @@
 
 namespace weft {
 
-// y = f(x + bias), f(v) = v * sigmoid(1.702 v)  (Hendrycks & Gimpel 2016, arXiv 1606.08415, the sigmoid
-// approximation that Child et al. 2019 use).
+// y = f(x + bias), f(v) = v * sigmoid(1.702 v)  (Hendrycks & Gimpel 2016, arXiv 1606.08415: quick GELU).
 inline constexpr double kGeluSlope = 1.702;
 struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
@@ -76,8 +75,7 @@ void check(const SumOf&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const SumOf&);
 void run(CudaQueue&, const SumOf&);
 
-// y = x in another floating type (f64, f32, f16, bf16 on the CPU; f32, f16, bf16 on CUDA), rounded to nearest
-// even.
+// y = x in another floating type (CUDA: not f64), rounded to nearest even.
 struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// GEMM and GELU in one: the definition, which is that of the two parts, and the choice between the CUDA
-// forms.
+// GEMM and GELU in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/gelu.h"
 
 #include "kernels/checks.h"
 #include "kernels/form_reasons.h"
-#include "kernels/layers/pointwise.h"
-#include "kernels/linear/linear.h"
+#include "kernels/linear/forms.h"
 
 namespace weft {
 namespace {
@@ -76,17 +74,12 @@ void check(const LinearGeluBackward& k) {
 
 void run(CpuQueue& q, const LinearGeluForward& k) {
   check(k);
-  const TensorView h = k.h ? k.h : k.y;
-  run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
-  run(q, GeluForward{.y = k.y, .x = h, .bias = k.b});
+  linear_gelu::compose(q, k);
 }
 
 void run(CpuQueue& q, const LinearGeluBackward& k) {
   check(k);
-  const GradView dh = {k.dh, false};
-  run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
-  run(q, GeluBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b});
-  if (k.y) run(q, GeluForward{.y = k.y, .x = k.h, .bias = k.b});
+  linear_gelu::compose(q, k);
 }
 
 }  // namespace weft

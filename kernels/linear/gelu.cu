@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-// GEMM and GELU in one on CUDA: which form runs, and the form that is composed of other kernels.
+// GEMM and GELU in one on CUDA: which form runs.
 #include "kernels/device/cuda.cuh"
-#include "kernels/layers/pointwise.h"
-#include "kernels/linear/gelu.h"
-#include "kernels/linear/gelu_hopper.h"
-#include "kernels/linear/linear.h"
+#include "kernels/linear/forms.h"
 
 namespace weft {
 namespace {
@@ -12,20 +9,6 @@ namespace {
 template <class... Views>
 bool all_aligned(const Views&... views) {
   return (aligned16(views) && ...);
-}
-
-void compose(CudaQueue& q, const LinearGeluForward& k) {
-  const TensorView h = k.h ? k.h : k.y;
-  run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
-  run(q, GeluForward{.y = k.y, .x = h, .bias = k.b});
-}
-
-// dh first holds dy w.
-void compose(CudaQueue& q, const LinearGeluBackward& k) {
-  const GradView dh = {k.dh, false};
-  run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
-  run(q, GeluBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b});
-  if (k.y) run(q, GeluForward{.y = k.y, .x = k.h, .bias = k.b});
 }
 
 }  // namespace
@@ -37,7 +20,7 @@ void run(CudaQueue& q, const LinearGeluForward& k) {
                                                    .cols = k.w.rows(),
                                                    .aligned = all_aligned(k.y, k.h, k.x, k.w),
                                                    .compute_capability = compute_capability()});
-  if (k.y.size() == 0 || form == LinearGeluForm::composed) return compose(q, k);
+  if (k.y.size() == 0 || form == LinearGeluForm::composed) return linear_gelu::compose(q, k);
   linear_gelu::run_hopper(q, k);
 }
 
@@ -48,7 +31,7 @@ void run(CudaQueue& q, const LinearGeluBackward& k) {
                                                    .cols = k.w.cols(),
                                                    .aligned = all_aligned(k.dh, k.y, k.dy, k.w, k.h),
                                                    .compute_capability = compute_capability()});
-  if (k.dh.size() == 0 || form == LinearGeluForm::composed) return compose(q, k);
+  if (k.dh.size() == 0 || form == LinearGeluForm::composed) return linear_gelu::compose(q, k);
   linear_gelu::run_hopper(q, k);
 }
 

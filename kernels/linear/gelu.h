@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A GEMM with the quick GELU f (kernels/layers/pointwise.h) in its epilogue. Forward: the up projection of a
-// residual block's MLP, then f. Backward: the gradient of the down projection's input, then f'. Accumulators
-// have type wide(T). The pre-activation h is kept without its bias.
+// A GEMM with the quick GELU f (kernels/layers/pointwise.h) in its epilogue: the up projection of an MLP,
+// then f; backward the gradient of the down projection's input, then f'. Accumulators have type wide(T).
 #pragma once
 
 #include "kernels/queue.h"
@@ -23,7 +22,7 @@ struct LinearGeluCase {
 // `wanted` where it covers the case, else Error with what is missing.
 LinearGeluForm choose_form(LinearGeluForm wanted, const LinearGeluCase&);
 
-//   h = x w^T,   y = f(h + b)      h is rounded to T before b is added
+//   h = x w^T,   y = f(h + b)      h is rounded to T before b is added, and kept without it
 struct LinearGeluForward {
   static constexpr const char* kName = "linear_gelu_forward";
   TensorView y;  // (N, M)  T; any leading axes
@@ -40,12 +39,12 @@ void run(CpuQueue&, const LinearGeluForward&);
 void run(CudaQueue&, const LinearGeluForward&);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
-// y is recomputed to the bits of the forward pass, so that nobody keeps it for dw = dy^T y. It may share
-// memory with h, which it then replaces. The composed form rounds dy w to T before it multiplies by f'.
+// y is recomputed to the bits of the forward pass, for dw = dy^T y; in h's memory it replaces h. The composed
+// form rounds dy w to T before it multiplies by f'.
 struct LinearGeluBackward {
   static constexpr const char* kName = "linear_gelu_backward";
   TensorView dh;  // (N, M)  T
-  TensorView y;   // (N, M)  T: memory of its own or that of h; or absent: not wanted
+  TensorView y;   // (N, M)  T: memory of its own or that of h; or absent
   GradView db;    // (M)     wide(T), or absent
   TensorView dy;  // (N, C)  T: of the down projection's output
   TensorView w;   // (C, M)  T: of the down projection

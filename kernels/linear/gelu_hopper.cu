@@ -2,7 +2,7 @@
 // The Hopper form of LinearGelu, by element type and length of the inner axis.
 #include "kernels/linear/gelu_hopper.cuh"
 
-#include "kernels/linear/gelu_hopper.h"
+#include "kernels/linear/forms.h"
 
 namespace weft::linear_gelu {
 namespace {

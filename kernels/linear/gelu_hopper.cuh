@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 // LinearGelu on Hopper: a persistent, warp-specialised kernel for both directions. Each is a GEMM with an
-// epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result. Their weights stay in
+// epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result, whose weights stay in
 // its registers as the A operand of wgmma; tiles of 128 rows of x (backward: dy) pass through shared memory
-// as B, which each instruction reads once. A thread's accumulators cover two columns and many rows: the bias
-// takes two registers and the column sums two more.
+// as B. A thread's accumulators cover two columns and many rows: bias and column sums take two registers
+// each.
 //   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the other runs
 // its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of two thread
-// blocks shares each tile: either block loads one half for both.
-//   TMA fills rows, columns and the inner axis beyond their ends with zeros, and does not store there.
+// blocks shares each tile: either block loads one half for both. TMA clips at the ends of every axis.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +46,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
   }
 }
 
-// One thread for each consumer: stores its results, and loads h. It opens slots for as many halves of a tile
-// ahead as there are slots.
+// One thread for each consumer: stores its results, and loads h for as many halves of a tile as it has slots.
 template <class T, bool kBackward>
 __device__ __forceinline__ void store_results(const Memory& memory, const Arguments<T>& a,
                                               const TileScheduler& first, int rank, int consumer) {

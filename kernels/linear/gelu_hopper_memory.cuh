@@ -29,12 +29,11 @@ struct Arguments {
   float* partial;       // backward: (lanes, cols), column sums over the rows of a lane of clusters; or null
   bool with_h, with_y;  // whether they are written
   int cols;             // M
-  // The slabs of a cluster form one of `groups`; rows form `tiles`. A cluster takes every `columns`-th group
-  // and every `lanes`-th tile of it, so that all clusters work on the same rows at about the same time.
+  // A cluster takes every `columns`-th group of slabs, and of it every `lanes`-th tile of rows.
   int groups, columns, tiles, lanes;
 };
 
-// The tile scheduler of the persistent kernel: the tiles of a cluster in order.
+// The tiles of a cluster in order.
 struct TileScheduler {
   int group, tile, lane;
   template <class T>
@@ -58,8 +57,7 @@ struct TileScheduler {
   }
 };
 
-// Shared memory of a thread block: the ring of stages that the producer fills, and for each consumer a ring
-// of slots for 64 rows of its results, y then h (dh). A thread for each consumer stores them through TMA.
+// Shared memory of a thread block: the stages, and slots for 64 rows of each consumer's y and h (dh).
 struct Memory {
   std::uint32_t base;  // a multiple of 1024
   static constexpr int kSlotsAt = kStages * kStage;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Affine map: plain loops (the definition; they run for f64 and where rows must not depend on each other) and
-// OpenBLAS (f32; f16 and bf16 after widening).
+// Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (in f32).
 #include "kernels/linear/linear.h"
 
 #include <cblas.h>
@@ -11,15 +10,13 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
-#include "kernels/linear/loops.h"
 
 namespace weft {
 namespace {
 
-constexpr std::int64_t kColumns = 64;  // columns of db that one thread sums at a time
 // A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
-// whole other operand, which costs as much as some thirty rows of the result. Pieces have kLongPiece rows, or
-// more where that still gives kPieces of them; they shrink to kShortPiece to give at least kFewPieces.
+// whole other operand, at the cost of about thirty rows. Pieces have kLongPiece rows, or more where that
+// still gives kPieces of them; they shrink to kShortPiece to give at least kFewPieces.
 constexpr std::int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
 
 blasint narrow(std::int64_t n) {
@@ -27,14 +24,14 @@ blasint narrow(std::int64_t n) {
   return static_cast<blasint>(n);
 }
 
-// The length of a piece of an axis; it does not depend on the number of threads, so that the bits do not.
+// The length of a piece of an axis, whatever the number of threads.
 std::int64_t piece_of(std::int64_t axis) {
   const auto share = [axis](std::int64_t pieces) { return (axis + pieces - 1) / pieces; };
   return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
 }
 
 // c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces run on
-// the OpenMP threads that all kernels share: OpenBLAS's own threads would spin and slow the next kernel.
+// OpenMP threads: OpenBLAS's own would spin and slow the next kernel.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
   [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
@@ -79,7 +76,7 @@ class Widened {
   const float* data_ = nullptr;
 };
 
-// The epilogue of a GEMM: out of type T = or += result (f32) + bias; bias may be null.
+// The epilogue of a GEMM: out (T) = or += result (f32) + bias, which may be null.
 template <class T>
 void finish_rows(T* out, const float* result, const T* bias, std::int64_t rows, std::int64_t cols,
                  bool accumulate) {
@@ -92,48 +89,42 @@ void finish_rows(T* out, const float* result, const T* bias, std::int64_t rows, 
   }
 }
 
+// out (T) = or += a op(b) + bias.
 template <class T>
-void forward_blas(const LinearForward& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
-  const T* bias = k.b ? k.b.as<T>() : nullptr;
-  T* y = k.y.as<T>();
-  const Widened x(k.x), w(k.w);
+void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
+                   std::int64_t inner, const Widened& a, const Widened& b, const T* bias) {
   if constexpr (std::is_same_v<T, float>) {
-    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, y);
-    if (bias) finish_rows(y, y, bias, rows, cols, false);
+    multiply(CblasNoTrans, op_b, rows, cols, inner, a.data(), b.data(), accumulate ? 1.0f : 0.0f, out);
+    if (bias) finish_rows(out, out, bias, rows, cols, false);
   } else {
     std::vector<float> result(static_cast<std::size_t>(rows * cols));
-    multiply(CblasNoTrans, CblasTrans, rows, cols, inner, x.data(), w.data(), 0.0f, result.data());
-    finish_rows(y, result.data(), bias, rows, cols, false);
+    multiply(CblasNoTrans, op_b, rows, cols, inner, a.data(), b.data(), 0.0f, result.data());
+    finish_rows(out, result.data(), bias, rows, cols, accumulate);
   }
+}
+
+template <class T>
+void forward_blas(const LinearForward& k) {
+  multiply_into(k.y.as<T>(), false, CblasTrans, k.x.rows(), k.w.rows(), k.x.cols(), Widened(k.x),
+                Widened(k.w), k.b.or_null<T>());
 }
 
 template <class T>
 void backward_blas(const LinearBackward& k) {
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
-  if (k.dx) {
-    T* dx = k.dx.view.as<T>();
-    if constexpr (std::is_same_v<T, float>) {
-      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(),
-               k.dx.accumulate ? 1.0f : 0.0f, dx);
-    } else {
-      std::vector<float> result(static_cast<std::size_t>(rows * inner));
-      multiply(CblasNoTrans, CblasNoTrans, rows, inner, cols, dy.data(), w.data(), 0.0f, result.data());
-      finish_rows<T>(dx, result.data(), nullptr, rows, inner, k.dx.accumulate);
-    }
-  }
-  if (k.dw) {
+  if (k.dx)
+    multiply_into<T>(k.dx.view.as<T>(), k.dx.accumulate, CblasNoTrans, rows, inner, cols, dy, w, nullptr);
+  if (k.dw)
     multiply(CblasTrans, CblasNoTrans, cols, inner, rows, dy.data(), x.data(), k.dw.accumulate ? 1.0f : 0.0f,
              k.dw.view.as<float>());
-  }
 }
 
 template <class T>
 void forward_loops(const LinearForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
-  const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b ? k.b.as<T>() : nullptr;
+  const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b.or_null<T>();
   T* y = k.y.as<T>();
 #pragma omp parallel for collapse(2) schedule(static) if (rows * cols * inner > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -154,13 +145,11 @@ void gemm_loops(Out* out, bool accumulate, const T* left, std::int64_t row_strid
     std::vector<W> sum(static_cast<std::size_t>(cols));
     for (std::int64_t i = 0; i < inner; ++i) {
       const W factor = static_cast<W>(left[r * row_stride + i * sum_stride]);
-      for (std::int64_t c = 0; c < cols; ++c) {
+      for (std::int64_t c = 0; c < cols; ++c)
         sum[static_cast<std::size_t>(c)] += factor * static_cast<W>(right[i * cols + c]);
-      }
     }
-    for (std::int64_t c = 0; c < cols; ++c) {
+    for (std::int64_t c = 0; c < cols; ++c)
       store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
-    }
   }
 }
 
@@ -176,18 +165,10 @@ void backward_loops(const LinearBackward& k) {
 template <class T>
 void bias_gradient(const LinearBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), cols = k.w.rows();
+  const std::int64_t cols = k.w.rows();
   const T* dy = k.dy.as<T>();
-  W* db = k.db.view.as<W>();
-#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
-    const std::int64_t count = std::min(kColumns, cols - first);
-    W sum[kColumns] = {};
-    for (std::int64_t n = 0; n < rows; ++n) {
-      for (std::int64_t c = 0; c < count; ++c) sum[c] += static_cast<W>(dy[n * cols + first + c]);
-    }
-    for (std::int64_t c = 0; c < count; ++c) store(db, first + c, sum[c], k.db.accumulate);
-  }
+  sum_rows<W>(k.db, k.x.rows(), cols,
+              [=](std::int64_t n, std::int64_t c) { return static_cast<W>(dy[n * cols + c]); });
 }
 
 }  // namespace

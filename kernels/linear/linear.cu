@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: MIT
-// Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh). The library is column-major and reads a row-major
-// (R, C) matrix as a (C, R) matrix with leading dimension C. It therefore gets y = x w^T as y^T = w x^T. db
-// is a column sum of our own; on Hopper one kernel computes dw and db (weight_gradient.cuh).
+// Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh), which is column-major and therefore gets
+// y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db (weight_gradient.cuh).
 #include "kernels/device/column_sums.cuh"
+#include "kernels/linear/forms.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/matmul.cuh"
-#include "kernels/linear/weight_gradient.h"
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft {
 namespace {
 
 constexpr int kThreads = 256;
+
+// out^T = op(a) op(b): a row-major (R, C) matrix is a column-major (C, R) one.
+Gemm gemm_of(const GradView& out, const TensorView& a, bool transpose_a, const TensorView& b,
+             bool transpose_b) {
+  Gemm p;
+  p.a = a.data, p.b = b.data, p.out = out.view.data;
+  p.transpose_a = transpose_a, p.transpose_b = transpose_b, p.accumulate = out.accumulate;
+  p.rows = transpose_a ? a.rows() : a.cols();
+  p.inner = transpose_a ? a.cols() : a.rows();
+  p.cols = transpose_b ? b.cols() : b.rows();
+  p.in = a.dtype, p.to = out.view.dtype;
+  return p;
+}
 
 void require(bool done, const char* what, const Gemm& p) {
   WEFT_CHECK(done, what, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ", p.inner, " of ",
@@ -50,15 +62,7 @@ void run(CudaQueue& q, const LinearForward& k) {
   check(k);
   if (k.y.size() == 0) return;
   if (k.batch_invariant) return run(q, DecodeLinear{.y = k.y, .x = k.x, .w = k.w, .b = k.b});
-  Gemm p;
-  p.a = k.w.data;
-  p.transpose_a = true;
-  p.b = k.x.data;
-  p.out = k.y.data;
-  p.rows = k.w.rows();
-  p.cols = k.x.rows();
-  p.inner = k.x.cols();
-  p.in = p.to = k.x.dtype;
+  Gemm p = gemm_of({k.y, false}, k.w, true, k.x, false);
   // The bias epilogue reads the bias in vectors: it is asked for where these are aligned.
   if (k.b && aligned16(k.b) && k.b.bytes() % 16 == 0) {
     p.bias = k.b.data;
@@ -72,7 +76,7 @@ void run(CudaQueue& q, const LinearForward& k) {
 // dx comes last: the kernel that reads it next finds part of it in the L2 cache.
 void run(CudaQueue& q, const LinearBackward& k) {
   check(k);
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const std::int64_t rows = k.x.rows(), cols = k.w.rows();
   const bool together = k.dw && k.db && linear_rows::covers(q, k);
   if (together) {
     linear_rows::run_hopper(q, k);
@@ -80,17 +84,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
     WEFT_CUDA_CHECK(
         cudaMemsetAsync(k.dw.view.data, 0, static_cast<std::size_t>(k.dw.view.bytes()), q.stream));
   } else if (k.dw && rows > 0) {  // dw^T (K, M) = x^T (K, N) dy (N, M)
-    Gemm p;
-    p.a = k.x.data;
-    p.b = k.dy.data;
-    p.transpose_b = true;
-    p.out = k.dw.view.data;
-    p.rows = inner;
-    p.cols = cols;
-    p.inner = rows;
-    p.in = k.x.dtype;
-    p.to = DType::f32;
-    p.accumulate = k.dw.accumulate;
+    const Gemm p = gemm_of(k.dw, k.x, false, k.dy, true);
     require(multiply(q, p), LinearBackward::kName, p);
   }
   if (k.db && !together) {
@@ -100,15 +94,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
     });
   }
   if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)
-    Gemm p;
-    p.a = k.w.data;
-    p.b = k.dy.data;
-    p.out = k.dx.view.data;
-    p.rows = inner;
-    p.cols = rows;
-    p.inner = cols;
-    p.in = p.to = k.x.dtype;
-    p.accumulate = k.dx.accumulate;
+    const Gemm p = gemm_of(k.dx, k.w, false, k.dy, false);
     require(multiply(q, p), LinearBackward::kName, p);
   }
 }

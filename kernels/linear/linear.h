@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Affine map of the last axis: y = x w^T + b. Accumulators have type wide(T): f32 for f16 and bf16; f32 is
-// true f32, never tf32. Forms: plain loops (CPU, any type: the definition), OpenBLAS (CPU, f32), cuBLASLt
-// (CUDA), DecodeLinear (CUDA, `batch_invariant`).
+// Affine map of the last axis: y = x w^T + b. Accumulators have type wide(T); f32 is never tf32. Forms: plain
+// loops and OpenBLAS on the CPU, cuBLASLt and DecodeLinear (`batch_invariant`) on CUDA.
 #pragma once
 
 #include "kernels/queue.h"
@@ -22,8 +21,7 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y depends on its own row of x alone, to the last bit, whatever N is. Sampling needs this to
-  // give the same text at any batch size. BLAS libraries do not promise it.
+  // Each row of y depends on its row of x alone, to the last bit, which BLAS libraries do not promise.
   bool batch_invariant = false;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {
@@ -53,6 +51,10 @@ struct LinearBackward {
 void check(const LinearBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const LinearBackward&);
 void run(CudaQueue&, const LinearBackward&);
+
+// The definition on the CPU for any floating type; tests hold BLAS against it.
+void linear_forward_loops(const LinearForward&);
+void linear_backward_loops(const LinearBackward&);
 
 // CUDA: to be called before a handle of cuBLASLt is destroyed, since the next one may get its address.
 void forget_algorithms(cublasLtContext*);

@@ -105,12 +105,6 @@ Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
   return algorithms;
 }
 
-bool is_captured(const CudaQueue& q) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  WEFT_CUDA_CHECK(cudaStreamIsCapturing(q.stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
 // The algorithms in use with one handle of the library, which is one device.
 class Chooser {
  public:

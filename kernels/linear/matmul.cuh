@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// GEMM through cuBLASLt, in that library's column-major terms. Only algorithms that add partial sums in a
-// fixed order are taken.
+// GEMM through cuBLASLt, in that library's column-major terms. Algorithms add partial sums in a fixed order.
 //
-// Results are those of the algorithm that the library names first. Which algorithm runs is measured. On the
-// first eager call of a large GEMM, candidates run on random operands in scratch memory. The fastest of those
-// that give the same bits as the first runs from then on. Captured calls measure nothing. WEFT_TUNE=0 always
-// takes the first.
+// Results are those of the algorithm that the library names first. On the first eager call of a large GEMM,
+// candidates run on random operands in scratch memory; the fastest with the same bits runs from then on.
+// Captured calls measure nothing. WEFT_TUNE=0 always takes the first.
 #pragma once
 
 #include <cublasLt.h>
@@ -68,8 +66,7 @@ struct GemmPlan {
   cublasStatus_t run(CudaQueue&, const Gemm&, const Algorithm&) const;
 };
 
-// The index of the fastest candidate that gives the same bits as candidate 0; 0 when there is no memory to
-// measure. Waits for the queue.
+// The index of the fastest candidate with the bits of candidate 0; 0 without memory to measure. Waits.
 std::size_t fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
 
 }  // namespace weft

@@ -56,8 +56,7 @@ struct Run {
   double milliseconds() const { return ended.since(began); }  // waits
 };
 
-// Operands of a GEMM in scratch memory, and room for two results. Only differing() waits: on a GPU that other
-// programs share, each wait lasts as long as they hold it.
+// Operands of a GEMM in scratch memory, and room for two results. Only differing() waits.
 class Trial {
  public:
   Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // dw and db of LinearBackward on Hopper, by element type.
-#include "kernels/linear/weight_gradient.h"
+#include "kernels/linear/forms.h"
 
 #include "kernels/form_reasons.h"
 #include "kernels/linear/weight_gradient.cuh"

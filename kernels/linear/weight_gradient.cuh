@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass over both: the weight gradients of a
-// projection with a bias. A split-K GEMM whose operands lie in shared memory as they lie in global memory. A
-// thread block computes a tile of dw of 192 rows (columns of dy) by 128 columns over a share of the rows;
-// each of two consumer warpgroups has 64 of the 128. One producer warp loads through TMA; the other three of
-// its warpgroup sum the columns of dy. Thread blocks with the same columns divide the stages to sum among
-// them. A cluster shares the tiles of dy: each thread block loads a part for all.
-//   A second kernel adds the shares in order.
+// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass: a split-K GEMM. A thread block computes a
+// tile of dw of 192 rows (columns of dy) by 128 columns over a share of the rows; each of two consumer
+// warpgroups has 64 of the 128. One producer warp loads through TMA; the other three of its warpgroup sum the
+// columns of dy, whose stages thread blocks with the same columns divide among them. A cluster shares the
+// tiles of dy: each thread block loads a part for all. A second kernel adds the shares in order.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +41,7 @@ struct Memory {
   __device__ std::uint32_t empty(int stage) const { return full(kStages + stage); }
 };
 
-// The wgmma descriptor of an address in shared memory. In a cluster, the upper bits of an address hold the
-// rank of the thread block; they would run into the descriptor's stride.
+// The upper bits of an address in a cluster, the rank, would run into the descriptor's stride.
 __device__ __forceinline__ Descriptor rows_at(std::uint32_t address) {
   return descriptor(address & 0xffffff);
 }
@@ -64,7 +61,7 @@ struct Work {
   }
 };
 
-// This warp has read the stage: arrives at the empty barrier of every producer that fills it.
+// This warp has read the stage: tells every producer that fills it.
 __device__ __forceinline__ void release(std::uint32_t barrier) {
   __syncwarp();
   if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster) arrive_at(barrier, lane);

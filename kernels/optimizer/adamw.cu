@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamW on CUDA: one launch, four neighbouring elements a thread. The kernel is bound by memory bandwidth: it
-// reads and writes each element once, in 16-byte loads and stores where every tensor is aligned.
+// reads and writes each element once, in 16-byte packs where every tensor is aligned.
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/adamw.h"
 
@@ -62,8 +62,8 @@ void run(CudaQueue& q, const AdamWUpdate& k) {
   if (n == 0) return;
   dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {
     Arguments<T> a = {k.master.as<float>(), k.m.as<float>(), k.v.as<float>()};
-    a.ema = k.ema ? k.ema.as<float>() : nullptr;
-    a.compute = k.compute ? k.compute.as<T>() : nullptr;
+    a.ema = k.ema.or_null<float>();
+    a.compute = k.compute.or_null<T>();
     a.gradients = k.gradients.as<float>();
     a.step = k.step, a.results = k.results;
     a.size = n, a.decayed = k.decayed;

@@ -22,8 +22,7 @@ struct LossScale {
   }
 };
 
-// What a backward pass and the clipping behind it need of the scale, each rounded once from f64:
-//   loss_gradient = scale / parts,   gradient_scale = 1 / scale
+// For the backward pass and clipping: loss_gradient = scale / parts, gradient_scale = 1 / scale.
 struct ApplyLossScale {
   static constexpr const char* kName = "apply_loss_scale";
   StepScalars* step = nullptr;
@@ -34,9 +33,8 @@ void check(const ApplyLossScale&);  // both forms begin with it
 void run(CpuQueue&, const ApplyLossScale&);
 void run(CudaQueue&, const ApplyLossScale&);
 
-// Runs between ClipCoefficient and AdamW. Counts update step->draw: ClipCoefficient has set update_scale to 0
-// when it is skipped. Writes the scale behind the update to results->loss_scale, and to *step the corrections
-// of AdamW, which count only the updates that were applied.
+// Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
+// to results->loss_scale, and to *step the corrections of AdamW, which count only applied updates.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;

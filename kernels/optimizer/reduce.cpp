@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors: the definitions. Pieces of kChunk elements are summed in f64, then added in order.
-// SquareSum keeps to SumOrder instead.
+// Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk elements.
 #include "kernels/optimizer/reduce.h"
 
 #include <algorithm>
@@ -41,15 +40,19 @@ double sum_of_squares(const TensorView& x) {
   return squares;
 }
 
+void expect_wide(const TensorView& x, const char* what) {
+  expect_floating(x, what);
+  WEFT_CHECK(x.dtype == wide(x.dtype), what, " must be f32 or f64, got ", name_of(x.dtype));
+}
+
 using Lanes = std::array<double, SumOrder::kLanes>;
 
 // The sum of the lanes of a block, in SumOrder.
 double sum_of_lanes(Lanes lane) {
   double sum = 0;
   for (int warp = 0; warp < SumOrder::kLanes; warp += SumOrder::kWarp) {
-    for (int half = SumOrder::kWarp / 2; half > 0; half /= 2) {
+    for (int half = SumOrder::kWarp / 2; half > 0; half /= 2)
       for (int l = warp; l < warp + half; ++l) lane[l] += lane[l + half];
-    }
     sum += lane[warp];
   }
   return sum;
@@ -83,16 +86,13 @@ void mean_backward(const MeanBackward& k) {
 }  // namespace
 
 void check(const MeanForward& k) {
-  expect_floating(k.x, "mean_forward: x");
-  WEFT_CHECK(k.x.dtype == wide(k.x.dtype), "mean_forward: x must be f32 or f64, got ", name_of(k.x.dtype));
+  expect_wide(k.x, "mean_forward: x");
   WEFT_CHECK(k.x.size() > 0, "mean_forward: x has no elements");
   expect_size(k.y, k.x.dtype, 1, "mean_forward: y");
 }
 
 void check(const MeanBackward& k) {
-  expect_floating(k.dx.view, "mean_backward: dx");
-  WEFT_CHECK(k.dx.view.dtype == wide(k.dx.view.dtype), "mean_backward: dx must be f32 or f64, got ",
-             name_of(k.dx.view.dtype));
+  expect_wide(k.dx.view, "mean_backward: dx");
   expect_size(k.dx.view, k.dx.view.dtype, k.dx.view.size(), "mean_backward: dx");
   if (k.dy) expect_size(k.dy, k.dx.view.dtype, 1, "mean_backward: dy");
   WEFT_CHECK(k.dy || k.step, "mean_backward: without dy it needs StepScalars");
@@ -101,23 +101,15 @@ void check(const MeanBackward& k) {
 void check(const SquareSum& k) {
   WEFT_CHECK(k.xs.size() <= SquareSum::kMost, "square_sum: takes ", SquareSum::kMost, " tensors, got ",
              k.xs.size());
-  for (const TensorView& x : k.xs) {
-    expect_floating(x, "square_sum: x");
-    WEFT_CHECK(x.dtype == wide(x.dtype), "square_sum: x must be f32 or f64, got ", name_of(x.dtype));
-  }
+  for (const TensorView& x : k.xs) expect_wide(x, "square_sum: x");
   expect_size(k.y, DType::f64, 1, "square_sum: y");
 }
 
 void check(const ClipCoefficient& k) {
   WEFT_CHECK(static_cast<bool>(k.gradients) != static_cast<bool>(k.squares),
              "clip_coefficient: takes gradients or sums of their squares");
-  if (k.squares) {
-    expect_size(k.squares, DType::f64, k.squares.size(), "clip_coefficient: squares");
-  } else {
-    expect_floating(k.gradients, "clip_coefficient: gradients");
-    WEFT_CHECK(k.gradients.dtype == wide(k.gradients.dtype),
-               "clip_coefficient: gradients must be f32 or f64, got ", name_of(k.gradients.dtype));
-  }
+  if (k.squares) expect_size(k.squares, DType::f64, k.squares.size(), "clip_coefficient: squares");
+  if (k.gradients) expect_wide(k.gradients, "clip_coefficient: gradients");
   WEFT_CHECK(k.results && k.step, "clip_coefficient: needs StepResults and StepScalars");
   WEFT_CHECK(k.clip >= 0, "clip_coefficient: clip must not be negative, got ", k.clip);
 }
@@ -155,12 +147,8 @@ void run(CpuQueue&, const SquareSum& k) {
 
 void run(CpuQueue&, const ClipCoefficient& k) {
   check(k);
-  double squares = 0;
-  if (k.squares) {
-    for (std::int64_t i = 0; i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
-  } else {
-    squares = sum_of_squares(k.gradients);
-  }
+  double squares = k.gradients ? sum_of_squares(k.gradients) : 0;
+  for (std::int64_t i = 0; k.squares && i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
   const double scale = k.step->gradient_scale;
   const float norm = static_cast<float>(scale * std::sqrt(squares));
   double update = scale;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors on CUDA, in SumOrder: a fixed number of blocks writes one f64 partial sum each to
-// the workspace, one more block adds them. The result does not depend on the GPU.
+// Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 
@@ -123,7 +122,7 @@ void run(CudaQueue& q, const MeanBackward& k) {
   const std::int64_t n = k.dx.view.size();
   if (n == 0) return;
   fill_mean_gradient<<<blocks_for(n, kThreads), kThreads, 0, q.stream>>>(
-      k.dx.view.as<float>(), n, k.dy ? k.dy.as<float>() : nullptr, k.step, k.dx.accumulate);
+      k.dx.view.as<float>(), n, k.dy.or_null<float>(), k.step, k.dx.accumulate);
 }
 
 void run(CudaQueue& q, const SquareSum& k) {

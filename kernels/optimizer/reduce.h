@@ -33,18 +33,15 @@ void check(const MeanBackward&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MeanBackward&);
 void run(CudaQueue&, const MeanBackward&);
 
-// The order in which CUDA adds up a tensor. SquareSum keeps to it on the CPU too, so that both forms give the
-// same f64 bits. Lane i of all kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes
-// ... The lanes of a block are added as a butterfly in each warp, then warp after warp. Of the blocks' sums,
-// lane l adds number l, l + kLanes ..., and these lanes are added as those of a block.
+// The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits. Lane i of all
+// kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The lanes of a block join
+// as a butterfly in each warp, then warp after warp. One more block adds the sums of blocks likewise.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
-  static constexpr std::int64_t kTurn =
-      std::int64_t{kBlocks} * kLanes * kGroup;  // elements that all lanes add at a time
+  static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time
 };
 
-// y = sum of x^2 over all elements of all xs. A lane's accumulator runs on from one x to the next. Processes
-// that hold parts of the gradients each compute one such sum, then add them.
+// y = sum of x^2 over all elements of all xs. A lane's accumulator runs on from one x to the next.
 struct SquareSum {
   static constexpr const char* kName = "square_sum";
   static constexpr std::size_t kMost = 64;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A block chooses for one sample, without sorting. Each token has a key that grows with its rank. The last
-// rank kept, and the rank drawn, are each the largest key such that the tokens with at least that key fulfil
-// a condition on their number or sum. A binary search finds it bit by bit, with one sum over all tokens for
-// each: 32 bits of the logit, then those of the token number. Sums have a fixed order, in which a sum of more
-// tokens is never smaller.
+// A block chooses for one sample, without sorting. Each token has a key that grows with its likelihood: 32
+// bits of the logit, then those of the token number. The last token kept, and the one drawn, are each the
+// largest key such that the tokens with at least that key fulfil a condition on their number or sum. A binary
+// search finds it bit by bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
 #include <curand_kernel.h>
 
 #include <bit>

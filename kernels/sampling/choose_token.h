@@ -3,7 +3,7 @@
 //   tokens ranked by logit, equal ones by number; w_r = exp((logit_r - logit_1) / temperature), the first
 //   top_k of them, of these the fewest whose sum reaches top_p of the sum of all; then the first rank whose
 //   running sum exceeds u times the sum of those kept. Sums and exponentials in f64, whatever the logits are.
-// The forms add in different orders and may differ where u lies within a rounding (1e-13) of a border.
+// The forms may differ where u lies within a rounding (1e-13) of a border.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ struct Choice {
 // Separates these Philox counters from those of dropout and initial values under the same seed.
 inline constexpr std::uint32_t kSampleStream = 0x53414d50;  // "SAMP"
 
-// Counter for one token of one sample; 53 bits of the block as a number in [0, 1).
+// Counter for one token of one sample; 53 bits as a number in [0, 1).
 constexpr Philox4 sample_counter(std::int64_t sample, std::int64_t position) {
   const auto s = static_cast<std::uint64_t>(sample);
   return {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(s),
@@ -39,8 +39,7 @@ inline double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64
 // The definition for one row of logits; -1 when one of them is not finite.
 std::int32_t choose_token(std::span<const double> logits, const Choice&, double uniform);
 
-// For each of B samples: u = sample_uniform(seed, *first_sample + b, *position). Does nothing while
-// *position < given.
+// For each of B samples, unless *position < given: u = sample_uniform(seed, *first_sample + b, *position).
 struct ChooseToken {
   static constexpr const char* kName = "choose_token";
   TensorView tokens;  // (B, n)  i32: column *position is written; 0 where no token can be chosen

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
-// keys in turn, a few at a time, each with an online softmax of its own, and are merged in a fixed order, so
-// that the result for a sequence does not depend on how many there are. The first keys and values are on
-// their way before the kernel ahead, which makes the query, has ended.
+// keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
+// values are prefetched before the kernel ahead, which computes the query, has ended.
 #include "kernels/sampling/decode_attention.h"
 
 #include "kernels/attention/check.h"
@@ -24,8 +23,7 @@ __device__ __forceinline__ const T* row_of(const HeadsView& view, std::int64_t b
          h * view.head_stride;
 }
 
-// What a lane has of a row, as it lies in memory: 8 elements from 64 * part + 8 * lane in each of its parts;
-// zeros beyond the true size.
+// A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the true size.
 template <class T, int kParts>
 struct Share {
   static constexpr int kWords = sizeof(T) / 2;  // of 16 bytes, in a part
@@ -148,7 +146,7 @@ struct Keys {
   }
 };
 
-// Keys and values of later turns on their way to the second-level cache: a line for each lane of the group.
+// Prefetches keys and values of later turns into the L2 cache: a line for each lane of the group.
 template <class T>
 __device__ __forceinline__ void ask_for_later(const AttentionDecode& d, std::int64_t b, std::int64_t h,
                                               int first, int stride, int end) {

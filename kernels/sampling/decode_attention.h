@@ -17,15 +17,14 @@ struct AttentionDecode {
   const std::int32_t* key_start = nullptr;      // (groups + 1)
   const std::int32_t* group_of_head = nullptr;  // (H)
   double scale = 1;
-  // (H): added to the rows of a head's list, for heads that share a list and keep their rows apart; null: 0.
+  // (H): added to the rows of a head's list, where heads share a list; null: 0.
   const std::int32_t* first_row = nullptr;
-  // The key and value of the current position, written to row own_row[h] of the cache (-1: nowhere) before
-  // anything is read there. Rows of different heads must not overlap. Absent: nothing is written.
+  // Key and value of the current position, or absent; first written to row own_row[h] of the cache (-1:
+  // nowhere). Rows of different heads must not overlap.
   HeadsView new_k{};                      // (B, 1, H, Dqk)  T
   HeadsView new_v{};                      // (B, 1, H, Dv)   T
   const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
-  // No list is longer; 0: unknown. CUDA prefetches cache and lists: the kernel just before must not write
-  // what this one reads of them.
+  // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   std::int64_t longest = 0;
 };
 void run(CpuQueue&, const AttentionDecode&);

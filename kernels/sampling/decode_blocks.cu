@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks on CUDA: a cluster of thread blocks goes through all blocks at once where it can, else there
-// are five launches a block.
-#include <type_traits>
-
+// DecodeBlocks on CUDA: one launch where a cluster of thread blocks can, else five launches a block.
+#include "kernels/form_reasons.h"
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "kernels/sampling/decode_cluster_attention.cuh"
 #include "kernels/sampling/decode_cluster_matmul.cuh"
@@ -74,13 +72,9 @@ Block<T> block_of(const DecodeBlock& from) {
 }
 
 Sizes sizes_of(const DecodeBlocks& k) {
-  return {static_cast<int>(k.x.rows()),
-          static_cast<int>(k.x.cols()),
-          static_cast<int>(k.heads),
-          static_cast<int>(k.qk_size),
-          static_cast<int>(k.v_size),
-          static_cast<int>(k.hidden.cols()),
-          kMostSequences};
+  const auto of = [](std::int64_t n) { return static_cast<int>(n); };
+  return {of(k.x.rows()), of(k.x.cols()),      of(k.heads),   of(k.qk_size),
+          of(k.v_size),   of(k.hidden.cols()), kMostSequences};
 }
 
 int shared_limit() {
@@ -90,8 +84,7 @@ int shared_limit() {
   return bytes;
 }
 
-// Of a cluster: what it holds must fit into shared memory with at least three pieces of weights. 0: nothing
-// does.
+// Sequences of a cluster that fit into shared memory with three pieces of weights. 0: none.
 int most_sequences(Sizes s, int limit) {
   for (const int sequences : {kMostSequences, 16}) {
     s.sequences = sequences;
@@ -161,19 +154,12 @@ bool aligned(const DecodeBlock& b) {
   return aligned16(b.k) && aligned16(b.v);
 }
 
-#ifdef WEFT_SM90A  // the build has machine code for sm_90a
-constexpr bool kBuilt = true;
-#else
-constexpr bool kBuilt = false;
-#endif
-
 // Longer lists take a thread block for each (sequence, head): AttentionDecode.
 constexpr std::int64_t kLongestList = 256;
 
 // An eighth of each GEMM must be whole tiles of 8 columns; inner axes are multiples of 64.
 bool covers(const DecodeBlocks& k) {
-  if (!kBuilt || (k.x.dtype != DType::f16 && k.x.dtype != DType::bf16)) return false;
-  if (compute_capability() != 90) return false;
+  if (!reason_against_sm90a(k.x.dtype, compute_capability()).empty()) return false;
   if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
   for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019, arXiv
-// 1904.10509, section 5.2):
-//   x' = x + proj(attention(qkv(norm(x))))    after the position's key and value have joined the block's
-//   cache y  = x' + down(gelu(up(norm(x'))))
-// Each step gives what DecodeLinear and AttentionDecode give, rounded to T. The result for a sequence depends
-// on that sequence alone, to the last bit, whatever B is.
+// 1904.10509, section 5.2), in the steps of DecodeLinear and AttentionDecode, each rounded to T:
+//   x' = x + proj(attention(qkv(norm(x))))    after key and value have joined the block's cache
+//   y  = x' + down(gelu(up(norm(x'))))        each sequence alone, to the last bit
 #pragma once
 
 #include "kernels/queue.h"
@@ -25,8 +23,7 @@ struct DecodeBlock {
   DecodeNorm mlp_norm;
   DecodeAffine up, down;  // C -> M, M -> C
   TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
-  // In the queue's memory, as in AttentionDecode: rows that the groups of heads read, where each group's
-  // begin, (H) the group of a head, (H) what is added to its rows, (H) where its new key and value go, or -1.
+  // As in AttentionDecode, in the queue's memory.
   const std::int32_t *keys = nullptr, *key_start = nullptr, *group_of_head = nullptr, *first_row = nullptr,
                      *own_row = nullptr;
   std::int64_t longest = 0;  // no list is longer; 0: not known

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as five launches a block: the definition, and the CUDA form where the cluster kernel does not
-// fit.
+// DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // DecodeBlocks as one persistent kernel (sm_90a). A cluster of 8 thread blocks takes up to 24 sequences, the
 // rows of an MMA, through all residual blocks. Each thread block computes an eighth of the columns of every
-// GEMM and attends for an eighth of the (sequence, head) pairs. It sends its results into the shared memory
-// of the thread blocks that need them, whose barriers count them: clusters never meet, and a cluster never
-// stops as a whole. Warps are specialised: ten attend and prefetch the keys and values of the next block;
-// four run MMAs; one loads weights through TMA into a ring in shared memory.
-//
-// No buffer is overwritten before all have read it: before a thread block sends, it has received from every
-// other what that one computed from the previous contents.
+// GEMM, attends for an eighth of the (sequence, head) pairs, and sends results into the shared memory of
+// their readers, whose barriers count them. Warps are specialised: ten attend and prefetch keys and values of
+// the next block; four run MMAs; one loads weights through TMA into a ring. Before a thread block overwrites
+// a buffer, it has received from every other what that one computed from the previous contents.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/device/cluster.cuh"
@@ -26,9 +24,8 @@ inline constexpr int kAttentionWarps = kPairsAtOnce * kWarpsOfPair, kMmaWarps = 
 inline constexpr int kThreads = (kAttentionWarps + kMmaWarps + 1) * kWarp;
 inline constexpr int kMostBlocks = 128;  // of a launch; kernels take 32,764 bytes of arguments
 
-// Weights arrive in pieces of up to 64 rows by 128 columns or 32 by 256; the rows of a piece, and of
-// everything that is multiplied with it, are this far apart, so that no two of the 8 lanes that read 16 bytes
-// at a time meet in a bank.
+// Weights arrive in pieces of up to 64 rows by 128 columns or 32 by 256. The pitch of their rows, and of all
+// that is multiplied with them, keeps the 8 lanes that read 16 bytes at a time out of each other's banks.
 inline constexpr int kPieceRows = 64;
 constexpr int row_pitch(int columns) { return columns * 2 + 64; }
 constexpr int columns_of_piece(int rows) { return rows > 32 ? 128 : 256; }
@@ -50,7 +47,7 @@ struct Block {
 struct Sizes {
   int batch, width, heads, qk, v, hidden;
   int sequences;  // of a cluster
-  // Rows of a GEMM: sequences, padded to those of one MMA or of one and a half.
+  // Rows of a GEMM: one MMA, or one and a half.
   __host__ __device__ int padded() const { return sequences <= 16 ? 16 : kMostSequences; }
   __host__ __device__ int pairs() const { return sequences * heads; }
   // Thread blocks of a cluster take the pairs in order.
@@ -82,7 +79,7 @@ struct Layout {
 inline constexpr int kMergeFloats = 128 + 4;  // values, then top and sum
 inline constexpr int kListBytes = 32;
 
-// With as many pieces as `limit` bytes hold. small: parameters of norms, then biases (at bias[] from there).
+// As many pieces as fit into `limit` bytes. small: parameters of norms, then biases (at bias[] from there).
 inline Layout layout_of(const Sizes& s, int limit) {
   Layout l = {};
   int at = (Layout::kBarriers * 8 + 127) / 128 * 128;
@@ -105,8 +102,7 @@ inline Layout layout_of(const Sizes& s, int limit) {
   l.lists = take(2 * kAttentionWarps * kListBytes);
   l.merge = take(2 * kPairsAtOnce * kMergeFloats * 4);
   l.pieces = at;
-  l.piece_count = at < limit ? (limit - at) / kPieceBytes : 0;
-  if (l.piece_count > kMostPieces) l.piece_count = kMostPieces;
+  l.piece_count = std::clamp((limit - at) / kPieceBytes, 0, kMostPieces);
   return l;
 }
 
@@ -132,7 +128,7 @@ __device__ __forceinline__ void send(std::uint32_t to, const uint4& value, std::
       : "memory");
 #endif
 }
-// Traps after ten seconds: the barrier will never complete, and an error is better than a hang.
+// Traps after ten seconds: an error is better than a hang.
 __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr long long kPatience = 20'000'000'000;  // cycles
@@ -171,7 +167,7 @@ __device__ __forceinline__ std::uint32_t load_4(std::uint32_t address) {
   return r;
 }
 
-// A position in the ring of pieces, and the parity of its barriers there.
+// A position in the ring of pieces.
 struct RingPosition {
   int at = 0, parity = 0;
   __device__ __forceinline__ void advance(int count) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The attention warps of a cluster. Two warps take a (sequence, head): their eight groups of 8 lanes take
 // the listed keys in turn, each with an online softmax of its own, and are merged in a fixed order. A lane
-// holds its share of kAhead keys and values of its group in registers; as soon as some are used, those of the
-// next list are asked for, be it of the next head or of the next block: loads from global memory overlap
-// the GEMMs in between.
+// holds its share of kAhead keys and values in registers and refills them from the next list, of the next
+// head or block, as it goes: loads overlap the GEMMs in between.
 #pragma once
 
 #include "kernels/sampling/decode_cluster.cuh"
@@ -24,7 +23,7 @@ __device__ __forceinline__ uint4 read_once(const void* p, bool valid) {
   return r;
 }
 
-// What a (sequence, head) reads in one block. A warp keeps two in shared memory, that at hand and the next.
+// What a (sequence, head) reads in one block. A warp keeps the current and the next in shared memory.
 template <class T>
 struct List {
   T *k, *v;                  // row 0
@@ -33,8 +32,7 @@ struct List {
 };
 static_assert(sizeof(List<std::uint16_t>) == kListBytes);
 
-// kQk, kV: parts of 64 elements of a row.
-// kTogether: keys of a lane that share one step of the softmax.
+// kQk, kV: parts of 64 elements of a row. kTogether: keys of a lane that share one step of the softmax.
 template <class T, int kQk, int kV, int kAhead, int kTogether>
 class Attention {
   static_assert(kAhead % kTogether == 0 && kAhead <= 2 * kLanes);
@@ -51,8 +49,7 @@ class Attention {
         pairs_(a_.sizes.first_pair(scene.rank + 1) - first_pair_),
         rounds_((pairs_ + kPairsAtOnce - 1) / kPairsAtOnce) {}
 
-  // Job -1 is there to start the stream. Warps that never have a pair must not wait for any: nothing would
-  // keep the others from passing them by both parities of a barrier.
+  // Job -1 starts the stream. Warps without a pair do not wait: barriers could pass them by both parities.
   __device__ __forceinline__ void run() {
     if (pair_ >= pairs_) return;
     expect();
@@ -128,7 +125,7 @@ class Attention {
     }
   }
 
-  // Those of the next list that come too late for registers, on their way to the second-level cache.
+  // Prefetches keys and values of the next list beyond the registers into the L2 cache.
   __device__ __forceinline__ void ask_for_later(const List<T>& l) const {
     const auto ask = [](const T* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); };
 #pragma unroll
@@ -209,8 +206,7 @@ class Attention {
             device::ld_shared_16(v + first_of(p) * 2);
   }
 
-  // Adds the keys in slots first .. first + kTogether - 1. left: keys from the first of these on, in steps of
-  // kGroups: slot first + i counts where i * kGroups < left.
+  // Adds the keys in slots first .. first + kTogether - 1; slot first + i counts where i * kGroups < left.
   __device__ __forceinline__ void use(int first, unsigned own, int left, std::uint32_t own_k,
                                       std::uint32_t own_v) {
     float score[kTogether], top = top_;
@@ -280,8 +276,7 @@ class Attention {
     }
   }
 
-  // The second warp hands its sums to the first, which divides and sends the result to all. Two places to
-  // hand them over, used in turn: a warp is never two jobs ahead of the other.
+  // The second warp hands its sums to the first, which divides and sends the result, in two places by turns.
   __device__ __forceinline__ void deliver(int pair, int job) {
     extern __shared__ __align__(128) unsigned char shared[];
     float* handed = reinterpret_cast<float*>(shared + a_.layout.merge) +
@@ -328,7 +323,7 @@ class Attention {
   const Arguments<T>& a_;
   int lane_, half_, pair_, group_, first_pair_, pairs_, rounds_;
   uint4 k_[kAhead][kQk], v_[kAhead][kV];
-  unsigned own_slots_ = 0;  // bits of the slots that are to be read from the packed projection
+  unsigned own_slots_ = 0;  // bits of the slots to read from the packed projection
   int next_rows_[2];
   float q_[kQk][8], y_[kV][8], top_, sum_;
 };

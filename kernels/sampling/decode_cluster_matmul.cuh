@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The MMA warps of a cluster, and the warp that loads their weights. A GEMM is 16 or 24 sequences by this
 // thread block's columns; a warp computes tiles of 8 columns over the whole inner axis. Lane 4 g + t reads 16
-// bytes at a time of rows g, g + 8 and g + 16 and of column g: 8 neighbouring numbers, enough for two MMAs.
-// The order of additions depends on the matrix alone.
+// bytes at a time of rows g, g + 8 and g + 16 and of column g, enough for two MMAs.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
@@ -244,8 +243,7 @@ class Matmuls {
             __shfl_sync(kFullWarp, word, first + 2), __shfl_sync(kFullWarp, word, first + 3)};
   }
 
-  // The epilogue of a GEMM for 8 columns from `column` (of this thread block's), two rows or one at a time:
-  // bias, GELU or residual; then sends the result to its readers.
+  // The epilogue of a GEMM for 8 of this thread block's columns: bias, GELU or residual; sends the result.
   __device__ __forceinline__ void finish(int matrix, const TileAccumulators<kRows>& accumulators, int column,
                                          std::uint32_t bias) const {
     const int t = lane_ % 4, of_row = scene_.rank * a_.sizes.rows(matrix) + column;
@@ -278,7 +276,7 @@ class Matmuls {
     }
   }
 
-  // To the thread block that attends for this sequence and head: its query, key and value lie together there.
+  // To the thread block that attends for this sequence and head.
   __device__ __forceinline__ void send_packed(const uint4& value, int sequence, int column) const {
     const Sizes& s = a_.sizes;
     const int queries = s.heads * s.qk, kind = column < queries ? 0 : column < 2 * queries ? 1 : 2;

@@ -40,7 +40,7 @@ void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
   std::vector<T> normed;
   if (k.norm_w) normed = normalised<T>(queue, k);
   const T *x = k.norm_w ? normed.data() : k.x.as<T>(), *w = k.w.as<T>();
-  const T *b = k.b ? k.b.as<T>() : nullptr, *residual = k.residual ? k.residual.as<T>() : nullptr;
+  const T *b = k.b.or_null<T>(), *residual = k.residual.or_null<T>();
   T* y = k.y.as<T>();
 #pragma omp parallel for collapse(2) schedule(static) if (rows * cols * inner > kParallelElements)
   for (std::int64_t n = 0; n < rows; ++n) {

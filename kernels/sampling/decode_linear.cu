@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, a warp for one
-// column of eight rows, so that the weights are read once for eight rows. Lane l accumulates columns
-// 8 l .. 8 l + 7 modulo 256, then a butterfly adds the lanes: the order does not depend on the number of
-// rows.
+// DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, where a warp
+// reads the weights of a column once for eight rows. The order of additions depends on K alone.
 #include <type_traits>
 
 #include "kernels/sampling/decode_linear_mma.cuh"
@@ -58,20 +56,15 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
 }
 
 template <class T>
-const T* or_null(const TensorView& v) {
-  return v ? v.as<T>() : nullptr;
-}
-
-template <class T>
 Arguments<T> arguments_of(const DecodeLinear& k) {
   Arguments<T> a = {};
   a.y = k.y.as<T>();
   a.x = k.x.as<T>();
   a.w = k.w.as<T>();
-  a.b = or_null<T>(k.b);
-  a.residual = or_null<T>(k.residual);
-  a.norm_w = or_null<float>(k.norm_w);
-  a.norm_b = or_null<float>(k.norm_b);
+  a.b = k.b.or_null<T>();
+  a.residual = k.residual.or_null<T>();
+  a.norm_w = k.norm_w.or_null<float>();
+  a.norm_b = k.norm_b.or_null<float>();
   a.rows = k.x.rows();
   a.cols = k.w.rows();
   a.inner = k.x.cols();

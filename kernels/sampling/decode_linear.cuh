@@ -25,9 +25,8 @@ struct Statistics {
   float mean, rstd;
 };
 
-// Of rows first .. first + kRows - 1 of x, by a warp, which has all of them on their way at a time; two
-// passes, the second over registers where these hold the rows. Rows beyond the last are taken to be the last.
-// kPacked: 16-bit elements, rows in packs.
+// Of rows first .. first + kRows - 1 of x, or the last row, by a warp; two passes, the second over registers
+// where these hold the rows. kPacked: 16-bit elements, rows in packs.
 template <int kRows, bool kPacked, class T>
 __device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a, std::int64_t first) {
   const int lane = threadIdx.x % kWarp;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sampling: an affine map of few rows, fused with its prologue and epilogue in a residual block.
 //   y = residual + f(norm(x) w^T + b),   norm: LayerNormForward, rounded to T;   f: GeluForward
-// norm, b, f and residual may be absent. Accumulators have type wide(T); one rounding at the end. Each row of
-// y depends on its own row of x alone, to the last bit, whatever N is.
+// Accumulators have type wide(T); one rounding at the end. Rows do not depend on each other, to the last bit.
 #pragma once
 
 #include "kernels/queue.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // DecodeLinear on the tensor cores, f16 and bf16: a block computes 32 rows by 32 columns, each of its four
-// warps 16 by 16. Weights are prefetched before the previous kernel has ended. Rows are normalised between
-// shared memory and the MMA, so that they are read once. The order of additions depends on K alone.
+// warps 16 by 16. Weights are prefetched before the previous kernel has ended.
 #pragma once
 
 #include "kernels/device/mma.cuh"
@@ -20,8 +19,7 @@ __device__ __forceinline__ void wait_for_stage() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of
-// kernels/device/mma.cuh.
+// Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of device/mma.cuh.
 template <class T>
 __device__ __forceinline__ void fetch_tile(std::uint32_t to, const T* matrix, std::int64_t first,
                                            std::int64_t count, std::int64_t inner, std::int64_t column) {
@@ -69,7 +67,7 @@ __device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const 
   }
 }
 
-// Two neighbouring elements of y in each of two rows, eight apart: where they are, and what is added to them.
+// Two neighbouring elements of y in each of two rows, eight apart, and what is added to them.
 template <class T>
 struct Place {
   std::int64_t row, column;

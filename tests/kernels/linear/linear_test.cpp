@@ -3,7 +3,6 @@
 // number.
 #include "kernels/linear/linear.h"
 
-#include "kernels/linear/loops.h"
 #include "tests/testing.h"
 
 namespace weft {
