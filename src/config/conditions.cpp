@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From the keys of a config to kinds and rows.
 #include "src/config/conditions.h"
 
 #include "kernels/view.h"

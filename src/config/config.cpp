@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Where a config is found.
 #include "src/config/config.h"
 
 #include <algorithm>
@@ -16,8 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kLargestConfig = 1 << 20;
 
-// configs/ in the working directory, then in the folders above the executable (build/<preset>/bin/train finds
-// that of its source tree) and where it is installed; of each, the folders inside come after it.
+// configs/ in the working directory, then those above the executable (of its source tree, or installed). The
+// folders inside come after each.
 std::vector<fs::path> config_folders() {
   std::vector<fs::path> roots = {"configs"}, folders;
   std::error_code error;
@@ -62,9 +61,8 @@ std::string find_config(const std::string& name) {
       if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
-  const std::string nearest = nearest_name(name.ends_with(".yaml") ? name : name + ".yaml", known);
-  fail(str("no config ", name, nearest.empty() ? "" : "; did you mean " + nearest + "?", " Looked for ",
-           joined(looked), known.empty() ? "" : "; there are " + joined(known)));
+  fail(str("no config ", name, did_you_mean(name.ends_with(".yaml") ? name : name + ".yaml", known),
+           " Looked for ", joined(looked), known.empty() ? "" : "; there are " + joined(known)));
 }
 
 }  // namespace

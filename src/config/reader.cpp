@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// YAML to Config. Everything is refused that is not exactly a known key with a value of its type.
+// YAML to Config.
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -46,13 +46,7 @@ std::string quoted_choices(const std::vector<std::string>& choices) {
   return s;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string nearest = nearest_name(word, candidates);
-  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
-}
-
-// Counts documents and builds nothing: YAML::LoadAll never ends where something follows a flow collection
-// ("{a: b}, c"), for the parser takes that as one empty document after the other.
+// Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b}, c").
 class DocumentCount : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override { ++count; }
@@ -123,9 +117,27 @@ class Reader {
     --nesting_;
   }
 
-  void read_file(const YAML::Node& root) {
-    if (root.IsNull()) return;  // an empty file: all defaults
-    read_section(root, "");
+  void read_section(const YAML::Node& map, const std::string& prefix) {
+    const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
+    if (map.IsNull()) return;
+    if (!map.IsMap())
+      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
+               joined(keys_below(prefix, false)), "), found ", found_text(map)));
+    std::set<std::string> seen;
+    for (const auto& entry : map) {
+      if (!entry.first.IsScalar())
+        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
+      const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
+      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
+      places_[key] = where;
+      if (const Field* field = find(key)) {
+        read_field(*field, entry.second);
+      } else if (is_section(key + ".")) {
+        read_section(entry.second, key + ".");
+      } else {
+        unknown_key(where, key);
+      }
+    }
   }
 
   // "--set key=value": one key, with the override itself as the place.
@@ -190,29 +202,6 @@ class Reader {
              !nearest.empty() ? "; did you mean " + nearest + "?"
              : known.empty()  ? ""
                               : "; known here: " + joined(known)));
-  }
-
-  void read_section(const YAML::Node& map, const std::string& prefix) {
-    const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
-    if (map.IsNull()) return;
-    if (!map.IsMap())
-      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
-               joined(keys_below(prefix, false)), "), found ", found_text(map)));
-    std::set<std::string> seen;
-    for (const auto& entry : map) {
-      if (!entry.first.IsScalar())
-        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
-      const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
-      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
-      places_[key] = where;
-      if (const Field* field = find(key)) {
-        read_field(*field, entry.second);
-      } else if (is_section(key + ".")) {
-        read_section(entry.second, key + ".");
-      } else {
-        unknown_key(where, key);
-      }
-    }
   }
 
   void read_field(const Field& field, const YAML::Node& node) {
@@ -297,7 +286,7 @@ class Reader {
   int nesting_ = 0, patterns_ = 0;  // of the pattern at hand; read so far
 };
 
-// Says train.batch_tokens in sequences: from here on train.batch counts.
+// Turns train.batch_tokens into train.batch.
 void resolve_batch(Config& config, Places& places) {
   const std::int64_t context = config.model.context, tokens = config.train.batch_tokens;
   if (tokens == 0) return;
@@ -327,7 +316,7 @@ Config parse_config(const std::string& yaml, const std::string& where,
   Places places = {{"", where}};
   Reader reader(config, places, where);
   try {
-    reader.read_file(one_document(yaml, where));
+    reader.read_section(one_document(yaml, where), "");  // an empty file: all defaults
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   for (const std::string& text : overrides) reader.read_override(text);
   resolve_batch(config, places);
