@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A file is written under a temporary name and renamed.
 #include "src/files/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -60,6 +58,26 @@ class FileBuffer : public std::streambuf {
 };
 
 }  // namespace
+
+std::string disk_error(int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return std::string(std::strerror(error)) + (full ? "; free some space there or write to another disk" : "");
+}
+
+int write_all(int file, const char* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });
+    if (n < 0) return errno;
+    if (n == 0) return EIO;  // a file that takes nothing, and says nothing, never will
+    bytes += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+int sync_to_disk(int file) {
+  return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
+}
 
 NewFile::NewFile(const std::string& path)
     : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)) {}
