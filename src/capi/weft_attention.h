@@ -22,8 +22,7 @@ extern "C" {
 
 // ---- versions and errors -------------------------------------------------------------------------------
 
-// Major * 10000 + minor * 100 + patch. Libraries of one major version run programs made for its earlier
-// minors.
+// Major * 10000 + minor * 100 + patch. A library runs programs made for earlier minors of its major version.
 #define WEFT_ATTENTION_VERSION 10000
 WEFT_API int weft_attention_version(void);
 
