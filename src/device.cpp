@@ -16,7 +16,6 @@
 #include "kernels/linear/linear.h"
 
 namespace weft {
-
 namespace {
 
 // On the CPU, work is done when it is enqueued.
@@ -71,9 +70,8 @@ int cuda_index(const std::string& name) {
   int index = -1;
   const char *first = name.data() + 5, *last = name.data() + name.size();
   const auto [end, error] = std::from_chars(first, last, index);
-  if (error != std::errc() || end != last || index < 0) {
+  if (error != std::errc() || end != last || index < 0)
     fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
-  }
   return index;
 }
 

@@ -9,10 +9,7 @@
 #include "kernels/view.h"
 
 namespace weft {
-
-namespace {
 constexpr std::size_t kGranule = 256;  // alignment of every tensor, and what sizes are rounded up to
-}
 
 MemoryPool::MemoryPool(std::string where, Allocate allocate, Free free)
     : where_(std::move(where)), allocate_(std::move(allocate)), release_(std::move(free)) {}

@@ -10,7 +10,6 @@
 #include "kernels/philox.h"
 
 namespace weft {
-
 namespace {
 
 constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed

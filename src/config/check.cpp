@@ -49,7 +49,7 @@ class Check {
   template <class T>
   void check_value(const Field& field, const T& value) const {
     if constexpr (std::is_same_v<T, std::string>) {
-      if (!field.choices.empty() && std::ranges::find(field.choices, value) == field.choices.end())
+      if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
         refuse({field.key}, str(field.key, ": expected one of ", joined(field.choices), ", found ", value));
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       if (!field.range.contains(static_cast<double>(value)))

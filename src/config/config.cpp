@@ -39,10 +39,10 @@ std::vector<fs::path> config_folders() {
 
 std::string find_config(const std::string& name) {
   if (name.empty()) fail("the name of a config is empty");
-  std::vector<fs::path> tried;
+  std::vector<std::string> looked, known;
   const auto folders = config_folders();
   const auto look = [&](const fs::path& path) {
-    tried.push_back(path);
+    looked.push_back(path.string());
     std::error_code error;
     return fs::exists(path, error) && !fs::is_directory(path, error);
   };
@@ -53,8 +53,6 @@ std::string find_config(const std::string& name) {
     for (const std::string& candidate : {base.string(), base.string() + ".yaml"})
       if ((candidate == base || !name.ends_with(".yaml")) && look(candidate)) return candidate;
 
-  std::vector<std::string> looked, known;
-  for (const fs::path& path : tried) looked.push_back(path.string());
   std::error_code error;
   for (const fs::path& folder : folders)
     for (const auto& entry : fs::directory_iterator(folder, error))

@@ -116,7 +116,7 @@ Config load_config(const std::string& name, const std::vector<std::string>& over
 // The same from text; `where` is what errors name as the file.
 Config parse_config(const std::string& yaml, const std::string& where,
                     const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
-// YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
+// YAML of every key, which parse_config reads back; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);

@@ -101,7 +101,7 @@ class Reader {
       if (!seen.emplace(name, at).second) fail(str(at, ": ", key, ": ", name, " is given twice"));
       Field field = fields[static_cast<std::size_t>(found - known.begin())];
       field.key = key + "." + name;
-      std::visit([&](auto* value) { read_value(field, entry.second, *value); }, field.value);
+      read_field(field, entry.second);
     }
     if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
     const std::vector<std::string> read = fields_read(pattern);
@@ -166,13 +166,11 @@ class Reader {
                                                                : str(file_, ":", node.Mark().line + 1);
   }
   const Field* find(const std::string& key) const {
-    const auto it =
-        std::find_if(fields_.begin(), fields_.end(), [&](const Field& f) { return f.key == key; });
+    const auto it = std::ranges::find(fields_, key, &Field::key);
     return it == fields_.end() ? nullptr : &*it;
   }
   bool is_section(const std::string& prefix) const {
-    return std::any_of(fields_.begin(), fields_.end(),
-                       [&](const Field& f) { return f.key.starts_with(prefix); });
+    return std::ranges::any_of(fields_, [&](const Field& f) { return f.key.starts_with(prefix); });
   }
   // Names that may stand in a section ("" or "model."): its keys and sub-sections, or all full keys below it.
   std::vector<std::string> keys_below(const std::string& prefix, bool full) const {
@@ -186,8 +184,7 @@ class Reader {
     return names;
   }
 
-  // `key` is the full name of what is not there. Suggests the nearest name in its section, or the same or a
-  // near name in another one.
+  // Suggests the nearest name in the section of `key`, or the same or a near name in another one.
   [[noreturn]] void unknown_key(const std::string& where, const std::string& key) const {
     const std::size_t dot = key.rfind('.');
     const std::string section = dot == std::string::npos ? "" : key.substr(0, dot + 1),
@@ -217,13 +214,10 @@ class Reader {
   }
 
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {
-    if (!field.choices.empty()) {
-      const bool known =
-          node.IsScalar() && std::count(field.choices.begin(), field.choices.end(), node.Scalar()) > 0;
-      if (!known)
-        expected(field, node, quoted_choices(field.choices),
-                 node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
-    }
+    const bool known = node.IsScalar() && std::ranges::count(field.choices, node.Scalar()) > 0;
+    if (!field.choices.empty() && !known)
+      expected(field, node, quoted_choices(field.choices),
+               node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
     if (!node.IsScalar()) expected(field, node, "a text");
     value = node.Scalar();
   }

@@ -13,7 +13,6 @@
 #include "src/cuda/staging.h"
 
 namespace weft {
-
 namespace {
 
 constexpr int kOldestMajor = 8;  // compute capability: Ampere
