@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// PackedMaps in the memory of a device, shared between the layers of a model.
+// PackedMaps in the memory of a device.
 #pragma once
 
 #include <map>

@@ -9,6 +9,7 @@
 #include "kernels/view.h"
 
 namespace weft {
+
 constexpr std::size_t kGranule = 256;  // alignment of every tensor, and what sizes are rounded up to
 
 MemoryPool::MemoryPool(std::string where, Allocate allocate, Free free)

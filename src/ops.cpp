@@ -28,12 +28,6 @@ void check_vector(const char* op, const char* what, const Var& v, std::int64_t s
              name_of(v.dtype()));
 }
 
-void check_like(const char* op, const Var& a, const Var& b) {
-  WEFT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), op,
-             ": both must have one shape and type, got ", shape_text(a.value), " of ", name_of(a.dtype()),
-             " and ", shape_text(b.value), " of ", name_of(b.dtype()));
-}
-
 // Of a matmul x w^T.
 void check_weight(const char* op, const Var& x, const Var& w) {
   const TensorView &vx = x.value, &vw = w.value;
@@ -175,7 +169,10 @@ struct BranchDropout {
 };
 
 BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
-  check_like(op, x, branch.matmul);
+  const Var& y = branch.matmul;
+  WEFT_CHECK(x.shape() == y.shape() && x.dtype() == y.dtype(), op,
+             ": both must have one shape and type, got ", shape_text(x.value), " of ", name_of(x.dtype()),
+             " and ", shape_text(y.value), " of ", name_of(y.dtype()));
   check_bias(op, branch);
   if (!drops(ctx, p)) return {};
   WEFT_CHECK(ctx.step, op, ": ctx.step is not set");

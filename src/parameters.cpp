@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/parameters.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>

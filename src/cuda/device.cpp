@@ -4,7 +4,6 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "kernels/linear/linear.h"

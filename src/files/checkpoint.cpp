@@ -22,7 +22,6 @@ StoredType stored_type(DType t) {
 
 std::string path_in(const std::string& group, const ParamInfo& p) { return group + "/" + p.name; }
 
-// What is saved, in this order.
 std::vector<Group> groups_of(const ParameterStore& store) {
   std::vector<Group> groups{{"/params", store.master()}};
   if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <ostream>
-#include <streambuf>
+#include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,26 +36,6 @@ int open_temporary(const std::string& path, const std::string& temporary) {
   if (fd < 0) fail(str(path, ": cannot be written: ", std::strerror(errno)));
   return fd;
 }
-
-// Text on its way to a NewFile.
-class FileBuffer : public std::streambuf {
- public:
-  explicit FileBuffer(NewFile& file) : file_(file), bytes_(std::size_t{1} << 16) { empty(); }
-
- protected:
-  int overflow(int c) override {
-    file_.write(pbase(), static_cast<std::size_t>(pptr() - pbase()));
-    empty();
-    return c == traits_type::eof() ? 0 : sputc(static_cast<char>(c));
-  }
-  int sync() override { return overflow(traits_type::eof()); }
-
- private:
-  void empty() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
-
-  NewFile& file_;
-  std::vector<char> bytes_;
-};
 
 }  // namespace
 
@@ -106,11 +86,11 @@ void NewFile::commit() {
 
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
   NewFile file(path);
-  FileBuffer buffer(file);
-  std::ostream out(&buffer);
-  out.exceptions(std::ios::badbit);  // passes on what the file throws
+  std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // also when memory is out
   write(out);
-  out.flush();
+  const std::string_view text = out.view();
+  file.write(text.data(), text.size());
   file.commit();
 }
 

@@ -32,7 +32,6 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
-  const std::string& path() const { return path_; }
   void write(const char* bytes, std::size_t size);
   void commit();
 
@@ -43,7 +42,7 @@ class NewFile {
   int fd_ = -1;  // of the temporary file; -1 after commit()
 };
 
-// A NewFile with what `write` puts out; an exception of `write` leaves no file.
+// A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
 // A NewFile with what is in the file `from`.
 void copy_whole_file(const std::string& from, const std::string& path);
