@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// DeviceMaps: one upload.
 #include "src/attention_maps.h"
 
 #include "src/patterns/pattern.h"
@@ -16,8 +15,6 @@ DeviceMaps::DeviceMaps(Device& device, const AttentionPattern& pattern, int head
   device.upload(memory_, image.data());
   for (int head = 0; head < heads; ++head) pairs_.push_back(packed.pairs(head));
 }
-
-const PairCount& DeviceMaps::pairs(int head) const { return pairs_.at(static_cast<std::size_t>(head)); }
 
 Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const AttentionBackward& g) {
   const std::int64_t elements = std::visit([&](const auto& q) { return backward_scratch(q, g); }, queue);

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT
-// PackedMaps in the memory of a device, shared between the layers of a model.
+// PackedMaps in the memory of a device.
 #pragma once
 
 #include <map>
-#include <tuple>
 
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
 
 namespace weft {
 
-// Uploaded once, kept as long as this lives.
 class DeviceMaps {
  public:
   DeviceMaps(Device&, const AttentionPattern&, int heads, Lengths, std::int64_t head_size);
   const AttentionMaps& maps() const { return maps_; }
-  const PairCount& pairs(int head) const;
+  const PairCount& pairs(int head) const { return pairs_.at(static_cast<std::size_t>(head)); }
   std::size_t bytes() const { return static_cast<std::size_t>(memory_.view().bytes()); }
 
  private:

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The CPU device, and which device a name stands for.
 #include "src/device.h"
 
 #include <omp.h>
@@ -15,12 +14,8 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
-#ifdef WEFT_CUDA
-#include "src/cuda/device.h"
-#endif
 
 namespace weft {
-
 namespace {
 
 // On the CPU, work is done when it is enqueued.
@@ -75,20 +70,17 @@ int cuda_index(const std::string& name) {
   int index = -1;
   const char *first = name.data() + 5, *last = name.data() + name.size();
   const auto [end, error] = std::from_chars(first, last, index);
-  if (error != std::errc() || end != last || index < 0) {
+  if (error != std::errc() || end != last || index < 0)
     fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
-  }
   return index;
 }
 
 #ifdef WEFT_CUDA
-int visible_gpus() { return cuda_device_count(); }
-
 std::unique_ptr<Device> open_cuda(const std::string& name) { return make_cuda_device(cuda_index(name)); }
 
 // A GPU that cannot be used is reported, not passed over in silence.
 std::unique_ptr<Device> open_any() {
-  if (cuda_device_count() == 0) return std::make_unique<CpuDevice>();
+  if (gpu_count() == 0) return std::make_unique<CpuDevice>();
   try {
     return make_cuda_device(0);
   } catch (const Error& error) {
@@ -97,8 +89,6 @@ std::unique_ptr<Device> open_any() {
   }
 }
 #else
-int visible_gpus() { return 0; }
-
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
   fail(str("device '", name,
@@ -109,7 +99,7 @@ std::unique_ptr<Device> open_cuda(const std::string& name) {
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
 #endif
 
-// One block of random numbers, repeated: the time of a matmul does not depend on more.
+// One block of random numbers, repeated.
 void fill_with_noise(Device& device, const Tensor& tensor) {
   constexpr std::int64_t kBlock = std::int64_t{1} << 18;
   const auto count = static_cast<std::size_t>(std::min(kBlock, tensor.size()));
@@ -149,7 +139,9 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
 
 }  // namespace
 
-int gpu_count() { return visible_gpus(); }
+#ifndef WEFT_CUDA
+int gpu_count() { return 0; }
+#endif
 
 double Device::peak_flops(DType compute) {
   double& rate = peak_flops_[static_cast<int>(compute)];

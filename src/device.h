@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Device: a queue, the pool its tensors come from, and copies. WEFT_CUDA is tested in device.cpp and
-// kernels/queue.h and nowhere else.
+// Device: a queue, the pool its tensors come from, and copies.
 #pragma once
 
 #include <memory>
@@ -16,8 +15,7 @@ class QueueMark {
  public:
   virtual ~QueueMark() = default;
   virtual void record() = 0;  // after all work that is enqueued
-  // Waits until the queue reaches the place that was recorded last; returns at once if there is none. Throws
-  // Error when work before it has failed.
+  // Waits for the place that was recorded last, if any. Throws Error when work before it has failed.
   virtual void wait() = 0;
 };
 
@@ -33,8 +31,7 @@ class Device {
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;
   virtual std::unique_ptr<QueueMark> make_mark() = 0;
-  virtual std::string description()
-      const = 0;  // "CPU, 2 threads", "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
+  virtual std::string description() const = 0;  // "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
   bool is_cuda() const { return name.starts_with("cuda"); }
   // FLOP/s that a large matmul of this type reaches here: measured once, on first use. MFU is a share of it.
@@ -46,19 +43,18 @@ class Device {
   int compute_capability = 0;  // of a GPU: 80, 90 ...
   Queue queue;
   std::shared_ptr<MemoryPool> pool;
-  // Memory of the host that kernels write to: what they wrote before a mark is there once the mark was waited
-  // for.
+  // Host memory that kernels write to. What they wrote before a mark is there after the mark's wait().
   std::shared_ptr<MemoryPool> host_pool;
 
  private:
   double peak_flops_[6] = {}, copy_bandwidth_ = 0;
 };
 
-// "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what to do:
-// built without CUDA, no GPU, driver too old, no such GPU.
+// "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what to do.
 std::unique_ptr<Device> make_device(const std::string& name);
+std::unique_ptr<Device> make_cuda_device(int index);  // in builds with CUDA alone
 
-int gpu_count();  // that this process sees; 0 when built without CUDA
+int gpu_count();  // that this process sees; 0 without a driver, and when built without CUDA
 
 // Copies a tensor to the host as doubles, whatever its type.
 std::vector<double> to_host(Device&, const TensorView&);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// When a step is run, captured and replayed. The CUDA calls are in src/cuda/graph.cpp.
 #include "src/graph.h"
 
 #ifdef WEFT_CUDA
@@ -42,14 +41,13 @@ struct GraphedStep::State {
     if (!enabled) return work();
     CudaQueue& queue = std::get<CudaQueue>(device.queue);
     if (captured) return graph.launch(queue);
-    if (calls < kEagerCalls) {
-      const GraphSide side(*device.pool, false);
-      work();
-      ++calls;
-      return;
-    }
     {
-      const GraphSide side(*device.pool, true);
+      const GraphSide side(*device.pool, calls == kEagerCalls);
+      if (calls < kEagerCalls) {
+        work();
+        ++calls;
+        return;
+      }
       graph.capture(queue, work);
     }
     captured = true;

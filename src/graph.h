@@ -2,7 +2,6 @@
 // GraphedStep: ordinary code, run eagerly the first times and replayed as a CUDA graph afterwards.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Free lists by rounded size, accounting by name, and the CPU pool.
 #include "src/memory.h"
 
 #include <algorithm>
@@ -11,9 +10,7 @@
 
 namespace weft {
 
-namespace {
 constexpr std::size_t kGranule = 256;  // alignment of every tensor, and what sizes are rounded up to
-}
 
 MemoryPool::MemoryPool(std::string where, Allocate allocate, Free free)
     : where_(std::move(where)), allocate_(std::move(allocate)), release_(std::move(free)) {}
@@ -45,22 +42,20 @@ void* MemoryPool::take_free(std::size_t bytes) {
     list->second.pop_back();
     return p;
   }
-  if (frozen_) {
+  if (frozen_)
     fail(str(
         "a step that is being captured as a CUDA graph asked ", where_, " for ", bytes_text(bytes),
         " more memory than the same step did before; run with train.graph: false, and report this.  In use: ",
         table()));
-  }
   void* p = allocate_(bytes);
   if (!p) {
     trim();
     p = allocate_(bytes);
   }
-  if (!p) {
+  if (!p)
     fail(str("out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
              "; lower train.batch (or raise train.accumulation), lower model.context, or set "
              "train.recompute: block"));
-  }
   reserved_ += bytes;
   return p;
 }
@@ -83,9 +78,8 @@ void MemoryPool::trim() {
 
 std::string MemoryPool::table() const {
   std::vector<std::pair<std::size_t, std::string>> rows;
-  for (const auto& [name, bytes] : peak_by_name_) {
+  for (const auto& [name, bytes] : peak_by_name_)
     if (bytes > 0) rows.emplace_back(bytes, name);
-  }
   std::sort(rows.rbegin(), rows.rend());
   std::string text;
   for (const auto& [bytes, name] : rows) text += name + " " + bytes_text(bytes) + ", ";
@@ -103,10 +97,7 @@ std::string bytes_text(std::size_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
-  while (value >= 1024 && unit < 4) {
-    value /= 1024;
-    ++unit;
-  }
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
   char text[32];
   std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
   return text;

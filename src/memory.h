@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// MemoryPool: a caching allocator for all tensors, with free lists by rounded size. Nothing is returned to
-// the driver before the pool dies. Work on one queue is ordered, so a block that the host frees may be handed
-// out again at once.
+// MemoryPool: a caching allocator for all tensors, with free lists by rounded size. Work on one queue is
+// ordered, so a block that the host frees may be handed out again at once.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +22,17 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // 256-byte-aligned memory, back to the free list when the last owner lets go. `name` appears in table(): a
-  // short kind ("activations"), not one name a tensor, and a literal (it is kept). Throws Error with the
-  // table when memory is out or the pool is frozen and would have to grow.
+  // 256-byte-aligned memory, back on the free list when the last owner lets go. `name`, for table(), is a
+  // literal and a kind ("activations"). Throws Error when memory is out or a frozen pool would have to grow.
   std::shared_ptr<void> take(std::size_t bytes, const char* name);
 
   // While a CUDA graph is captured the pool must not grow.
   void freeze(bool frozen) { frozen_ = frozen; }
-  // Gives free blocks back to the driver (before another context length is captured); those of the graph side
-  // only when no graph is held.
+  // Gives free blocks back to the driver; those of the graph side only while no graph is held.
   void trim();
 
   // A captured graph writes to the addresses of its capture, although its tensors are free by then. Captured
-  // code therefore has free lists of its own (the graph side): between two replays, no other code keeps a
-  // tensor in such a block.
+  // code therefore has free lists of its own, the graph side, in which no other code keeps a tensor.
   void use_graph_side(bool graph_side) { side_ = graph_side ? 1 : 0; }
   void hold_graph() { ++graphs_; }
   void release_graph() { --graphs_; }

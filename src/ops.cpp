@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Each op: check shapes, allocate, launch, record. The comment at an op says what it keeps for the backward
-// pass; closures hold exactly that (weights are kept anyway).
+// The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
 
 #include <array>
@@ -14,7 +13,6 @@
 #include "src/attention_maps.h"
 
 namespace weft {
-
 namespace {
 
 Shape with_last(Shape shape, std::int64_t last) {
@@ -28,12 +26,6 @@ void check_vector(const char* op, const char* what, const Var& v, std::int64_t s
   WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ", what,
              " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value), " of ",
              name_of(v.dtype()));
-}
-
-void check_like(const char* op, const Var& a, const Var& b) {
-  WEFT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), op,
-             ": both must have one shape and type, got ", shape_text(a.value), " of ", name_of(a.dtype()),
-             " and ", shape_text(b.value), " of ", name_of(b.dtype()));
 }
 
 // Of a matmul x w^T.
@@ -125,8 +117,7 @@ Var gelu(Ctx& ctx, const Affine& x) {
   return y;
 }
 
-// Keeps x and h = x up^T. The activation between the two matmuls is as large as h; the kernel that computes
-// the gradient of h recomputes it, in the place of h.
+// Keeps x and h = x up^T. The kernel of the gradient of h recomputes the activation in the place of h.
 Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down) {
   check_weight("mlp", x, up);
   check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
@@ -178,7 +169,10 @@ struct BranchDropout {
 };
 
 BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
-  check_like(op, x, branch.matmul);
+  const Var& y = branch.matmul;
+  WEFT_CHECK(x.shape() == y.shape() && x.dtype() == y.dtype(), op,
+             ": both must have one shape and type, got ", shape_text(x.value), " of ", name_of(x.dtype()),
+             " and ", shape_text(y.value), " of ", name_of(y.dtype()));
   check_bias(op, branch);
   if (!drops(ctx, p)) return {};
   WEFT_CHECK(ctx.step, op, ": ctx.step is not set");
@@ -201,8 +195,7 @@ ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Ten
 
 }  // namespace
 
-// Keeps nothing but the number of the call. x gets the buffer of dy itself, the branch one of its own: two
-// gradients never share.
+// Keeps the number of the call alone. x gets the buffer of dy itself, the branch one of its own.
 Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   const BranchDropout drop = checked_branch("residual_dropout", ctx, x, branch, p);
   const Var y = ctx.output(x.shape(), x.dtype());
@@ -219,8 +212,8 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   return y;
 }
 
-// Keeps the sum, each row's mean and rstd, and the number of the call. Where a later op waits for the norm,
-// the kernel that computes the gradient of the sum recomputes it, in the place of the sum.
+// Keeps the sum, each row's mean and rstd, and the number of the call. If a later op waits for the norm, the
+// kernel of the gradient recomputes it in the place of the sum.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
   const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
@@ -279,15 +272,11 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
   const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
   const auto [q, k, v] = heads(view);
-  ctx.launch(AttentionForward{.y = heads_of(y.value, 0, shape.heads, shape.v_size),
-                              .lse = lse,
-                              .q = q,
-                              .k = k,
-                              .v = v,
-                              .maps = maps,
-                              .scale = shape.scale(),
-                              .segments = segments_of(options),
-                              .form = options.form});
+  const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
+  AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps, .scale = shape.scale()};
+  f.segments = segments_of(options);
+  f.form = options.form;
+  ctx.launch(f);
   if (!ctx.tape) return y;
   const auto backward = [qkv, yv = y.value, lse, shape, maps, options, heads](Ctx& c, const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());

@@ -29,22 +29,19 @@ struct Sequences {
       : tokens(std::move(t)), offsets(std::move(o)), positions(std::move(p)), conditions(std::move(c)) {}
 };
 
-// (B, T) tokens -> (B, T, C), shifted by one: row 0 is `start` (C), or with conditions the sum of the rows of
-// `start` (R, C) that they name; row t is token t - 1.
+// (B, T) tokens -> (B, T, C). Row 0 is `start` (C), or the sum of the rows of `start` (R, C) that the
+// conditions name; row t is token t - 1.
 Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
 // The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
 Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
                   const std::vector<PositionTable>& axes, const std::int32_t* row);
 
-Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b,
-              double eps = 1e-5);  // (..., C); w, b (C) wide(T)
-Var linear(Ctx&, const Var& x, const Var& w,
-           const Var& b);                   // (..., K) x (M, K) -> (..., M); b may be empty (Var{})
-Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
+Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);  // w, b (C) wide(T)
+Var linear(Ctx&, const Var& x, const Var& w, const Var& b);  // (..., K) x (M, K) -> (..., M); b or Var{}
+Var dropout(Ctx&, const Var& x, double p);                   // acts when ctx.training
 
-// An affine map, matmul + bias, whose bias is still to be added. The op that reads the matmul fuses the
-// addition, and its backward kernel fuses the gradient of the bias.
+// An affine map, matmul + bias. The op that reads the matmul fuses the addition and the bias gradient.
 struct Affine {
   Var matmul;  // (..., C)  T
   Var bias;    // (C)       T, or empty (Var{})
@@ -71,8 +68,7 @@ struct AttentionShape {
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 struct AttentionOptions {
-  // Keep qkv alone: y and the log-sum-exp are computed again in the backward pass, to the same bits. What a
-  // later op keeps of y stays: recompute() around both drops it too.
+  // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
   bool recompute = false;
   Tensor segments{};  // (B, T) i32, see Segments in kernels/attention/attention.h; empty: none
   AttentionForm form = AttentionForm::automatic;
@@ -80,8 +76,7 @@ struct AttentionOptions {
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps,
                      const AttentionOptions& = {});
 
-Var cross_entropy(Ctx&, const Var& logits,
-                  const Tensor& targets);  // (..., V), i32 (...) -> (...) nats, wide(T)
-Var mean(Ctx&, const Var& x);              // -> (1), and ctx.results->loss when set
+Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), (...) -> (...) nats, wide(T)
+Var mean(Ctx&, const Var& x);                                       // -> (1), and ctx.results->loss when set
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include "src/ops.h"
 
 namespace weft {
-
 namespace {
 
 EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table, const Var& start,

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Schedules, and the launches of an update.
 #include "src/optimizer.h"
 
 #include <algorithm>
@@ -19,29 +18,23 @@ double learning_rate(const TrainConfig& train, std::int64_t step) {
   // 0 at the end of the warm-up, 1 at the last step and after it.
   const auto decay_steps = static_cast<double>(std::max<std::int64_t>(train.steps - train.warmup, 1));
   const double progress = std::min(1.0, static_cast<double>(step + 1 - train.warmup) / decay_steps);
-  double share = 0;
-  if (train.schedule == "cosine") {
-    share = 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  } else if (train.schedule == "linear") {
-    share = 1 - progress;
-  } else {
+  const bool cosine = train.schedule == "cosine";
+  if (!cosine && train.schedule != "linear")
     fail(str("train.schedule '", train.schedule, "': expected cosine, linear or constant"));
-  }
+  const double share = cosine ? 0.5 * (1 + std::cos(std::numbers::pi * progress)) : 1 - progress;
   return train.learning_rate * (train.final_learning_rate + (1 - train.final_learning_rate) * share);
 }
 
 std::int64_t context_at(const TrainConfig& train, std::int64_t full_context, std::int64_t step) {
   std::int64_t context = full_context;
-  for (const auto& [from, length] : train.context_schedule) {
+  for (const auto& [from, length] : train.context_schedule)
     if (from <= step) context = length;
-  }
   return context;
 }
 
 namespace {
 
-// Each process sums the squares of its parts of the gradients. All processes then add up the same f64 sums in
-// the same order, so that the norm is that of whole gradients everywhere.
+// Each rank sums the squares of its parts of the gradients. All ranks add the same f64 sums in one order.
 Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
   const std::vector<OwnPart> parts = store.own_parts();
   const std::size_t shards = store.shards().size();
@@ -65,11 +58,7 @@ Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& commu
 void clip(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, Communicator* communicator) {
   ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
   const Tensor squares = store.shards().empty() ? Tensor() : gather_squares(ctx, store, *communicator);
-  if (squares) {
-    clip.squares = squares;
-  } else {
-    clip.gradients = store.gradients();
-  }
+  (squares ? clip.squares : clip.gradients) = squares ? squares : store.gradients();
   ctx.launch(clip);
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What happens after the backward pass: clip, loss scale, AdamW, and the schedules that feed
-// StepScalars.
+// After the backward pass: clip, loss scale, AdamW. Before: the schedules that feed StepScalars.
 #pragma once
 
 #include "src/config/config.h"
@@ -15,10 +14,9 @@ double learning_rate(const TrainConfig&, std::int64_t step);
 // Context length in force at `step`.
 std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int64_t step);
 
-// Launches what follows the backward pass: clipping by the global norm, in f16 the loss scale
-// (kernels/optimizer/loss_scale.h), AdamW with the moving average. Reads ctx.step, writes ctx.results. May be
-// captured. A store with shards() makes it a collective over `communicator`: each process updates its parts,
-// and every one gets all weights as kernels read them.
+// Launches clipping by the global norm, in f16 the loss scale, and AdamW with the moving average. Reads
+// ctx.step, writes ctx.results; may be captured. With shards() it is a collective over `communicator`: each
+// rank updates its parts and gets all weights as kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
 
 }  // namespace weft

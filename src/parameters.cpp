@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Layout of the flat blocks and initial values.
 #include "src/parameters.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -11,7 +9,6 @@
 #include "kernels/philox.h"
 
 namespace weft {
-
 namespace {
 
 constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
@@ -19,8 +16,8 @@ constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of d
 
 std::int64_t aligned(std::int64_t n, std::int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
-// Elements 4 block .. 4 block + 3 of parameter `number`: the four normals of a Philox block, by Box and
-// Muller (1958), in double, so that they depend on neither device nor precision.
+// Elements 4 block .. 4 block + 3 of parameter `number`: the normals of a Philox block by Box and Muller
+// (1958), in double on every device and in every precision.
 std::array<double, 4> normals_of(std::uint64_t seed, std::uint32_t number, std::int64_t block) {
   const auto b = static_cast<std::uint64_t>(block);
   const Philox4 bits = philox4x32(
@@ -50,8 +47,7 @@ void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) 
   }
 }
 
-// Whether each parameter is the first of a range (Sharding), decided from the last to the first, in the order
-// in which backward passes complete them.
+// Whether each parameter starts a range (Sharding), decided in the order of backward passes: last first.
 std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, std::int64_t least) {
   std::int64_t left = 0, size = 0;
   for (const ParamInfo& p : params) left += p.decay ? aligned(p.size) : 0;
@@ -199,7 +195,7 @@ Tensor ParameterStore::slice_of(const Tensor& block, const OwnPart& part) const 
 
 void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const {
   const std::vector<OwnPart> parts = own_parts();
-  std::size_t ranges = 0;  // gathered so far: parameters of the ranges come in their order
+  std::size_t ranges = 0;  // gathered so far
   Tensor whole;            // the last of them
   WEFT_CHECK(!is_part(block) || gradients_, "what processes share is gathered in the block of gradients");
   for (const ParamInfo& p : params_) {

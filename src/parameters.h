@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ParameterStore: all weights of a model in five flat blocks (master, compute copy, gradients, m, v; a sixth
-// for EMA), so that clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
+// ParameterStore: all weights of a model in flat blocks (master, compute copy, gradients, m, v, EMA), so that
+// clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
 #pragma once
 
 #include <algorithm>
@@ -48,23 +48,21 @@ struct GradientRange {  // elements of the flat gradient block, and of the weigh
   bool operator==(const GradientRange&) const = default;
 };
 
-// Whether `size` elements are enough to start an all-reduce, with `left` still to come and at least `least`
-// wanted. The last all-reduce overlaps with nothing: ranges shrink towards the end.
+// Whether `size` elements start an all-reduce, with `left` to come and at least `least` wanted. Ranges shrink
+// towards the end: the last all-reduce overlaps with nothing.
 inline bool enough(std::int64_t size, std::int64_t left, std::int64_t least) {
   return least > 0 && size >= std::min(least, std::max<std::int64_t>(left, 1));
 }
 
-// Elements of the flat blocks that this process updates, and where they are in those blocks of which every
-// rank has its parts alone.
+// Elements of the flat blocks that this process updates, and their place in blocks that hold own parts alone.
 struct OwnPart {
   std::int64_t begin = 0, size = 0, state = 0;
   bool operator==(const OwnPart&) const = default;
 };
 
-// ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps the optimizer's state and
-// the master weights of a part of its own. What has weight decay is cut into ranges of whole parameters, of
-// at least `least` elements (0: one range), and each range into equal pieces of eights, one a rank; the rest,
-// biases and norms, every rank has whole.
+// ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps optimizer state and master
+// weights of its own part. Decayed parameters form ranges of at least `least` elements (0: one range), cut
+// into equal pieces of eights, one a rank. Every rank has biases and norms whole.
 struct Sharding {
   Communicator* communicator = nullptr;  // null, or of one rank: no sharding
   std::int64_t least = 0;
@@ -75,37 +73,32 @@ class ParameterStore {
   // Called by constructors of layers; rank >= 2 is decayed. Names must be new.
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
-  // Once, after all add(): lays out the blocks, allocates them, draws initial values. `compute` f64 makes
-  // everything f64 (tests). Without `training` there are no gradients and no optimizer state. Collective with
-  // `sharding`.
+  // Once, after all add(): lays out and allocates the blocks, draws initial values. `compute` f64 makes all
+  // f64 (tests). Without `training`: no gradients, no optimizer state. Collective with `sharding`.
   void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema, Sharding = {});
 
   // The ranges that are cut into pieces, ascending, from 0 to decayed(); none without sharding.
   std::span<const GradientRange> shards() const { return shards_; }
-  // What this process updates: with sharding its piece of each of the shards() and then the rest, otherwise
-  // all.
+  // What this process updates: its piece of each of the shards(), then the rest; without sharding all.
   std::vector<OwnPart> own_parts() const;
   // The slice of `block` (any of those below) that holds a part.
   Tensor slice_of(const Tensor& block, const OwnPart&) const;
-  // Calls `visit` for every parameter in turn with all its values in `block`. Those that other ranks have are
-  // gathered in the place of the gradients: collective with sharding, and gradients are lost.
+  // Calls `visit` for every parameter with all its values in `block`. With sharding it is collective and
+  // gathers in the place of the gradients, which are lost.
   using Visit = std::function<void(const ParamInfo&, const TensorView&)>;
   void visit_whole(const Tensor& block, const Visit& visit) const;
-  // The other way round: what this process keeps of the values of a parameter in `block`, from the host.
+  // Copies from the host what this process keeps of a parameter in `block`.
   void upload(const Tensor& block, const ParamInfo&, const void* values) const;
-  // Bytes of the optimizer's state (master weights apart from compute(), m, v and ema) on this process, and
-  // of all of them on a process without sharding.
+  // Bytes of master weights apart from compute(), m, v and ema: on this process, and without sharding.
   std::int64_t state_bytes() const;
   std::int64_t whole_state_bytes() const;
   // What must be the same bits on every rank: the weights.
   std::vector<TensorView> replicated() const;
 
-  // Marks all gradients "not written": the first backward kernel of a step stores, later ones (and later
-  // micro-batches, when this is not called between them) add.
+  // Marks all gradients "not written": the first backward kernel of a step stores, later ones add.
   void begin_step();
-  // Sets gradients that nothing has written to zero (parameters out of use at this context length).
+  // Zeroes gradients that nothing has written: all, or those whose slices begin in [begin, end).
   void finish_gradients(Ctx&);
-  // The same for those whose slices begin in [begin, end) of the block.
   void finish_gradients(std::int64_t begin, std::int64_t end);
   // Makes compute of master; after load, init, or a switch to the EMA weights. Collective with sharding.
   void refresh_compute(Ctx&) const;

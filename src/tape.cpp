@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The backward pass, where gradients go, and recompute.
 #include "src/tape.h"
 
 #include "kernels/layers/pointwise.h"
@@ -24,8 +23,7 @@ GradView Ctx::grad(const Var& v) {
   return view;
 }
 
-// A gradient without a buffer takes dy as its own; otherwise dy is added (a parameter has its slice from the
-// start).
+// A gradient without a buffer takes dy as its own; otherwise dy is added.
 void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
   if (!v.gradient) return;
   if (!v.gradient->tensor && v.dtype() == dy.dtype()) {
@@ -38,8 +36,7 @@ void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
 
 void Tape::run_backward(Ctx& ctx) {
   while (!steps_.empty()) {
-    // Taken off the list before it runs: at the end of this iteration its closure dies, and with it what the
-    // op kept.
+    // Taken off the list: at the end of this iteration its closure dies, and with it what the op kept.
     const Step step = std::move(steps_.back());
     steps_.pop_back();
     std::array<Tensor, 2> gradients;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reverse-mode differentiation. A forward op computes its output and records a closure on the Tape. The
 // backward pass runs the closures, last first: each turns the gradient of its op's output into gradients of
-// its inputs. A closure is dropped as soon as it has run, which frees the activations that it kept.
-// There are no globals: everything an op needs comes with its Ctx. Examples: src/ops.cpp.
+// its inputs, then frees what it kept. All that an op needs comes with its Ctx. Examples: src/ops.cpp.
 #pragma once
 
 #include <array>
@@ -26,8 +25,7 @@ struct Gradient {
   Tensor tensor;         // none until a backward kernel writes it
   bool written = false;  // the first writer stores, later ones add
   bool pinned = false;   // a parameter's: `tensor` is its slice of a flat block, and stays that
-  // The op that made the value recomputes it in its backward pass. Later ops need not keep it: what they do
-  // with it waits here until it exists again.
+  // The op that made the value recomputes it in its backward pass; what later ops do with it waits here.
   bool recomputed = false;
   std::vector<std::function<void(Ctx&, const Tensor& value)>> waiting = {};
 };
@@ -39,7 +37,7 @@ struct Var {
 
   Shape shape() const { return value.shape(); }
   DType dtype() const { return value.dtype(); }
-  // For a closure that needs the gradient and the shape alone: the memory of the value is not kept.
+  // For a closure that needs the gradient and the shape alone.
   Var without_value() const { return {value.without_memory(), gradient}; }
   // For a closure that can wait for a value that is recomputed.
   Var kept() const { return gradient && gradient->recomputed ? without_value() : *this; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tensor: shared, pooled, contiguous, row-major memory with a shape. It has no arithmetic: kernels take its
-// view.
+// Tensor: shared, pooled, contiguous, row-major memory with a shape. Kernels take its view.
 #pragma once
 
 #include <memory>
@@ -47,8 +46,7 @@ class Tensor {
     t.view_.data = static_cast<char*>(view_.data) + offset * size_of(view_.dtype);
     return t;
   }
-  // Whether others hold its memory.
-  bool is_shared() const { return memory_.use_count() > 1; }
+  bool is_shared() const { return memory_.use_count() > 1; }  // others hold its memory
   // Shape and type alone: the memory is not kept alive.
   Tensor without_memory() const {
     Tensor t = *this;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The arguments of a launch: everything that a kernel could stumble over is refused here, by name.
+// The arguments of a launch: what a kernel could stumble over is refused here, by name.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -37,12 +37,35 @@ class Checker {
   DType dtype() const { return dtype_; }
 
   HeadsView input(const char* name, const weft_input& x, bool queries, std::int64_t size) const {
-    const HeadsView view =
-        heads(name, const_cast<void*>(x.data), x.batch_stride, x.time_stride, x.head_stride, queries, size);
-    return view;
+    const std::int64_t time = queries ? plan_.n.queries : plan_.n.keys, bytes = size_of(dtype_);
+    const bool cuda = plan_.backend->is_cuda();
+    pointer(name, x.data, cuda ? kCudaAlignment : static_cast<std::uintptr_t>(bytes));
+    __int128 span = size;
+    for (const Axis& axis : {Axis{"batch", batch_, x.batch_stride}, Axis{"time", time, x.time_stride},
+                             Axis{"head", plan_.heads, x.head_stride}}) {
+      require(axis.stride >= 0, name, ".", axis.name, "_stride must not be negative, got ", axis.stride);
+      require(axis.stride <= kLargest / bytes, name, ".", axis.name, "_stride is too large: ", axis.stride);
+      require(
+          !cuda || axis.stride * bytes % static_cast<std::int64_t>(kCudaAlignment) == 0 || axis.count <= 1,
+          name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ", axis.stride,
+          " elements of ", bytes, " bytes");
+      if (axis.count > 1) span += static_cast<__int128>(axis.count - 1) * axis.stride;
+    }
+    require(span <= kLargest / bytes, name, " is too large: its strides span more than 2^60 bytes");
+    // The stride of an axis with one entry is never used: kernels are given one that they take.
+    return {const_cast<void*>(x.data),
+            dtype_,
+            batch_,
+            time,
+            plan_.heads,
+            size,
+            batch_ > 1 ? x.batch_stride : 0,
+            time > 1 ? x.time_stride : 0,
+            plan_.heads > 1 ? x.head_stride : 0};
   }
   HeadsView output(const char* name, const weft_output& x, bool queries, std::int64_t size) const {
-    const HeadsView view = heads(name, x.data, x.batch_stride, x.time_stride, x.head_stride, queries, size);
+    const weft_input same{x.data, x.batch_stride, x.time_stride, x.head_stride};
+    const HeadsView view = input(name, same, queries, size);
     check_apart(name, view);
     return view;
   }
@@ -82,40 +105,11 @@ class Checker {
   }
 
  private:
-  HeadsView heads(const char* name, void* data, std::int64_t batch_stride, std::int64_t time_stride,
-                  std::int64_t head_stride, bool queries, std::int64_t size) const {
-    const std::int64_t time = queries ? plan_.n.queries : plan_.n.keys, bytes = size_of(dtype_);
-    const bool cuda = plan_.backend->is_cuda();
-    pointer(name, data, cuda ? kCudaAlignment : static_cast<std::uintptr_t>(bytes));
-    __int128 span = size;
-    for (const Axis& axis : {Axis{"batch", batch_, batch_stride}, Axis{"time", time, time_stride},
-                             Axis{"head", plan_.heads, head_stride}}) {
-      require(axis.stride >= 0, name, ".", axis.name, "_stride must not be negative, got ", axis.stride);
-      require(axis.stride <= kLargest / bytes, name, ".", axis.name, "_stride is too large: ", axis.stride);
-      require(
-          !cuda || axis.stride * bytes % static_cast<std::int64_t>(kCudaAlignment) == 0 || axis.count <= 1,
-          name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ", axis.stride,
-          " elements of ", bytes, " bytes");
-      if (axis.count > 1) span += static_cast<__int128>(axis.count - 1) * axis.stride;
-    }
-    require(span <= kLargest / bytes, name, " is too large: its strides span more than 2^60 bytes");
-    // The stride of an axis with one entry is never used: kernels are given one that they take.
-    return {data,
-            dtype_,
-            batch_,
-            time,
-            plan_.heads,
-            size,
-            batch_ > 1 ? batch_stride : 0,
-            time > 1 ? time_stride : 0,
-            plan_.heads > 1 ? head_stride : 0};
-  }
-
   // Rows of an output do not share elements: each axis, the finest first, steps over all that is below it.
   static void check_apart(const char* name, const HeadsView& x) {
     std::array<Axis, 3> axes = {Axis{"batch", x.batch, x.batch_stride}, Axis{"time", x.time, x.time_stride},
                                 Axis{"head", x.heads, x.head_stride}};
-    std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
+    std::ranges::sort(axes, {}, &Axis::stride);
     std::int64_t below = x.size;
     for (const Axis& axis : axes) {
       if (axis.count <= 1) continue;
@@ -147,29 +141,19 @@ void check_distinct(std::initializer_list<NamedView> outputs, std::initializer_l
 }  // namespace
 
 DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
-  switch (dtype) {
-    case WEFT_F32: return DType::f32;
-    case WEFT_F16: return DType::f16;
-    case WEFT_BF16: return DType::bf16;
-    case WEFT_F64:
-      if (plan.backend->is_cuda()) unsupported("dtype: WEFT_F64 runs on the CPU only");
-      return DType::f64;
-    default: break;
-  }
-  require(false, "dtype must be WEFT_F32, WEFT_F16, WEFT_BF16 or WEFT_F64, got ", dtype);
-  return DType::f32;
+  require(dtype >= WEFT_F32 && dtype <= WEFT_F64,
+          "dtype must be WEFT_F32, WEFT_F16, WEFT_BF16 or WEFT_F64, got ", dtype);
+  if (dtype == WEFT_F64 && plan.backend->is_cuda()) unsupported("dtype: WEFT_F64 runs on the CPU only");
+  constexpr std::array kTypes = {DType::f32, DType::f16, DType::bf16, DType::f64};
+  return kTypes[static_cast<std::size_t>(dtype - WEFT_F32)];
 }
 
 AttentionForm checked_form(std::int32_t form) {
-  switch (form) {
-    case WEFT_AUTOMATIC: return AttentionForm::automatic;
-    case WEFT_SIMPLE: return AttentionForm::simple;
-    case WEFT_GENERAL: return AttentionForm::general;
-    case WEFT_HOPPER: return AttentionForm::hopper;
-    default: break;
-  }
-  require(false, "form must be WEFT_AUTOMATIC, WEFT_SIMPLE, WEFT_GENERAL or WEFT_HOPPER, got ", form);
-  return AttentionForm::automatic;
+  require(form >= WEFT_AUTOMATIC && form <= WEFT_HOPPER,
+          "form must be WEFT_AUTOMATIC, WEFT_SIMPLE, WEFT_GENERAL or WEFT_HOPPER, got ", form);
+  constexpr std::array kForms = {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general,
+                                 AttentionForm::hopper};
+  return kForms[static_cast<std::size_t>(form)];
 }
 
 std::size_t workspace_bytes(const weft_attention_plan& plan, std::int64_t batch, DType dtype) {
@@ -210,13 +194,9 @@ AttentionBackward checked_backward(const weft_attention_plan& plan, const weft_b
           " are needed: weft_attention_workspace_size()");
   check.pointer("workspace", a.workspace, kCudaAlignment);
   g.delta = check.rows("workspace", a.workspace);
+  const NamedView q{"q", a.q.data}, k{"k", a.k.data}, v{"v", a.v.data}, o{"o", a.o.data};
   check_distinct({{"dq", a.dq.data}, {"dk", a.dk.data}, {"dv", a.dv.data}, {"workspace", a.workspace}},
-                 {{"q", a.q.data},
-                  {"k", a.k.data},
-                  {"v", a.v.data},
-                  {"o", a.o.data},
-                  {"d_o", a.d_o.data},
-                  {"lse", a.lse}});
+                 {q, k, v, o, {"d_o", a.d_o.data}, {"lse", a.lse}});
   g.maps = plan.maps;
   g.segments = check.segments(a.q_segments, a.k_segments);
   g.form = check.form(a.form, static_cast<bool>(g.segments));

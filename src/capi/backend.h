@@ -14,8 +14,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual bool is_cuda() const = 0;
-  // Puts the tables where kernels read them, for as long as this lives.
-  virtual AttentionMaps place(const PackedMaps&) = 0;
+  virtual AttentionMaps place(const PackedMaps&) = 0;  // where kernels read them, for as long as this lives
   // Throws where `pointer` certainly is not in this backend's memory.
   virtual void check_memory(const char* name, const void* pointer) const = 0;
   // The kernel of this pass; throws where the form does not cover the case.
@@ -25,7 +24,6 @@ class Backend {
 };
 
 std::unique_ptr<Backend> make_cpu_backend();
-// In a build without CUDA it throws.
-std::unique_ptr<Backend> make_cuda_backend(int device);
+std::unique_ptr<Backend> make_cuda_backend(int device);  // throws in a build without CUDA
 
 }  // namespace weft::capi

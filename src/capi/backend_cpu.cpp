@@ -9,8 +9,8 @@
 namespace weft::capi {
 namespace {
 
-// Whether the CUDA driver knows `pointer` as memory that only a GPU reads. The driver is asked only where the
-// process has loaded it already, by the call that needs no context: a CPU plan never wakes a GPU.
+// Whether the CUDA driver, where the process has loaded it, knows `pointer` as memory that only a GPU reads.
+// The call needs no context: a CPU plan never wakes a GPU.
 bool is_device_memory(const void* pointer) {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (!driver) return false;

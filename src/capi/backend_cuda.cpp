@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Plans on a CUDA device: tables by cudaMalloc, kernels on the caller's stream. The current device of the
-// thread is as before after every call.
+// Plans on a CUDA device. Kernels run on the caller's stream; the thread's current device stays as it was.
 #include "src/capi/backend.h"
 
 #ifdef WEFT_CUDA
 #include <cuda_runtime.h>
 
 #include <vector>
-
-#include "kernels/attention/select.h"
 
 namespace weft::capi {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The border between C++ and C: errors that know their status code, and the frame of every C function.
+// Errors with a status code, and the frame of every C function.
 #pragma once
 
 #include <exception>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the handles of the C interface point to. Both are never changed once they are made, so that any number
-// of threads may use them.
+// What the handles of the C interface point to. Neither changes once made: any number of threads may use it.
 #pragma once
 
 #include <memory>
@@ -25,8 +24,7 @@ struct weft_attention_plan {
 
 namespace weft::capi {
 
-inline constexpr std::int64_t kMaxHeads = 65536;
-inline constexpr std::int64_t kMaxHeadSize = 65536;
+inline constexpr std::int64_t kMaxHeads = 65536, kMaxHeadSize = 65536;
 
 std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec*, std::int32_t heads);
 std::unique_ptr<weft_pattern> make_layout(const weft_layout*, std::int32_t heads);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The C library stands without HDF5.
+// Stands in for HDF5, which the C library does not link.
 #include "kernels/view.h"
 #include "src/patterns/more/layout_file.h"
 

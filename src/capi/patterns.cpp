@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
-#include <algorithm>
-
 #include "src/capi/handles.h"
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Plans: sizes are checked before the tables are built, so that absurd ones are refused and do not eat the
-// machine.
+// Plans. Sizes are checked before the tables are built.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <set>
 
 #include "src/capi/handles.h"
+#include "src/config/names.h"
 #include "src/patterns/pattern.h"
 
 namespace weft::capi {
@@ -96,12 +96,10 @@ const char* kernel_names(const weft_attention_plan& plan, const attention::Probl
     const std::string name = plan.backend->kernel_name(problem, plan.maps.pass[p]);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
   static std::mutex mutex;
   static std::set<std::string> known;  // callers keep the pointer
   const std::lock_guard lock(mutex);
-  return known.insert(text).first->c_str();
+  return known.insert(joined(names, "+")).first->c_str();
 }
 
 }  // namespace weft::capi

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The functions of weft_attention.h: each is a guarded call of the C++ behind it.
 #include "src/capi/weft_attention.h"
 
 #include <algorithm>
@@ -10,12 +9,21 @@
 
 namespace {
 
-using weft::capi::guarded;
-using weft::capi::require;
+using namespace weft::capi;
 
 thread_local char last_error[2048] = "";
 
 constexpr const char* kPlanIsNull = "plan is NULL";
+
+// The handle that make() returns, or NULL.
+template <class T, class Make>
+weft_status create(const char* name, T** handle, const Make& make) {
+  return guarded(WEFT_INVALID_ARGUMENT, [&] {
+    require(handle != nullptr, name, " is NULL");
+    *handle = nullptr;
+    *handle = make().release();
+  });
+}
 
 }  // namespace
 
@@ -60,19 +68,11 @@ weft_status weft_pattern_spec_init(weft_pattern_spec* spec, size_t size) {
 }
 
 weft_status weft_pattern_create(const weft_pattern_spec* spec, int32_t heads, weft_pattern** pattern) {
-  return guarded(WEFT_INVALID_ARGUMENT, [&] {
-    require(pattern != nullptr, "pattern is NULL");
-    *pattern = nullptr;
-    *pattern = weft::capi::make_named(spec, heads).release();
-  });
+  return create("pattern", pattern, [&] { return make_named(spec, heads); });
 }
 
 weft_status weft_pattern_create_layout(const weft_layout* layout, int32_t heads, weft_pattern** pattern) {
-  return guarded(WEFT_INVALID_ARGUMENT, [&] {
-    require(pattern != nullptr, "pattern is NULL");
-    *pattern = nullptr;
-    *pattern = weft::capi::make_layout(layout, heads).release();
-  });
+  return create("pattern", pattern, [&] { return make_layout(layout, heads); });
 }
 
 void weft_pattern_destroy(weft_pattern* pattern) { delete pattern; }
@@ -83,17 +83,13 @@ weft_status weft_pattern_mask(const weft_pattern* pattern, int32_t head, int64_t
                               uint8_t* mask) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(pattern != nullptr, "pattern is NULL");
-    weft::capi::write_mask(*pattern, head, n_q, n_k, mask);
+    write_mask(*pattern, head, n_q, n_k, mask);
   });
 }
 
 weft_status weft_attention_plan_create(const weft_pattern* pattern, int64_t n_q, int64_t n_k, int64_t d_qk,
                                        int64_t d_v, int32_t device, weft_attention_plan** plan) {
-  return guarded(WEFT_INVALID_ARGUMENT, [&] {
-    require(plan != nullptr, kPlanIsNull);
-    *plan = nullptr;
-    *plan = weft::capi::make_plan(pattern, {n_q, n_k}, d_qk, d_v, device).release();
-  });
+  return create("plan", plan, [&] { return make_plan(pattern, {n_q, n_k}, d_qk, d_v, device); });
 }
 
 void weft_attention_plan_destroy(weft_attention_plan* plan) { delete plan; }
@@ -101,7 +97,7 @@ void weft_attention_plan_destroy(weft_attention_plan* plan) { delete plan; }
 weft_status weft_attention_plan_info(const weft_attention_plan* plan, weft_plan_info* info) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(plan != nullptr, kPlanIsNull);
-    weft::capi::checked_struct("info", info);
+    checked_struct("info", info);
     info->bytes = plan->bytes;
     info->needed_pairs = plan->pairs.needed;
     info->executed_pairs = plan->pairs.executed;
@@ -115,9 +111,8 @@ weft_status weft_attention_plan_form(const weft_attention_plan* plan, int32_t dt
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
     require(name != nullptr, "name is NULL");
-    *name = weft::capi::kernel_names(
-        *plan, weft::capi::problem_of(*plan, weft::capi::checked_dtype(*plan, dtype),
-                                      weft::capi::checked_form(form), has_segments != 0));
+    *name = kernel_names(
+        *plan, problem_of(*plan, checked_dtype(*plan, dtype), checked_form(form), has_segments != 0));
   });
 }
 
@@ -126,15 +121,15 @@ weft_status weft_attention_workspace_size(const weft_attention_plan* plan, int64
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(plan != nullptr, kPlanIsNull);
     require(bytes != nullptr, "bytes is NULL");
-    *bytes = weft::capi::workspace_bytes(*plan, batch, weft::capi::checked_dtype(*plan, dtype));
+    *bytes = workspace_bytes(*plan, batch, checked_dtype(*plan, dtype));
   });
 }
 
 weft_status weft_attention_forward(const weft_attention_plan* plan, const weft_forward_args* args) {
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
-    const weft_forward_args& checked = weft::capi::checked_struct("args", args);
-    const weft::AttentionForward forward = weft::capi::checked_forward(*plan, checked);
+    const weft_forward_args& checked = checked_struct("args", args);
+    const weft::AttentionForward forward = checked_forward(*plan, checked);
     if (forward.q.batch > 0) plan->backend->run(forward, checked.stream);
   });
 }
@@ -142,8 +137,8 @@ weft_status weft_attention_forward(const weft_attention_plan* plan, const weft_f
 weft_status weft_attention_backward(const weft_attention_plan* plan, const weft_backward_args* args) {
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
-    const weft_backward_args& checked = weft::capi::checked_struct("args", args);
-    const weft::AttentionBackward backward = weft::capi::checked_backward(*plan, checked);
+    const weft_backward_args& checked = checked_struct("args", args);
+    const weft::AttentionBackward backward = checked_backward(*plan, checked);
     if (backward.q.batch > 0) plan->backend->run(backward, checked.stream);
   });
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sparse attention as a C library: patterns, plans, forward and backward on plain pointers, on the CPU or on
-// a CUDA stream. C99 and C++. Formulas and shapes: kernels/attention/attention.h; patterns:
-// src/patterns/README.md.
+// Sparse attention as a C library (C99 and C++), on the CPU or on a CUDA stream. Formulas and shapes:
+// kernels/attention/attention.h; patterns: src/patterns/README.md.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i is empty
 // No function throws or ends the process, there is no global state, and every function may be called from
 // several threads at once; a handle must outlive the calls that use it.
@@ -22,8 +21,7 @@ extern "C" {
 
 // ---- versions and errors -------------------------------------------------------------------------------
 
-// Major * 10000 + minor * 100 + patch. Libraries of one major version run programs made for its earlier
-// minors.
+// Major * 10000 + minor * 100 + patch. A library runs programs made for earlier minors of its major version.
 #define WEFT_ATTENTION_VERSION 10000
 WEFT_API int weft_attention_version(void);
 
@@ -37,8 +35,8 @@ typedef enum weft_status {
 } weft_status;
 
 WEFT_API const char* weft_status_name(weft_status status);  // "WEFT_INVALID_ARGUMENT"
-// What went wrong in the last call of this thread that failed: it names the argument, says what was expected
-// and what came. Valid until the next failing call of this thread; "" before the first.
+// What went wrong in the last failed call of this thread: the argument, what was expected and what came.
+// Valid until the next failing call of this thread; "" before the first.
 WEFT_API const char* weft_last_error(void);
 
 // ---- patterns ------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8,
-                       kHeadMost = 256;  // sizes of a head that attention supports
+constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
 
 class Check {
  public:
@@ -38,8 +37,7 @@ class Check {
     fail(source.empty() ? text : str(source, ": ", text));
   }
 
-  // Limits of single values: those read from YAML have passed already, those of a struct filled by code have
-  // not.
+  // Limits of single values, for a struct that code filled: the reader has checked those from YAML.
   void values() const {
     Config copy = config_;
     for_each_field(copy, [&](const Field& field) {
@@ -51,8 +49,7 @@ class Check {
   template <class T>
   void check_value(const Field& field, const T& value) const {
     if constexpr (std::is_same_v<T, std::string>) {
-      if (!field.choices.empty() &&
-          std::find(field.choices.begin(), field.choices.end(), value) == field.choices.end())
+      if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
         refuse({field.key}, str(field.key, ": expected one of ", joined(field.choices), ", found ", value));
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       if (!field.range.contains(static_cast<double>(value)))

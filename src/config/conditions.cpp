@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: MIT
-// From the keys of a config to kinds and rows.
 #include "src/config/conditions.h"
 
 #include "kernels/view.h"
 
 namespace weft {
-namespace {
-
-std::int64_t factorial(std::int64_t n) { return n <= 1 ? 1 : n * factorial(n - 1); }
-
-}  // namespace
 
 const char* name_of(Augment kind) {
   static constexpr const char* kNames[kAugments] = {"rotation", "color",       "transposition", "reversal",
@@ -30,7 +24,9 @@ std::vector<Condition> augmentations(const Config& config) {
   add(a.color, Augment::color, 6);
   add(a.transposition, Augment::transposition, 2);
   add(a.reversal, Augment::reversal, 2);
-  add(a.jigsaw > 1, Augment::jigsaw, factorial(a.jigsaw * a.jigsaw));
+  std::int64_t orders = 1;  // of the tiles
+  for (std::int64_t tile = 2; tile <= a.jigsaw * a.jigsaw; ++tile) orders *= tile;
+  add(a.jigsaw > 1, Augment::jigsaw, orders);
   add(a.randaugment > 0, Augment::randaugment, 2);
   add(a.random_order > 0, Augment::random_order, a.random_order + 1);
   add(!config.data.mix.empty(), Augment::dataset, 2);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What a sequence is told before its first token: for each kind of augmentation that training uses, which
-// value was applied (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"). The embeddings of
-// these values, summed, stand in the place of the plain start vector. One list for the model (how many rows
-// its start table has), the augmentation (which rows an image names) and sampling (names for people).
+// What a sequence is told before its first token: the value of each kind of augmentation that training uses
+// (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"). The sum of their embeddings
+// replaces the plain start vector.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "src/config/config.h"
@@ -22,7 +20,7 @@ enum class Augment : std::uint8_t {
   jigsaw,
   randaugment,
   random_order,
-  dataset,
+  dataset
 };
 inline constexpr int kAugments = 8;
 const char* name_of(Augment);

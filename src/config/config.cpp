@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Where a config is found.
 #include "src/config/config.h"
 
 #include <algorithm>
@@ -16,8 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kLargestConfig = 1 << 20;
 
-// configs/ in the working directory, then in the folders above the executable (build/<preset>/bin/train finds
-// that of its source tree) and where it is installed; of each, the folders inside come after it.
+// configs/ in the working directory, then those above the executable (of its source tree, or installed). The
+// folders inside come after each.
 std::vector<fs::path> config_folders() {
   std::vector<fs::path> roots = {"configs"}, folders;
   std::error_code error;
@@ -40,10 +39,10 @@ std::vector<fs::path> config_folders() {
 
 std::string find_config(const std::string& name) {
   if (name.empty()) fail("the name of a config is empty");
-  std::vector<fs::path> tried;
+  std::vector<std::string> looked, known;
   const auto folders = config_folders();
   const auto look = [&](const fs::path& path) {
-    tried.push_back(path);
+    looked.push_back(path.string());
     std::error_code error;
     return fs::exists(path, error) && !fs::is_directory(path, error);
   };
@@ -54,17 +53,14 @@ std::string find_config(const std::string& name) {
     for (const std::string& candidate : {base.string(), base.string() + ".yaml"})
       if ((candidate == base || !name.ends_with(".yaml")) && look(candidate)) return candidate;
 
-  std::vector<std::string> looked, known;
-  for (const fs::path& path : tried) looked.push_back(path.string());
   std::error_code error;
   for (const fs::path& folder : folders)
     for (const auto& entry : fs::directory_iterator(folder, error))
       if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
-  const std::string nearest = nearest_name(name.ends_with(".yaml") ? name : name + ".yaml", known);
-  fail(str("no config ", name, nearest.empty() ? "" : "; did you mean " + nearest + "?", " Looked for ",
-           joined(looked), known.empty() ? "" : "; there are " + joined(known)));
+  fail(str("no config ", name, did_you_mean(name.ends_with(".yaml") ? name : name + ".yaml", known),
+           " Looked for ", joined(looked), known.empty() ? "" : "; there are " + joined(known)));
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The config file: YAML read once into plain structs, strictly. An unknown key, a wrong type or an impossible
-// value is an Error with file:line, what was expected, and the nearest known name. `for_each_field` in
-// fields.cpp states each key once, with its comment and limits: reading, writing, --set and
-// configs/reference.yaml all come from it.
+// The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an impossible value
+// is an Error with file:line, what was expected, and the nearest known name. fields.cpp states each key once:
+// reading, writing, --set and configs/reference.yaml come from it.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +22,8 @@ struct DataConfig {
   std::int64_t mix_items = 0;  // only the first of its images; 0: all
 };
 
-// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): training
-// images are transformed at random, and the model is told how. Each kind is drawn by itself, uniformly; value
-// 0 is the image as it is. What each value does: data/augment/augment.h.
+// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model
+// is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing. See data/augment/.
 struct AugmentConfig {
   bool rotation = false;          // by 0, 90, 180 or 270 degrees
   bool color = false;             // the 6 orders of the channels
@@ -44,11 +42,10 @@ struct AugmentConfig {
 };
 
 struct InitConfig {
-  double token_std = 0.1;      // token and start embeddings
-  double position_std = 0.1;   // each position table
-  double weight_gain = 0.125;  // g: weights are N(0, g / fan_in)
-  std::string weight_rule =
-      "variance";  // "variance": g / fan_in is the variance; "std": g / sqrt(fan_in) is the std
+  double token_std = 0.1;                // token and start embeddings
+  double position_std = 0.1;             // each position table
+  double weight_gain = 0.125;            // g: weights are N(0, g / fan_in)
+  std::string weight_rule = "variance";  // of g / fan_in; "std": g / sqrt(fan_in) is the std
 };
 
 struct ModelConfig {
@@ -65,17 +62,16 @@ struct ModelConfig {
   bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;
   double norm_eps = 1e-5;
-  std::vector<std::int64_t> position_axes = {
-      96, 128};  // mixed radix, outermost first: text {n / l, l}, images {32, 32, 3}
+  std::vector<std::int64_t> position_axes = {96,
+                                             128};  // outermost first: text {n / l, l}, images {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 3000;  // updates
-  std::int64_t batch = 4;     // sequences of full context in one update; tokens a step = batch * context
-  std::int64_t batch_tokens =
-      0;  // instead of batch: tokens a step. A config that was read has 0: batch says it
+  std::int64_t steps = 3000;      // updates
+  std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  std::int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
   std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
@@ -85,8 +81,7 @@ struct TrainConfig {
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block
-  // {step, context}: from that step on, sequences are this long, and more of them, so that the tokens of a
-  // step stay the same. Empty: full context from step 0.
+  // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the same.
   std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;
   double loss_scale = 65536;              // f16: initial value
   std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
@@ -102,8 +97,7 @@ struct TrainConfig {
 struct Config {
   std::string name = "run";
   std::uint64_t seed = 0;
-  std::string precision =
-      "bf16";  // f32 | f16 | bf16; on a CPU f32 is used whatever stands here (and it is said)
+  std::string precision = "bf16";  // f32 | f16 | bf16; a CPU computes in f32
   DataConfig data;
   AugmentConfig augment;
   ModelConfig model;
@@ -113,18 +107,16 @@ struct Config {
   std::int64_t ranks = 1;
 };
 
-// What a config is read for. An autoregressive model must not see what it predicts: its patterns have to be
-// causal. Any pattern can be looked at.
+// What a config is read for: the patterns of a model have to be causal, a picture shows any.
 enum class ConfigUse { model, picture };
 
-// Reads a config. A name that is not a path is looked for in configs/ (beside the binary's source tree and in
-// the working directory). `overrides` are "a.b=c" as given to --set.
+// Reads a config. A name that is not a path is looked for in configs/. `overrides` are "a.b=c" as for --set.
 Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
                    ConfigUse = ConfigUse::model);
 // The same from text; `where` is what errors name as the file.
 Config parse_config(const std::string& yaml, const std::string& where,
                     const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
-// YAML of every key, which parse_config reads back to the same struct; with comments when `documented`.
+// YAML of every key, which parse_config reads back; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
@@ -146,8 +138,8 @@ struct KeyDifference {
 std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
 // The keys with a rule, "a, b, c".
 std::string keys_on_resume(OnResume);
-// Throws Error when values do not fit together (heads and widths, context and position axes, schedule ...),
-// naming file, keys and the nearest values that work. parse_config calls it.
+// Throws Error when values do not fit together, naming file, keys and the nearest values that work.
+// parse_config calls it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);

@@ -15,10 +15,14 @@ Range between(double low, double high) { return {low, high}; }
 Range more_than(double low) { return {low, std::numeric_limits<double>::infinity(), true}; }
 Range share() { return {0, 1, false, true}; }  // at least 0 and less than 1
 
-// A key that may differ when a run is resumed. Those that are not marked must stay the same.
+// A key that may differ when a run is resumed.
 Field marked(Field field, OnResume rule, const char* effect) {
   field.on_resume = rule;
   field.effect = effect;
+  return field;
+}
+Field one_of(std::vector<std::string> choices, Field field) {
+  field.choices = std::move(choices);
   return field;
 }
 Field required(Field field, bool needed = true) {
@@ -66,11 +70,8 @@ void init_fields(InitConfig& c, const Visit& visit) {
          more_than(0)});
   visit({"model.init.position_std", &c.position_std, "of each position table", more_than(0)});
   visit({"model.init.weight_gain", &c.weight_gain, "g: the scale of all other weights", more_than(0)});
-  visit({"model.init.weight_rule",
-         &c.weight_rule,
-         "variance: N(0, g / fan_in); std: N(0, g^2 / fan_in)",
-         {},
-         {"variance", "std"}});
+  visit(one_of({"variance", "std"}, {"model.init.weight_rule", &c.weight_rule,
+                                     "variance: N(0, g / fan_in); std: N(0, g^2 / fan_in)"}));
 }
 
 void model_fields(ModelConfig& c, const Visit& visit) {
@@ -112,18 +113,17 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
          between(0, 1)});
   visit({"train.warmup", &c.warmup, "steps of linear warm-up", at_least(0)});
-  visit({"train.schedule", &c.schedule, "after the warm-up", {}, {"cosine", "linear", "constant"}});
+  visit(one_of({"cosine", "linear", "constant"}, {"train.schedule", &c.schedule, "after the warm-up"}));
   visit({"train.beta1", &c.beta1, "AdamW: decay of the mean", share()});
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
-  visit(free({"train.recompute",
-              &c.recompute,
-              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks",
-              {},
-              {"none", "attention", "block"}}));
+  visit(free(
+      one_of({"none", "attention", "block"},
+             {"train.recompute", &c.recompute,
+              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks"})));
   visit(
       {"train.context_schedule", &c.context_schedule,
        "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",
@@ -132,11 +132,8 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});
   visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
-  visit(asked({"train.reduce_dtype",
-               &c.reduce_dtype,
-               "several processes: type in which gradients are all-reduced",
-               {},
-               {"f32", "bf16"}},
+  visit(asked(one_of({"f32", "bf16"}, {"train.reduce_dtype", &c.reduce_dtype,
+                                       "several processes: type in which gradients are all-reduced"}),
               "gradients are rounded otherwise before they are summed"));
   visit(asked(
       {"train.bucket_mb", &c.bucket_mb,
@@ -167,19 +164,15 @@ std::string Range::text() const {
   std::string s;
   if (has_low) s += (open_low ? " of more than " : " of at least ") + number_text(low);
   if (has_high)
-    s +=
-        (has_low ? " and " : " of ") + std::string(open_high ? "less than " : "at most ") + number_text(high);
+    s += str(has_low ? " and " : " of ", open_high ? "less than " : "at most ", number_text(high));
   return s;
 }
 
 void for_each_field(Config& c, const Visit& visit) {
   visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
-  visit({"precision",
-         &c.precision,
-         "of kernels; a CPU computes in f32 whatever stands here",
-         {},
-         {"f32", "f16", "bf16"}});
+  visit(one_of({"f32", "f16", "bf16"},
+               {"precision", &c.precision, "of kernels; a CPU computes in f32 whatever stands here"}));
   data_fields(c.data, visit);
   augment_fields(c.augment, visit);
   model_fields(c.model, visit);

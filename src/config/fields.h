@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of config keys that reading, writing, documentation and checks share. Internal to config_*.cpp.
+// The table of config keys that reading, writing, documentation and checks share. Internal to src/config.
 #pragma once
 
 #include <functional>
@@ -47,8 +47,7 @@ void for_each_pattern_field(PatternSpec&, const Visit&);
 
 std::string value_text(const Field&);  // as to_yaml writes it
 
-// Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Holds what was set, not the
-// defaults.
+// Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no place.
 using Places = std::map<std::string, std::string>;
 // check_config with places: errors name that of the first of the concerned keys that was set.
 void check_config(const Config&, const Places&, ConfigUse);

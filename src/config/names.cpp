@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Edit distance, and the nearest of a list of names.
 #include "src/config/names.h"
 
 #include <algorithm>
@@ -39,9 +38,14 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
   return best;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(word, candidates);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
   return text;
 }
 

@@ -7,11 +7,14 @@
 
 namespace weft {
 
-// The candidate closest to `word` by edit distance (insert, delete, replace), the first of equals; "" when
-// none is near: more than a third of the longer word would have to change.
+// The first candidate with the least edit distance from `word`; "" when more than a third of the longer word
+// would have to change.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
+// "; did you mean <nearest>?", or "".
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
+
 // "a, b, c"
-std::string joined(const std::vector<std::string>& words);
+std::string joined(const std::vector<std::string>& words, const char* separator = ", ");
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// YAML to Config. Everything is refused that is not exactly a known key with a value of its type.
+// YAML to Config.
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -46,13 +46,7 @@ std::string quoted_choices(const std::vector<std::string>& choices) {
   return s;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string nearest = nearest_name(word, candidates);
-  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
-}
-
-// Counts documents and builds nothing: YAML::LoadAll never ends where something follows a flow collection
-// ("{a: b}, c"), for the parser takes that as one empty document after the other.
+// Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b}, c").
 class DocumentCount : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override { ++count; }
@@ -107,7 +101,7 @@ class Reader {
       if (!seen.emplace(name, at).second) fail(str(at, ": ", key, ": ", name, " is given twice"));
       Field field = fields[static_cast<std::size_t>(found - known.begin())];
       field.key = key + "." + name;
-      std::visit([&](auto* value) { read_value(field, entry.second, *value); }, field.value);
+      read_field(field, entry.second);
     }
     if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
     const std::vector<std::string> read = fields_read(pattern);
@@ -123,9 +117,27 @@ class Reader {
     --nesting_;
   }
 
-  void read_file(const YAML::Node& root) {
-    if (root.IsNull()) return;  // an empty file: all defaults
-    read_section(root, "");
+  void read_section(const YAML::Node& map, const std::string& prefix) {
+    const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
+    if (map.IsNull()) return;
+    if (!map.IsMap())
+      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
+               joined(keys_below(prefix, false)), "), found ", found_text(map)));
+    std::set<std::string> seen;
+    for (const auto& entry : map) {
+      if (!entry.first.IsScalar())
+        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
+      const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
+      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
+      places_[key] = where;
+      if (const Field* field = find(key)) {
+        read_field(*field, entry.second);
+      } else if (is_section(key + ".")) {
+        read_section(entry.second, key + ".");
+      } else {
+        unknown_key(where, key);
+      }
+    }
   }
 
   // "--set key=value": one key, with the override itself as the place.
@@ -154,13 +166,11 @@ class Reader {
                                                                : str(file_, ":", node.Mark().line + 1);
   }
   const Field* find(const std::string& key) const {
-    const auto it =
-        std::find_if(fields_.begin(), fields_.end(), [&](const Field& f) { return f.key == key; });
+    const auto it = std::ranges::find(fields_, key, &Field::key);
     return it == fields_.end() ? nullptr : &*it;
   }
   bool is_section(const std::string& prefix) const {
-    return std::any_of(fields_.begin(), fields_.end(),
-                       [&](const Field& f) { return f.key.starts_with(prefix); });
+    return std::ranges::any_of(fields_, [&](const Field& f) { return f.key.starts_with(prefix); });
   }
   // Names that may stand in a section ("" or "model."): its keys and sub-sections, or all full keys below it.
   std::vector<std::string> keys_below(const std::string& prefix, bool full) const {
@@ -174,8 +184,7 @@ class Reader {
     return names;
   }
 
-  // `key` is the full name of what is not there. Suggests the nearest name in its section, or the same or a
-  // near name in another one.
+  // Suggests the nearest name in the section of `key`, or the same or a near name in another one.
   [[noreturn]] void unknown_key(const std::string& where, const std::string& key) const {
     const std::size_t dot = key.rfind('.');
     const std::string section = dot == std::string::npos ? "" : key.substr(0, dot + 1),
@@ -192,29 +201,6 @@ class Reader {
                               : "; known here: " + joined(known)));
   }
 
-  void read_section(const YAML::Node& map, const std::string& prefix) {
-    const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
-    if (map.IsNull()) return;
-    if (!map.IsMap())
-      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
-               joined(keys_below(prefix, false)), "), found ", found_text(map)));
-    std::set<std::string> seen;
-    for (const auto& entry : map) {
-      if (!entry.first.IsScalar())
-        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
-      const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
-      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
-      places_[key] = where;
-      if (const Field* field = find(key)) {
-        read_field(*field, entry.second);
-      } else if (is_section(key + ".")) {
-        read_section(entry.second, key + ".");
-      } else {
-        unknown_key(where, key);
-      }
-    }
-  }
-
   void read_field(const Field& field, const YAML::Node& node) {
     std::visit([&](auto* value) { read_value(field, node, *value); }, field.value);
   }
@@ -228,13 +214,10 @@ class Reader {
   }
 
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {
-    if (!field.choices.empty()) {
-      const bool known =
-          node.IsScalar() && std::count(field.choices.begin(), field.choices.end(), node.Scalar()) > 0;
-      if (!known)
-        expected(field, node, quoted_choices(field.choices),
-                 node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
-    }
+    const bool known = node.IsScalar() && std::ranges::count(field.choices, node.Scalar()) > 0;
+    if (!field.choices.empty() && !known)
+      expected(field, node, quoted_choices(field.choices),
+               node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
     if (!node.IsScalar()) expected(field, node, "a text");
     value = node.Scalar();
   }
@@ -297,7 +280,7 @@ class Reader {
   int nesting_ = 0, patterns_ = 0;  // of the pattern at hand; read so far
 };
 
-// Says train.batch_tokens in sequences: from here on train.batch counts.
+// Turns train.batch_tokens into train.batch.
 void resolve_batch(Config& config, Places& places) {
   const std::int64_t context = config.model.context, tokens = config.train.batch_tokens;
   if (tokens == 0) return;
@@ -327,7 +310,7 @@ Config parse_config(const std::string& yaml, const std::string& where,
   Places places = {{"", where}};
   Reader reader(config, places, where);
   try {
-    reader.read_file(one_document(yaml, where));
+    reader.read_section(one_document(yaml, where), "");  // an empty file: all defaults
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   for (const std::string& text : overrides) reader.read_override(text);
   resolve_batch(config, places);

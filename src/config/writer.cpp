@@ -11,13 +11,8 @@ namespace {
 
 constexpr std::size_t kCommentColumn = 36, kLineWidth = 118;
 
-std::string shortest(double x) {  // reads back to the same bits
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof(text), x).ptr};
-}
-
-// A text as YAML reads it back: plain when it is made of harmless letters, else in double quotes.
-std::string yaml_text(const std::string& s) {
+// As YAML reads it back: plain when it is made of harmless letters, else in double quotes.
+std::string value_text(const std::string& s) {
   const auto harmless = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
   };
@@ -37,11 +32,13 @@ std::string yaml_text(const std::string& s) {
   return quoted + "\"";
 }
 
-std::string value_text(const std::string& v) { return yaml_text(v); }
 std::string value_text(bool v) { return v ? "true" : "false"; }
 std::string value_text(std::int64_t v) { return std::to_string(v); }
 std::string value_text(std::uint64_t v) { return std::to_string(v); }
-std::string value_text(double v) { return shortest(v); }
+std::string value_text(double v) {  // the shortest that reads back to the same bits
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), v).ptr};
+}
 std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
   return str("[", v.first, ", ", v.second, "]");
 }
@@ -70,16 +67,10 @@ std::string value_text(const PatternSpec& v) {
   return "{" + s + "}";
 }
 
-std::string joined_with(const std::vector<std::string>& words, const char* separator) {
-  std::string s;
-  for (const std::string& w : words) s += (s.empty() ? "" : separator) + w;
-  return s;
-}
-
 // The comment, with what the value may be.
 std::string full_comment(const Field& f) {
   const std::string range = f.range.text(), of = " of ";
-  std::string allowed = joined_with(f.choices, " | ");
+  std::string allowed = joined(f.choices, " | ");
   if (!range.empty()) allowed = range.starts_with(of) ? range.substr(of.size()) : range.substr(1);
   return f.comment + (allowed.empty() ? "" : " (" + allowed + ")");
 }
@@ -151,10 +142,8 @@ std::string config_table() {
   });
   out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
   for (const PatternKind& p : patterns()) {
-    std::string fields;
-    for (const std::string& field : p.fields(PatternSpec{p.kind}))
-      fields += (fields.empty() ? "`" : ", `") + field + "`";
-    out += str("| `", p.kind, "` | ", fields, " | ", p.summary, " |\n");
+    const std::string fields = joined(p.fields(PatternSpec{p.kind}), "`, `");
+    out += str("| `", p.kind, "` | ", fields.empty() ? "" : "`" + fields + "`", " | ", p.summary, " |\n");
   }
   return out;
 }

@@ -8,8 +8,7 @@
 
 #define WEFT_CUDA_CALL(call)                                                                           \
   do {                                                                                                 \
-    if (const cudaError_t result_ = (call); result_ != cudaSuccess) {                                  \
+    if (const cudaError_t result_ = (call); result_ != cudaSuccess)                                    \
       ::weft::fail(::weft::str("CUDA: ", cudaGetErrorString(result_), " (", cudaGetErrorName(result_), \
                                ") in ", #call));                                                       \
-    }                                                                                                  \
   } while (0)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code only.
-#include "src/cuda/device.h"
+#include "src/device.h"
 
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "kernels/linear/linear.h"
@@ -13,23 +12,19 @@
 #include "src/cuda/staging.h"
 
 namespace weft {
-
 namespace {
 
 constexpr int kOldestMajor = 8;  // compute capability: Ampere
 
 std::string version_text(int version) { return str(version / 1000, '.', version % 1000 / 10); }
 
-// "580.159.03" from "NVRM version: NVIDIA UNIX ... Kernel Module  580.159.03  ..."; "" where the file is not
-// there.
+// "580.159.03" from "NVRM version: NVIDIA UNIX ... Kernel Module  580.159.03  ..."; "" without that file.
 std::string kernel_driver_version() {
   std::ifstream in("/proc/driver/nvidia/version");
   std::string word, previous;
   while (in >> word) {
-    if (previous == "Module" && !word.empty() && std::isdigit(static_cast<unsigned char>(word[0])))
-      return word;
-    if (previous == "x86_64" && !word.empty() && std::isdigit(static_cast<unsigned char>(word[0])))
-      return word;
+    const bool follows = previous == "Module" || previous == "x86_64";
+    if (follows && std::isdigit(static_cast<unsigned char>(word[0]))) return word;
     if (word != "for") previous = word;
   }
   return "";
@@ -97,11 +92,10 @@ class CudaDevice : public Device {
   explicit CudaDevice(int index) : index_(index) {
     WEFT_CUDA_CALL(cudaSetDevice(index));
     WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties_, index));
-    if (properties_.major < kOldestMajor) {
+    if (properties_.major < kOldestMajor)
       fail(str("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major, '.',
                properties_.minor, "; ", kOldestMajor,
                ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu"));
-    }
     name = str("cuda:", index);
     compute_capability = 10 * properties_.major + properties_.minor;
     pool = make_cuda_pool(name, index);
@@ -129,10 +123,9 @@ class CudaDevice : public Device {
     synchronize();
   }
   void download(void* dst, const TensorView& src) override {
-    if (src.bytes() > 0) {
+    if (src.bytes() > 0)
       WEFT_CUDA_CALL(cudaMemcpyAsync(dst, src.data, static_cast<std::size_t>(src.bytes()),
                                      cudaMemcpyDeviceToHost, stream_));
-    }
     synchronize();
   }
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
@@ -177,7 +170,7 @@ class CudaDevice : public Device {
 
 }  // namespace
 
-int cuda_device_count() {
+int gpu_count() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaErrorInsufficientDriver) {
@@ -192,16 +185,14 @@ std::unique_ptr<Device> make_cuda_device(int index) {
   check_driver();
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
-  if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0)) {
+  if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0))
     fail("no NVIDIA GPU was found (is CUDA_VISIBLE_DEVICES empty?); use --device cpu");
-  }
   WEFT_CUDA_CALL(result);
-  if (index >= count) {
+  if (index >= count)
     fail(str("device cuda:", index, " does not exist: ",
              count == 1 ? "there is one GPU, cuda:0"
                         : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1),
              "; name one of those, or use --device cpu"));
-  }
   return std::make_unique<CudaDevice>(index);
 }
 

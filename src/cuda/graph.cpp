@@ -10,8 +10,7 @@ namespace {
 
 thread_local CudaGraph* recording = nullptr;
 
-// The copy that was recorded last on a stream: what comes next there depends on it alone, whatever it depends
-// on itself.
+// The copy that was recorded last on a stream: what comes next there depends on it alone.
 cudaGraphNode_t last_copy(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* nodes = nullptr;
@@ -48,21 +47,16 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   } catch (const std::exception& error) { trouble = error.what(); }
   recording = nullptr;
   queue_ = nullptr;
-  const cudaError_t ended =
-      cudaStreamEndCapture(queue.stream, &recorded_);  // also after a failure: the stream must go on
-  if (trouble.empty() && ended != cudaSuccess) trouble = cudaGetErrorString(ended);
-  if (trouble.empty()) {
-    const cudaError_t made = cudaGraphInstantiate(&graph_, recorded_, 0);
-    if (made != cudaSuccess) trouble = cudaGetErrorString(made);
-  }
-  if (!trouble.empty()) {
-    static_cast<void>(cudaGetLastError());
-    if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
-    recorded_ = nullptr;
-    uploads_.clear();
-    fail(str("the step could not be captured as a CUDA graph: ", trouble,
-             "; train.graph: false runs without one"));
-  }
+  cudaError_t result = cudaStreamEndCapture(queue.stream, &recorded_);  // also after a failure: it must go on
+  if (trouble.empty() && result == cudaSuccess) result = cudaGraphInstantiate(&graph_, recorded_, 0);
+  if (trouble.empty() && result != cudaSuccess) trouble = cudaGetErrorString(result);
+  if (trouble.empty()) return;
+  static_cast<void>(cudaGetLastError());
+  if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
+  recorded_ = nullptr;
+  uploads_.clear();
+  fail(str("the step could not be captured as a CUDA graph: ", trouble,
+           "; train.graph: false runs without one"));
 }
 
 void CudaGraph::launch(const CudaQueue& queue) {

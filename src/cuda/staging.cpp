@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// A ring of pinned buffers, each with an event.
 #include "src/cuda/staging.h"
 
 #include <algorithm>
@@ -45,17 +44,14 @@ void StagingRing::mark(cudaStream_t stream) {
 }
 
 const void* StagingRing::any(std::size_t bytes) const {
-  for (const Buffer& b : buffers_) {
+  for (const Buffer& b : buffers_)
     if (b.bytes >= bytes) return b.data;
-  }
   return nullptr;
 }
 
 void StagingRing::follow() {
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const Buffer& b = buffers_[(next_ + i) % buffers_.size()];
+  for (const Buffer& b : buffers_)
     if (b.done) WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
-  }
 }
 
 }  // namespace weft

@@ -24,8 +24,7 @@ class StagingRing {
   void mark(cudaStream_t);
   // Any buffer of at least that many bytes, which lives as long as this object; null when there is none.
   const void* any(std::size_t bytes) const;
-  // Waits for all marks, one after the other, and notes progress after each.
-  void follow();
+  void follow();  // waits for all marks
 
  private:
   struct Buffer {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints through Hdf5File. Loading looks at every name and shape before the first weight changes.
 #include "src/files/checkpoint.h"
 
 #include <algorithm>
@@ -21,15 +20,8 @@ StoredType stored_type(DType t) {
   return t == DType::f64 ? StoredType::f64 : StoredType::f32;
 }
 
-std::string shape_text(const Shape& shape) {
-  std::string s;
-  for (const std::int64_t n : shape) s += (s.empty() ? "" : ", ") + std::to_string(n);
-  return "(" + s + ")";
-}
-
 std::string path_in(const std::string& group, const ParamInfo& p) { return group + "/" + p.name; }
 
-// What is saved, in this order.
 std::vector<Group> groups_of(const ParameterStore& store) {
   std::vector<Group> groups{{"/params", store.master()}};
   if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
@@ -97,14 +89,12 @@ Hdf5File open_checkpoint(const std::string& path) {
 }
 
 TrainState read_state(const Hdf5File& file) {
-  TrainState state;
-  state.step = required_int(file, "step");
-  state.updates = required_int(file, "updates");
-  state.loss_scale = required_real(file, "loss_scale");
-  state.good_steps = required_int(file, "good_steps");
-  state.best_valid_bits = required_real(file, "best_valid_bits");
-  state.seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"));
-  return state;
+  return {.step = required_int(file, "step"),
+          .updates = required_int(file, "updates"),
+          .loss_scale = required_real(file, "loss_scale"),
+          .good_steps = required_int(file, "good_steps"),
+          .best_valid_bits = required_real(file, "best_valid_bits"),
+          .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
 }
 
 }  // namespace

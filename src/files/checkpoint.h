@@ -2,8 +2,7 @@
 // Checkpoints: one HDF5 file that any reader can open.
 //   /params/<name>  f32 master weights        /optimizer/m/<name>, /optimizer/v/<name>  f32
 //   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML), the fields of TrainState
-// Written to a temporary file, synced, renamed: an earlier checkpoint is never lost, whatever happens
-// meanwhile.
+// Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +29,13 @@ void save_checkpoint(const std::string& path, Device&, const ParameterStore&, co
 // Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
 void join_save_checkpoint(const ParameterStore&);
 
-// Reads weights (and, when the store was allocated for training, optimizer state and EMA) into `store`. Every
-// name and shape is checked: anything missing, extra or different is an Error that names it. `use_ema` loads
-// the moving average as the weights.
+// Reads weights, and for training optimizer state and EMA, into `store`. Checks every name and shape before
+// the first weight changes: an Error names what is missing, extra or different. `use_ema`: EMA as the
+// weights.
 TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
 
-// The config text of a checkpoint, without reading weights.
+// The config text of a checkpoint, and whether it holds a moving average; neither reads weights.
 std::string checkpoint_config(const std::string& path);
-// Whether it holds a moving average of the weights.
 bool checkpoint_has_ema(const std::string& path);
 
 }  // namespace weft

@@ -2,13 +2,23 @@
 // The last words of a process that fails.
 #pragma once
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <string>
 
 namespace weft {
 
-// "error: <what>" as one line, written at once: to the open file descriptor that WEFT_ERROR_FD names (a
-// launcher reads there and shows one line for all of its processes), otherwise to stderr. Line ends inside
-// become "; ".
-void print_error_line(const std::string& what) noexcept;
+// Writes "error: <what>" at once, with "; " for line ends: to the file descriptor that WEFT_ERROR_FD names,
+// where a launcher reads the lines of its processes, otherwise to stderr.
+inline void print_error_line(const std::string& what) noexcept {
+  std::string line = "error: ";
+  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
+  while (line.ends_with("; ")) line.resize(line.size() - 2);
+  line += '\n';
+  const char* of_launcher = std::getenv("WEFT_ERROR_FD");
+  if (of_launcher && write(std::atoi(of_launcher), line.data(), line.size()) > 0) return;
+  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+}
 
 }  // namespace weft

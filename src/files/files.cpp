@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A file is written under a temporary name and renamed.
 #include "src/files/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <ostream>
-#include <streambuf>
+#include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,27 +37,27 @@ int open_temporary(const std::string& path, const std::string& temporary) {
   return fd;
 }
 
-// Text on its way to a NewFile.
-class FileBuffer : public std::streambuf {
- public:
-  explicit FileBuffer(NewFile& file) : file_(file), bytes_(std::size_t{1} << 16) { empty(); }
-
- protected:
-  int overflow(int c) override {
-    file_.write(pbase(), static_cast<std::size_t>(pptr() - pbase()));
-    empty();
-    return c == traits_type::eof() ? 0 : sputc(static_cast<char>(c));
-  }
-  int sync() override { return overflow(traits_type::eof()); }
-
- private:
-  void empty() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
-
-  NewFile& file_;
-  std::vector<char> bytes_;
-};
-
 }  // namespace
+
+std::string disk_error(int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return std::string(std::strerror(error)) + (full ? "; free some space there or write to another disk" : "");
+}
+
+int write_all(int file, const char* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });
+    if (n < 0) return errno;
+    if (n == 0) return EIO;  // a file that takes nothing, and says nothing, never will
+    bytes += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+int sync_to_disk(int file) {
+  return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
+}
 
 NewFile::NewFile(const std::string& path)
     : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)) {}
@@ -88,11 +86,11 @@ void NewFile::commit() {
 
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
   NewFile file(path);
-  FileBuffer buffer(file);
-  std::ostream out(&buffer);
-  out.exceptions(std::ios::badbit);  // passes on what the file throws
+  std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // also when memory is out
   write(out);
-  out.flush();
+  const std::string_view text = out.view();
+  file.write(text.data(), text.size());
   file.commit();
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Hdf5File over the C API of HDF5 1.10. Files are written through HDF5's memory driver and then by plain
-// write(): HDF5 leaves broken state behind when a write of its own fails, so that a full disk could crash the
-// program later.
+// Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state.
 #include "src/files/hdf5.h"
 
 #include <fcntl.h>
@@ -10,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -60,12 +57,6 @@ const std::vector<TypeRow>& types() {
 }
 const TypeRow& row_of(StoredType type) { return types()[static_cast<std::size_t>(type)]; }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string s = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
-  return s + ")";
-}
-
 // The innermost message on HDF5's error stack: the nearest it has to a reason.
 std::string library_error() {
   std::string text;
@@ -80,8 +71,6 @@ std::string library_error() {
   return text.empty() ? "the HDF5 library gives no reason" : text;
 }
 
-void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
-
 // Object headers without times, so that equal data makes equal bytes; `cls` is a creation property class.
 Id creation_list(hid_t cls) {
   Id list(H5Pcreate(cls), H5Pclose);
@@ -92,6 +81,12 @@ Id creation_list(hid_t cls) {
 }  // namespace
 
 const char* name_of(StoredType type) { return row_of(type).name; }
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string s;
+  for (const std::int64_t n : shape) s += (s.empty() ? "" : ", ") + std::to_string(n);
+  return "(" + s + ")";
+}
 
 struct Hdf5File::Handle {
   std::string path;
@@ -106,11 +101,18 @@ struct Hdf5File::Handle {
     if (!set.ok()) fail(str(path, ": has no dataset ", name));
     return set;
   }
-  Id open_attribute(const std::string& name) const {  // not ok() when there is none
+  // A single value of class `cls`; not ok() when there is none.
+  Id open_attribute(const std::string& name, H5T_class_t cls, const char* wanted) const {
     if (H5Aexists(file, name.c_str()) <= 0) return {};
-    Id attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose);
-    if (!attribute.ok()) library_failed("attribute " + name + " cannot be opened");
-    return attribute;
+    Id a(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose);
+    if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
+    const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
+    if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
+      fail(str(path, ": attribute ", name, " should be ", wanted));
+    return a;
+  }
+  void read_attribute(hid_t a, const std::string& name, hid_t memory_type, void* value) const {
+    if (H5Aread(a, memory_type, value) < 0) library_failed("attribute " + name + " cannot be read");
   }
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
     if (H5Aexists(file, name.c_str()) > 0) H5Adelete(file, name.c_str());
@@ -119,20 +121,19 @@ struct Hdf5File::Handle {
     if (!a.ok() || H5Awrite(a, memory_type, value) < 0)
       library_failed("attribute " + name + " cannot be written");
   }
-  // A single number of class `cls` into `value`; false when there is no such attribute.
-  bool read_number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t memory_type,
-                   void* value) const {
-    const Id a = open_attribute(name);
-    if (!a.ok()) return false;
-    const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
-    if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
-      fail(str(path, ": attribute ", name, " should be ", wanted));
-    if (H5Aread(a, memory_type, value) < 0) library_failed("attribute " + name + " cannot be read");
-    return true;
+  template <class T>
+  std::optional<T> number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t type) const {
+    T value{};
+    const Id a = open_attribute(name, cls, wanted);
+    if (!a.ok()) return std::nullopt;
+    read_attribute(a, name, type, &value);
+    return value;
   }
 };
 
-Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) { silence(); }
+Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // prints nothing by itself
+}
 Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 Hdf5File::~Hdf5File() = default;
@@ -151,8 +152,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
   if (H5Fis_hdf5(path.c_str()) <= 0)
     fail(str(path, ": is not an HDF5 file (", info.st_size, " bytes of something else)"));
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_file_locking(access, false,
-                      true);  // commit() never changes a file in place, and some file systems have no locks
+  H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
   f.handle_->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (!f.handle_->file.ok()) {
     const std::string reason = library_error();
@@ -279,8 +279,7 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {
-  // Fixed length: it lies in checksummed blocks, where variable length goes through heaps in which damage can
-  // make the library loop for ever.
+  // Fixed length lies in checksummed blocks; damage in the heaps of variable length can hang the library.
   const Id type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type, std::max<std::size_t>(value.size(), 1));
   H5Tset_strpad(type, H5T_STR_NULLPAD);
@@ -295,35 +294,28 @@ void Hdf5File::set_real_attribute(const std::string& name, double value) {
 }
 
 std::optional<std::string> Hdf5File::text_attribute(const std::string& name) const {
-  const Id a = handle_->open_attribute(name);
+  const Id a = handle_->open_attribute(name, H5T_STRING, "one text");
   if (!a.ok()) return std::nullopt;
-  const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
-  if (H5Tget_class(type) != H5T_STRING || H5Sget_simple_extent_npoints(space) != 1)
-    fail(str(path(), ": attribute ", name, " should be one text"));
+  const Id type(H5Aget_type(a), H5Tclose);
   if (H5Tis_variable_str(type) > 0) {
     const Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
     H5Tset_size(memory, H5T_VARIABLE);
     H5Tset_cset(memory, H5Tget_cset(type));
     char* text = nullptr;
-    if (H5Aread(a, memory, &text) < 0) handle_->library_failed("attribute " + name + " cannot be read");
+    handle_->read_attribute(a, name, memory, &text);
     std::string result = text ? text : "";
     H5free_memory(text);
     return result;
   }
   std::string result(H5Tget_size(type), '\0');
-  if (H5Aread(a, type, result.data()) < 0) handle_->library_failed("attribute " + name + " cannot be read");
+  handle_->read_attribute(a, name, type, result.data());
   return result.substr(0, result.find('\0'));
 }
 std::optional<std::int64_t> Hdf5File::int_attribute(const std::string& name) const {
-  std::int64_t value = 0;
-  if (!handle_->read_number(name, H5T_INTEGER, "one integer", H5T_NATIVE_INT64, &value)) return std::nullopt;
-  return value;
+  return handle_->number<std::int64_t>(name, H5T_INTEGER, "one integer", H5T_NATIVE_INT64);
 }
 std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
-  double value = 0;
-  if (!handle_->read_number(name, H5T_FLOAT, "one real number", H5T_NATIVE_DOUBLE, &value))
-    return std::nullopt;
-  return value;
+  return handle_->number<double>(name, H5T_FLOAT, "one real number", H5T_NATIVE_DOUBLE);
 }
 
 }  // namespace weft

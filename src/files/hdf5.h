@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// HDF5 files as a tree of named arrays and attributes. hdf5.cpp alone of the programs includes <hdf5.h>.
-// Every failure is an Error that names the file, the object, what was expected and what was found; HDF5's own
-// error stack is silenced.
+// HDF5 files as a tree of named arrays and attributes. Every failure is an Error that names the file, the
+// object, what was expected and what was found.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,13 @@ namespace weft {
 
 enum class StoredType : std::uint8_t { u8, u16, i32, i64, f32, f64 };
 const char* name_of(StoredType);
+std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
 
 class Hdf5File {
  public:
-  static Hdf5File open(
-      const std::string& path);  // to read; says so when it is missing, truncated or not HDF5
-  // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it to
-  // "<path>.tmp", syncs it and renames it over `path`. Without commit(), and when the disk is full, the
-  // temporary file is removed and an earlier `path` is left as it was. Equal data makes equal bytes.
+  static Hdf5File open(const std::string& path);  // to read; an Error when missing, truncated or not HDF5
+  // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
+  // NewFile (src/files/files.h). Equal data makes equal bytes.
   static Hdf5File create(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
@@ -32,16 +30,14 @@ class Hdf5File {
 
   const std::string& path() const;
   bool has(const std::string& object) const;
-  std::vector<std::string> list(
-      const std::string& group) const;  // full paths of all datasets below it, sorted
+  std::vector<std::string> list(const std::string& group) const;  // paths of all datasets below it, sorted
   StoredType type_of(const std::string& dataset) const;
   std::vector<std::int64_t> shape_of(const std::string& dataset) const;
 
   // Groups on the way are made. Data is contiguous, uncompressed, row-major.
   void write(const std::string& dataset, StoredType, const std::vector<std::int64_t>& shape,
              const void* data);
-  // The whole dataset, converted by HDF5 to `as`, each piece a sign of progress; the stored shape must be
-  // `shape`.
+  // The whole dataset, converted by HDF5 to `as`; the stored shape must be `shape`.
   void read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
             void* data) const;
 

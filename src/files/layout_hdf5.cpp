@@ -8,13 +8,9 @@
 #include "src/patterns/more/layout_file.h"
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t kMostPacked = 1032;  // the best ratio that deflate, HDF5's usual packing, can reach
-
-}  // namespace
 
 BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset) {
+  constexpr std::int64_t kMostPacked = 1032;  // the best ratio that deflate, HDF5's usual packing, can reach
   const Hdf5File file = Hdf5File::open(path);
   if (dataset.empty())
     fail(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Arrays of whole numbers in numpy's .npy format (versions 1.0, 2.0 and 3.0), read strictly: whatever the
-// bytes are, the answer is an array that lies within them or an Error that says what is wrong.
+// Arrays of whole numbers in numpy's .npy format (versions 1.0, 2.0 and 3.0), read strictly: the answer is an
+// array that lies within the bytes or an Error.
 #pragma once
 
 #include <cstdint>

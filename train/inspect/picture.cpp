@@ -247,18 +247,18 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
     if (length < 1 || length > kMaxMaskLength)
       fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
                kMaxMaskLength, ", got ", length, "; choose a shorter --length"));
-  write_whole_file(path, [&](std::ostream& out) {
-    out << npy_header("|b1", {n.queries, n.keys});
-    std::vector<std::int32_t> keys;
-    std::string row;
-    for (std::int64_t i = 0; i < n.queries && out; ++i) {
-      keys.clear();
-      pattern.keys_of(head, i, n.keys, keys);
-      row.assign(static_cast<std::size_t>(n.keys), '\0');
-      for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
-      out.write(row.data(), static_cast<std::streamsize>(row.size()));
-    }
-  });
+  NewFile file(path);
+  std::string row = npy_header("|b1", {n.queries, n.keys});
+  file.write(row.data(), row.size());
+  std::vector<std::int32_t> keys;
+  for (std::int64_t i = 0; i < n.queries; ++i) {
+    keys.clear();
+    pattern.keys_of(head, i, n.keys, keys);
+    row.assign(static_cast<std::size_t>(n.keys), '\0');
+    for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
+    file.write(row.data(), row.size());
+  }
+  file.commit();
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Files that go to the disk: what is in them, and what goes wrong.
-#include "src/files/disk_writer.h"
+#include "src/files/files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
