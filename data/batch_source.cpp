@@ -44,7 +44,7 @@ BatchSource::BatchSource(const Config& config, const TokenDataset& train, const 
 
 void BatchSource::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                        HostBatch& out) const {
-  out.tokens.resize(static_cast<std::size_t>(count * context));
+  out.tokens.resize(count * context);
   if (!train_.image()) return read_windows(step, first, count, context, out);
   WEFT_CHECK(context == config_.model.context, "images are read whole: ", config_.model.context,
              " tokens, not ", context);
@@ -62,7 +62,7 @@ void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64
   const std::vector<std::int64_t>& axes = config_.model.position_axes;
   const std::int64_t row =
       std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
-  out.offsets.resize(static_cast<std::size_t>(count));
+  out.offsets.resize(count);
   batcher_.read_offsets(step, first, context, config_.model.context, row, out.offsets);
 }
 
@@ -78,7 +78,7 @@ void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, st
     const Philox4 bits = window_bits(seed_, step, first + i);
     const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32) | bits[0];
     const auto start = static_cast<std::int64_t>((uniform * places) >> 64);
-    data_.read(start, out.subspan(static_cast<std::size_t>(i * context), static_cast<std::size_t>(context)));
+    data_.read(start, out.subspan(i * context, context));
   }
 }
 

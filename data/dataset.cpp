@@ -58,7 +58,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
   std::visit(
       [&](auto& tokens) {
-        tokens.resize(static_cast<std::size_t>(size_));
+        tokens.resize(size_);
         file.read(name, type, shape, tokens.data());
         const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
         if (wrong != tokens.end())

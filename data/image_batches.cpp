@@ -57,7 +57,7 @@ void BatchSource::check_images() const {
 void BatchSource::read_images(std::int64_t step, std::int64_t first, std::int64_t count,
                               HostBatch& out) const {
   out.positions.resize(augmenter_->moves_positions() ? out.tokens.size() : 0);
-  out.conditions.resize(static_cast<std::size_t>(count) * augmenter_->conditions().size());
+  out.conditions.resize(count * augmenter_->conditions().size());
   for (std::int64_t i = 0; i < count; ++i) read_image(step * config_.train.batch + first + i, i, out);
 }
 
@@ -68,7 +68,7 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
   const std::int64_t limit = config_.data.mix_items, length = config_.model.context;
   const std::int64_t count = mixed && limit > 0 ? std::min(limit, data.images()) : data.images();
   const auto part = [&](std::vector<std::int32_t>& all, std::int64_t size) {
-    return std::span(all).subspan(static_cast<std::size_t>(place * size), static_cast<std::size_t>(size));
+    return std::span(all).subspan(place * size, size);
   };
   const auto tokens = part(out.tokens, length);
   data.read(image_at(config_.seed, index, count) * length, tokens);

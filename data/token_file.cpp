@@ -70,7 +70,7 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
   std::int64_t first = 0;
   std::string parts;
   const auto write = [&](const char* name, std::int64_t count) {
-    const auto part = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    const auto part = tokens.subspan(first, count);
     if (vocab <= 256) {
       const std::vector<std::uint8_t> bytes(part.begin(), part.end());
       file.write(str("/", name), StoredType::u8, {count}, bytes.data());

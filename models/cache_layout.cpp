@@ -27,7 +27,7 @@ std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_
 CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length)
     : pattern_(std::move(pattern)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern_->group(head));
-  head_of_group_.assign(static_cast<std::size_t>(pattern_->groups(heads)), -1);
+  head_of_group_.assign(pattern_->groups(heads), -1);
   for (int head = heads - 1; head >= 0; --head) head_of_group_.at(group_of(head)) = head;
   for (const int head : head_of_group_) {
     WEFT_CHECK(head >= 0, pattern_->name(), ": a group of heads has no head");
@@ -50,9 +50,7 @@ void CacheLayout::append_fixed(std::vector<std::int32_t>& words) const {
 std::int64_t CacheLayout::step_words() const { return groups() + 1 + heads() + groups() * longest_; }
 
 void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& words) const {
-  const auto row_in = [](const CacheRows& rows, std::int64_t t) {
-    return rows.row_of[static_cast<std::size_t>(t)];
-  };
+  const auto row_in = [](const CacheRows& rows, std::int64_t t) { return rows.row_of[t]; };
   std::vector<std::int32_t> keys;
   words.push_back(0);
   for (std::size_t g = 0; g < of_group_.size(); ++g) {

@@ -14,8 +14,7 @@ LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const
     : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
   for (const LayerGroup& group : layer_groups(of_layer)) {
     layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
-    for (const std::int64_t layer : group.members)
-      layout_of_layer_[static_cast<std::size_t>(layer)] = layouts_.size() - 1;
+    for (const std::int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
   }
   allocate(shape, dtype);
 }

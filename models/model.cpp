@@ -29,10 +29,10 @@ namespace {
 
 // Attended pairs of all heads of a layer.
 double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t context) {
-  std::vector<std::int64_t> pairs(static_cast<std::size_t>(pattern.groups(heads)), -1);
+  std::vector<std::int64_t> pairs(pattern.groups(heads), -1);
   double sum = 0;
   for (int head = 0; head < heads; ++head) {
-    std::int64_t& count = pairs[static_cast<std::size_t>(pattern.group(head))];
+    std::int64_t& count = pairs[pattern.group(head)];
     if (count < 0) count = needed_pairs(pattern, head, context);
     sum += static_cast<double>(count);
   }

@@ -128,7 +128,7 @@ Order Augmenter::place(const AugmentChoice& choice) const {
     if (k.kind == Augment::jigsaw)
       then(jigsaw_order(shape_, config_.jigsaw, value));
     else
-      then(orders_[static_cast<std::size_t>(k.kind)][static_cast<std::size_t>(value)]);
+      then(orders_[static_cast<std::size_t>(k.kind)][value]);
   }
   return all.empty() ? identity_order(shape_.tokens()) : all;
 }
@@ -145,7 +145,7 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<std::int32_t> token
     const std::vector<std::int32_t> image(tokens.begin(), tokens.end());
     const Order order = choice.flip ? composed(flip_, places) : Order{};
     const Order& from = choice.flip ? order : places;
-    for (std::size_t t = 0; t < from.size(); ++t) tokens[t] = image[static_cast<std::size_t>(from[t])];
+    for (std::size_t t = 0; t < from.size(); ++t) tokens[t] = image[from[t]];
     if (choice[Augment::randaugment] != 0) randaugment(choice, tokens);
   }
   if (positions.empty()) return;

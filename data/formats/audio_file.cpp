@@ -155,7 +155,7 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
   mono.clear();
   for (std::size_t at = 0; at < frames.size(); at += static_cast<std::size_t>(channels)) {
     double sum = 0;
-    for (const float x : frames.subspan(at, static_cast<std::size_t>(channels))) {
+    for (const float x : frames.subspan(at, channels)) {
       if (!(std::abs(x) <= kMostSample))
         fail(str(path, ": frame ", first + static_cast<std::int64_t>(mono.size()), " holds ", x,
                  "; expected samples from -1 to 1"));
@@ -178,7 +178,7 @@ AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t 
   AudioFile result{0, info.channels, info.samplerate, 0};
   Encoder encoder(path, info.samplerate, rate, most, tokens);
   const sf_count_t piece = std::max<std::int64_t>(1, kPiece / info.channels);
-  std::vector<float> frames(static_cast<std::size_t>(piece * info.channels)), mono;
+  std::vector<float> frames(piece * info.channels), mono;
   for (;;) {
     const sf_count_t got = sf_readf_float(file.get(), frames.data(), piece);
     if (got <= 0) break;

@@ -64,10 +64,8 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
   if (!alpha) return image;
   const std::int64_t stored = channels + 1;
   for (std::int64_t p = 0; p < height * width; ++p)
-    for (std::int64_t c = 0; c < channels; ++c)
-      image.pixels[static_cast<std::size_t>(p * channels + c)] =
-          image.pixels[static_cast<std::size_t>(p * stored + c)];
-  image.pixels.resize(static_cast<std::size_t>(image.shape.tokens()));
+    for (std::int64_t c = 0; c < channels; ++c) image.pixels[p * channels + c] = image.pixels[p * stored + c];
+  image.pixels.resize(image.shape.tokens());
   return image;
 }
 

@@ -40,7 +40,7 @@ std::string file_beginning(const std::string& path) {
   std::ifstream in = opened(path);
   std::string bytes(512, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
+  bytes.resize(in.gcount());
   return bytes;
 }
 

@@ -38,7 +38,7 @@ class ByHead : public AttentionPattern {
   bool causal() const override { return all_causal(of_); }
   Lengths lengths() const override { return common_lengths(of_); }
   int groups(int) const override { return groups_; }
-  int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_.at(head); }
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
   }

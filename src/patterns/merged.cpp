@@ -63,7 +63,7 @@ class Merged : public AttentionPattern {
   Merged(Patterns of, int heads) : of_(std::move(of)) {
     std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
     for (int head = 0; head < heads; ++head)
-      for (const auto& pattern : of_) sets[static_cast<std::size_t>(head)].push_back(pattern->group(head));
+      for (const auto& pattern : of_) sets[head].push_back(pattern->group(head));
     group_ = numbered(sets, groups_);
     for (int head = 0; head < heads; ++head)
       if (group(head) == static_cast<int>(parts_.size())) make_parts(head);
@@ -83,9 +83,9 @@ class Merged : public AttentionPattern {
   bool causal() const override { return all_causal(of_); }
   Lengths lengths() const override { return common_lengths(of_); }
   int groups(int) const override { return groups_; }
-  int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_.at(head); }
   void parts(int head, std::vector<PatternPart>& parts) const override {
-    const auto& mine = parts_[static_cast<std::size_t>(group(head))];
+    const auto& mine = parts_[group(head)];
     parts.insert(parts.end(), mine.begin(), mine.end());
   }
 

@@ -101,7 +101,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
   bytes_ = 0;
   Writer count(nullptr, nullptr);
   for (const TileTables& t : tables_) put(count, t, false);
-  const std::vector<TileMap> maps(static_cast<std::size_t>(groups_));
+  const std::vector<TileMap> maps(groups_);
   for (std::size_t p = 0; p < passes_.size(); ++p) count.put(maps);
   count.put(group_of_head_);
   bytes_ = count.used();
@@ -117,8 +117,8 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
   if (first == passes_.size()) {
     Pass fresh;
     fresh.edge = tables.edge;
-    fresh.table_of_group.assign(static_cast<std::size_t>(groups_), -1);
-    fresh.accumulate.assign(static_cast<std::size_t>(groups_), false);
+    fresh.table_of_group.assign(groups_, -1);
+    fresh.accumulate.assign(groups_, false);
     passes_.push_back(std::move(fresh));
   }
   WEFT_CHECK(passes_.size() <= AttentionMaps::kMaxPasses, "attention: the heads need more than ",
@@ -132,12 +132,11 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
 Band PackedMaps::band_of(const Pass& pass) const {
   const auto table_of = [&](std::size_t group) { return pass.table_of_group[group]; };
   for (std::size_t g = 0; g < pass.table_of_group.size(); ++g) {
-    const bool same =
-        table_of(g) >= 0 && pass.accumulate[g] == pass.accumulate[0] &&
-        bands_[static_cast<std::size_t>(table_of(g))] == bands_[static_cast<std::size_t>(table_of(0))];
+    const bool same = table_of(g) >= 0 && pass.accumulate[g] == pass.accumulate[0] &&
+                      bands_[table_of(g)] == bands_[table_of(0)];
     if (!same) return {};
   }
-  return pass.table_of_group.empty() ? Band{} : bands_[static_cast<std::size_t>(table_of(0))];
+  return pass.table_of_group.empty() ? Band{} : bands_[table_of(0)];
 }
 
 AttentionMaps PackedMaps::write(void* image, void* base) const {
@@ -149,7 +148,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   result.groups = groups_;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     AttentionPass& pass = result.pass[p];
-    std::vector<TileMap> of_group(static_cast<std::size_t>(groups_));
+    std::vector<TileMap> of_group(groups_);
     pass.query_run = pass.key_run = passes_[p].edge;
     for (std::size_t g = 0; g < of_group.size(); ++g) {
       if (passes_[p].table_of_group[g] < 0) continue;
@@ -172,14 +171,11 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   return result;
 }
 
-const PairCount& PackedMaps::pairs(int head) const {
-  return pairs_.at(static_cast<std::size_t>(group_of_head_.at(static_cast<std::size_t>(head))));
-}
+const PairCount& PackedMaps::pairs(int head) const { return pairs_.at(group_of_head_.at(head)); }
 
 const TileTables* PackedMaps::tables(int pass, int group) const {
-  const int table =
-      passes_.at(static_cast<std::size_t>(pass)).table_of_group.at(static_cast<std::size_t>(group));
-  return table < 0 ? nullptr : &tables_[static_cast<std::size_t>(table)];
+  const int table = passes_.at(pass).table_of_group.at(group);
+  return table < 0 ? nullptr : &tables_[table];
 }
 
 }  // namespace weft

@@ -26,7 +26,7 @@ class PackedMaps {
   // The tables of a pass and a group; nullptr: the group has no part in it.
   const TileTables* tables(int pass, int group) const;
   // What all groups have in a pass, if it is one band.
-  Band band(int pass) const { return band_of(passes_[static_cast<std::size_t>(pass)]); }
+  Band band(int pass) const { return band_of(passes_[pass]); }
 
  private:
   struct Pass {

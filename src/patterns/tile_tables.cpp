@@ -37,11 +37,11 @@ std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int e
                                    const std::string& what) {
   const std::int64_t last = *std::max_element(slots.begin(), slots.end());
   WEFT_CHECK(last < std::numeric_limits<std::int32_t>::max() - edge, what, ": too many slots: ", last + 1);
-  std::vector<std::int32_t> order(static_cast<std::size_t>(last / edge + 1) * edge, -1);
+  std::vector<std::int32_t> order(last / edge + 1 * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
     WEFT_CHECK(slots[position] >= 0, what, ": position ", position, " has the negative slot ",
                slots[position]);
-    std::int32_t& entry = order[static_cast<std::size_t>(slots[position])];
+    std::int32_t& entry = order[slots[position]];
     WEFT_CHECK(entry == -1, what, ": positions ", entry, " and ", position, " share slot ", slots[position]);
     entry = static_cast<std::int32_t>(position);
   }
@@ -74,7 +74,7 @@ struct Lists {
 
 // Of tasks of `owners` tiles that follow each other in a schedule: the tiles that any of a task's meets.
 std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& lists, std::int32_t owners) {
-  std::vector<std::int32_t> last_task(static_cast<std::size_t>(lists.others), -1);
+  std::vector<std::int32_t> last_task(lists.others, -1);
   std::int64_t steps = 0;
   for (std::int32_t rank = 0; rank < lists.tiles(); ++rank)
     for (std::int32_t at = lists.start[schedule[rank]]; at < lists.start[schedule[rank] + 1]; ++at) {
@@ -145,8 +145,8 @@ class KeySlots {
 
 std::vector<std::int64_t> slots_of(std::int64_t count,
                                    const std::function<std::int64_t(std::int64_t)>& slot_of) {
-  std::vector<std::int64_t> slots(static_cast<std::size_t>(count));
-  for (std::int64_t t = 0; t < count; ++t) slots[static_cast<std::size_t>(t)] = slot_of(t);
+  std::vector<std::int64_t> slots(count);
+  for (std::int64_t t = 0; t < count; ++t) slots[t] = slot_of(t);
   return slots;
 }
 

@@ -67,7 +67,7 @@ class Layout : public AttentionPattern {
   bool causal() const override { return causal_; }
   Lengths lengths() const override { return lengths_; }
   int groups(int) const override { return static_cast<int>(tables_.size()); }
-  int group(int head) const override { return group_of_head_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_of_head_.at(head); }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
     if (i >= lengths_.queries || j >= lengths_.keys) return false;
@@ -98,9 +98,7 @@ class Layout : public AttentionPattern {
   }
 
  private:
-  const HeadBlocks& blocks_of(int head) const {
-    return tables_[group_of_head_.at(static_cast<std::size_t>(head))];
-  }
+  const HeadBlocks& blocks_of(int head) const { return tables_[group_of_head_.at(head)]; }
   std::uint64_t full_word() const { return ~std::uint64_t{0} >> (64 - block_); }
   std::uint64_t word(std::int32_t mask, std::int64_t row) const {
     return mask == kFull ? full_word() : masks_[mask * block_ + row];

@@ -32,7 +32,7 @@ class Longformer : public AttentionPattern {
   std::string name() const override { return name_; }
   bool causal() const override { return causal_; }
   int groups(int) const override { return static_cast<int>(dilation_.size()); }
-  int group(int head) const override { return group_of_head_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_of_head_.at(head); }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
     if (causal_ && j > i) return false;
@@ -67,7 +67,7 @@ class Longformer : public AttentionPattern {
   }
 
  private:
-  std::int64_t dilation(int head) const { return dilation_[static_cast<std::size_t>(group(head))]; }
+  std::int64_t dilation(int head) const { return dilation_[group(head)]; }
   std::int64_t back() const { return causal_ ? window_ - 1 : window_ / 2; }
   std::int64_t ahead() const { return causal_ ? 0 : window_ / 2; }
   bool is_global(std::int64_t i) const { return std::binary_search(globals_.begin(), globals_.end(), i); }
