@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layers: structs of parameters with a forward(). No base class, no registry: ParameterStore::add has listed
-// the parameters already, and a layer holds only their handles.
+// Layers: structs of parameter handles with a forward(). ParameterStore::add lists the parameters.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,5 +94,21 @@ struct ResidualBlock {
 };
 // x (B, 1, C), one position, through blocks of one shape of attention and one width of the MLP.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&);
+
+// The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
+// read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).
+class ResidualStream {
+ public:
+  ResidualStream(Var x, double dropout) : x_(std::move(x)), dropout_(dropout) {}
+
+  Var value(Ctx&);                                                 // x
+  Var normed(Ctx&, const ParameterStore&, const LayerNorm& norm);  // norm(x)
+  void add(Affine branch);                                         // x += dropout(branch)
+
+ private:
+  Var x_;
+  std::optional<Affine> waiting_;
+  double dropout_;
+};
 
 }  // namespace weft

@@ -67,6 +67,21 @@ const std::vector<ModelKind>& models();
 // Adds the model's parameters to the store (call store.allocate afterwards).
 std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 
+// ---- sizes that follow from a ModelConfig
+
+AttentionShape attention_shape(const ModelConfig&);  // Dqk = qk_ratio * width / heads, Dv = width / heads
+std::int64_t mlp_width(const ModelConfig&);          // mlp_ratio * width
+// The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
+std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
+
+// Layers with one pattern.
+struct LayerGroup {
+  std::shared_ptr<const AttentionPattern> pattern;
+  std::vector<std::int64_t> members;
+};
+// In the order of their first layers; equal names are one pattern.
+std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
+
 // Floating-point operations a token of one forward and backward pass, counted from the pairs that are needed
 // (2 a multiply-add; backward twice the forward; recompute not counted).
 double flops_per_token(const ModelConfig&, std::int64_t context);

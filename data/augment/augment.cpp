@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "data/augment/randaugment.h"
-#include "data/augment/uniform.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/augment/uniform.h"
+#include "data/augment/transforms.h"
 #include "kernels/philox.h"
 
 namespace weft {

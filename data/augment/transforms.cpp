@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "data/augment/uniform.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
 

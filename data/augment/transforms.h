@@ -33,4 +33,9 @@ Order random_order(std::int64_t tokens, std::uint64_t seed);
 Order composed(const Order& first, const Order& second);
 Order inverse(const Order&);
 
+// Uniform in 0 .. count - 1, each to within 2^-32, from random bits; count up to 2^32.
+inline std::int64_t uniform_below(std::uint32_t bits, std::int64_t count) {
+  return static_cast<std::int64_t>(std::uint64_t{bits} * static_cast<std::uint64_t>(count) >> 32);
+}
+
 }  // namespace weft

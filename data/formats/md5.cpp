@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // MD5 as RFC 1321 section 3 defines it.
-#include "data/formats/md5.h"
+#include "data/formats/raw_file.h"
 
 #include <array>
 #include <bit>

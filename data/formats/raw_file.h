@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,8 @@ std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);
 void check_not_written(const std::string& file, const std::string& out);
 
 std::string file_name(const std::string& path);  // without its folders
+
+// MD5 (RFC 1321) in 32 hexadecimal digits: recognises well-known data sets. Not for secrets.
+std::string md5(std::span<const char> bytes);
 
 }  // namespace weft

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The C library stands without HDF5.
 #include "kernels/view.h"
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 
 namespace weft {
 

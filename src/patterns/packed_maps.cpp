@@ -19,15 +19,11 @@ class Writer {
 
   // Where the array lies once the image is at its base.
   template <class T>
-  const T* put(const T* values, std::size_t count) {
-    const std::size_t at = used_;
-    used_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    if (image_ && count) std::memcpy(image_ + at, values, count * sizeof(T));
-    return reinterpret_cast<const T*>(base_ + at);
-  }
-  template <class T>
   const T* put(const std::vector<T>& values) {
-    return put(values.data(), values.size());
+    const std::size_t at = used_, bytes = values.size() * sizeof(T);
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);
+    return reinterpret_cast<const T*>(base_ + at);
   }
   std::size_t used() const { return used_; }
 
@@ -54,11 +50,10 @@ std::int32_t run_of(const std::vector<std::int32_t>& order, std::int64_t n, std:
   return 0;
 }
 
-TileMap put(Writer& out, const TileTables& t, bool accumulate) {
+TileMap put(Writer& out, const TileTables& t) {
   TileMap map;
   map.query_tiles = t.query_tiles();
   map.key_tiles = t.key_tiles();
-  map.accumulate = accumulate;
   map.query_order = out.put(t.query_order);
   map.key_order = out.put(t.key_order);
   map.row_start = out.put(t.row_start);
@@ -98,9 +93,8 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
       add(group, std::move(tables), n.queries == n.keys ? part->band(head, n.keys) : Band{}, p > 0);
     }
   }
-  bytes_ = 0;
   Writer count(nullptr, nullptr);
-  for (const TileTables& t : tables_) put(count, t, false);
+  for (const TileTables& t : tables_) put(count, t);
   const std::vector<TileMap> maps(groups_);
   for (std::size_t p = 0; p < passes_.size(); ++p) count.put(maps);
   count.put(group_of_head_);
@@ -114,13 +108,8 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
   std::size_t first = passes_.size();
   while (first > 0 && passes_[first - 1].table_of_group[g] < 0) --first;
   while (first < passes_.size() && passes_[first].edge != tables.edge) ++first;
-  if (first == passes_.size()) {
-    Pass fresh;
-    fresh.edge = tables.edge;
-    fresh.table_of_group.assign(groups_, -1);
-    fresh.accumulate.assign(groups_, false);
-    passes_.push_back(std::move(fresh));
-  }
+  if (first == passes_.size())
+    passes_.push_back({tables.edge, std::vector<int>(groups_, -1), std::vector<bool>(groups_)});
   WEFT_CHECK(passes_.size() <= AttentionMaps::kMaxPasses, "attention: the heads need more than ",
              AttentionMaps::kMaxPasses, " passes; merge fewer patterns");
   passes_[first].table_of_group[g] = static_cast<int>(tables_.size());
@@ -142,7 +131,7 @@ Band PackedMaps::band_of(const Pass& pass) const {
 AttentionMaps PackedMaps::write(void* image, void* base) const {
   Writer out(image, base);
   std::vector<TileMap> maps;
-  for (const TileTables& t : tables_) maps.push_back(put(out, t, false));
+  for (const TileTables& t : tables_) maps.push_back(put(out, t));
   AttentionMaps result;
   result.passes = static_cast<std::int32_t>(passes_.size());
   result.groups = groups_;

@@ -72,7 +72,9 @@ class AttentionPattern {
   // t * edge + edge - 1. No two positions share a slot. Slots may leave gaps (empty slots) so that blocks
   // start on a tile. A bad order is slow, never wrong. Called for parts only.
   virtual std::int64_t query_slot(int /*head*/, std::int64_t i, std::int64_t /*n*/) const { return i; }
-  virtual std::int64_t key_slot(int /*head*/, std::int64_t j, std::int64_t /*n*/) const { return j; }
+  virtual std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const {
+    return query_slot(head, j, n);
+  }
 };
 
 // ---- for the files of the patterns ------------------------------------------------------------------------

@@ -12,7 +12,6 @@
 
 #include "src/files/hash.h"
 #include "src/patterns/combine.h"
-#include "src/patterns/more/layout_file.h"
 
 namespace weft {
 namespace {

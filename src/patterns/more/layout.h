@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // BlockLayout: an arbitrary pattern, given as 0 and 1 on a grid of square blocks for each head, as in
-// blocksparse's transformer, optionally with a predicate for single pairs. In memory;
-// src/patterns/more/layout_file.h reads it from files.
+// blocksparse's transformer, optionally with a predicate for single pairs.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft {
@@ -28,5 +28,21 @@ struct BlockLayout {
 
 // Throws Error that names the field when sizes do not fit or `active` holds something else than 0 and 1.
 std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout&, int heads);
+
+// ---- from files: (query blocks, key blocks) for all heads, or (heads, query blocks, key blocks)
+
+// Fills heads, query_blocks, key_blocks, active and source. `dataset`: of an HDF5 file; "" for .npy. Throws
+// Error that names the file and the first value that is neither 0 nor 1. The file is known by its first
+// bytes.
+BlockLayout read_block_layout(const std::string& path, const std::string& dataset);
+// The same from the bytes of a .npy file.
+BlockLayout parse_block_layout(std::string_view npy, const std::string& source);
+// The same from an HDF5 file. Programs without HDF5 (the C library) define it as a refusal.
+BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset);
+
+// For readers: how many numbers an array of this shape holds, if it can be a layout; and the layout of them.
+std::int64_t layout_size(const std::vector<std::int64_t>& shape, const std::string& source);
+BlockLayout layout_of(const std::vector<std::int64_t>& shape, const std::string& source,
+                      const std::function<std::int64_t(std::int64_t index)>& value_at);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layouts in .npy files. Nothing is allocated that the size of the file does not bear out.
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 
 #include <sys/stat.h>
 

@@ -62,9 +62,6 @@ class Longformer : public AttentionPattern {
     const std::int64_t d = dilation(head), column = i % d;
     return globals + column * (n / d) + std::min(column, n % d) + i / d;
   }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    return query_slot(head, j, n);
-  }
 
  private:
   std::int64_t dilation(int head) const { return dilation_[group(head)]; }
