@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The batch of an update from a stream of tokens: text, audio. Images: data/image_batches.cpp.
 //
-// A training sequence is a window of `context` tokens that begins anywhere in the stream. Where it begins is
-// not the state of a generator but a pure function of (seed, step, index in the batch): Philox turns such a
-// counter into random bits. A run resumes from its step alone, and each of several processes reads its own
-// windows of one batch.
+// A training sequence is a window of `context` tokens that begins anywhere in the stream. Philox, a
+// counter-based generator, draws the place from (seed, step, index in the batch). There is no state to save:
+// a run resumes from its step, and each process reads its own windows of one batch.
 #include "data/batch_source.h"
 
 #include <functional>
@@ -51,9 +50,9 @@ void BatchSource::read(std::int64_t step, std::int64_t first, std::int64_t count
   read_images(step, first, count, out);
 }
 
-// Early in training, windows may be shorter than the model's context (train.context_schedule). They then lie
-// anywhere in the full context, so that every row of the position tables is trained from the first step on.
-// Offsets are whole rows of the outermost axis: patterns keep their phase.
+// Windows may be shorter than the context early in training (train.context_schedule). They lie anywhere in
+// the full context, which trains every row of the position tables. Offsets are whole rows: patterns keep
+// phase.
 void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64_t count,
                                std::int64_t context, HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);

@@ -22,8 +22,8 @@ namespace {
            ". prepare makes data files"));
 }
 
-// How many tokens an array has. What a file says of itself decides how much memory is taken, so it must be
-// possible: compression (of files from other tools) makes nothing smaller than a thousandth.
+// How many tokens an array has. The sizes that a file states must be possible before memory is taken:
+// compression (of files from other tools) makes nothing smaller than a thousandth.
 std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
   const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The part of a BatchSource that reads images: every image once in an epoch, in an order of its own each
-// time, from the file or, at random, from the one of data.mix, and augmented.
+// The part of a BatchSource that reads images: each once an epoch, in a new order, from the file or, at
+// random, from that of data.mix, and augmented.
 #include <algorithm>
 
 #include "data/batch_source.h"
@@ -11,8 +11,6 @@ namespace weft {
 namespace {
 
 constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
-
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
 
 // Whether image `index` comes from the second file.
 bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
@@ -41,17 +39,17 @@ void BatchSource::check_images() const {
     return;
   }
   if (image.tokens() != config_.model.context)
-    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ",
-             shape_text(image), " = ", image.tokens(), " tokens"));
+    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ", image.text(),
+             " = ", image.tokens(), " tokens"));
   if (!config_.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
-  if (mix_ && !(mix_->image() == image))
+  if (mix_ && mix_->image() != image)
     fail(str("data.mix: ", mix_->path(), " has ",
-             mix_->image() ? "images of " + shape_text(mix_->image()) : "no images", ", ", path, " has ",
-             shape_text(image)));
-  if (!(image_shape(config_) == image))
-    fail(str("model.position_axes are those of images of ", shape_text(image_shape(config_)), ", ", path,
-             " has ", shape_text(image)));
+             mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
+             image.text()));
+  if (image_shape(config_) != image)
+    fail(str("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path, " has ",
+             image.text()));
 }
 
 void BatchSource::read_images(std::int64_t step, std::int64_t first, std::int64_t count,

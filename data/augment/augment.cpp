@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws the transforms of an image and applies them: one gather for all that reorder sub-pixels, then
-// RandAugment on the result.
+// One gather for all transforms that reorder sub-pixels, then RandAugment on the result.
 #include "data/augment/augment.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Look-up tables for what looks at one value, blending with a degenerate image for what enhances, and one
-// nearest-neighbour sampler for what moves pixels.
+// Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
 #include "data/augment/pixel_operations.h"
 
 #include <algorithm>

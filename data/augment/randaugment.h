@@ -3,10 +3,6 @@
 // replacement, all of one magnitude M from 0 to 10.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "data/augment/pixel_operations.h"
 
 namespace weft {
@@ -27,7 +23,7 @@ enum class RandKind : std::uint8_t {
   translate_x,
   translate_y,
   cutout,
-  solarize_add,
+  solarize_add
 };
 inline constexpr int kRandKinds = 16;
 const char* name_of(RandKind);

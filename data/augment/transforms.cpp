@@ -18,12 +18,10 @@ template <class From>
 Order order_of(const ImageShape& s, const From& from) {
   Order order;
   order.reserve(s.tokens());
-  for (std::int64_t row = 0; row < s.height; ++row) {
-    for (std::int64_t column = 0; column < s.width; ++column) {
+  for (std::int64_t row = 0; row < s.height; ++row)
+    for (std::int64_t column = 0; column < s.width; ++column)
       for (std::int64_t channel = 0; channel < s.channels; ++channel)
         order.push_back(static_cast<std::int32_t>(from(row, column, channel)));
-    }
-  }
   return order;
 }
 
@@ -35,8 +33,7 @@ void expect_square(const ImageShape& s, const char* what) {
   WEFT_CHECK(s.height == s.width, what, " of an image of ", s.height, " x ", s.width, ", which is no square");
 }
 
-// Number `value` of the permutations of 0 .. count - 1 in lexicographic order: the digits of `value` in the
-// factorial number system say which of the elements left comes next.
+// Permutation `value` of 0 .. count - 1 in lexicographic order, from its digits in factorial base.
 std::vector<std::int64_t> permutation(std::int64_t count, std::int64_t value) {
   std::vector<std::int64_t> left(count), result;
   std::iota(left.begin(), left.end(), 0);

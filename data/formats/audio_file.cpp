@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads through libsndfile, resamples by libsamplerate, piece by piece; writes WAV: a RIFF header of 44
-// bytes, then the samples.
+// Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
 
 #include <algorithm>
@@ -228,13 +227,10 @@ void write_wav(const std::string& path, std::span<const std::int32_t> tokens, st
   std::string bytes = "RIFF";
   append(bytes, kHeader - 8 + size, 4);
   bytes += "WAVEfmt ";
-  append(bytes, 16, 4);  // of the format that follows
-  append(bytes, kPcm, 2);
-  append(bytes, kMono, 2);
-  append(bytes, rate, 4);
-  append(bytes, rate * kItem, 4);
-  append(bytes, kItem, 2);
-  append(bytes, 8 * kItem, 2);
+  append(bytes, 16, 4);  // bytes of the format
+  for (const std::int64_t half : {kPcm, kMono}) append(bytes, half, 2);
+  for (const std::int64_t word : {rate, rate * kItem}) append(bytes, word, 4);
+  for (const std::int64_t half : {kItem, 8 * kItem}) append(bytes, half, 2);
   bytes += "data";
   append(bytes, size, 4);
   for (const std::int32_t token : tokens) {

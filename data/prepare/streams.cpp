@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// prepare text: files of any kind as one stream of bytes. prepare audio: sound files as one stream of mu-law
-// codes. prepare copy: a stream in which each token repeats the one `distance` before it, now and then
-// renewed. A model reaches its entropy only when attention spans that distance.
+// prepare text: a stream of bytes. prepare audio: a stream of mu-law codes. prepare copy: each token repeats
+// the one `distance` before it, unless renewed; a model reaches the entropy only by attending that far.
 #include <cmath>
 
 #include "data/dataset.h"
@@ -13,11 +12,8 @@
 #include "kernels/view.h"
 
 namespace weft {
-namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
-
-}  // namespace
 
 std::string prepare_text(const PrepareText& o) {
   if (o.files.empty()) fail("prepare text: name at least one file");
