@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sampling one position at a time: the caches of the keys and values, what a position needs to know of the
-// patterns, and the step of the model.
+// Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
 
 #include <algorithm>

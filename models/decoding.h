@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What sampling keeps on the device: the caches of all layers, and what a position needs to know of each
-// pattern, at fixed places, so that one CUDA graph serves every position.
+// What sampling keeps on the device: the caches of all layers, and the rows that a position reads and writes,
+// at fixed places, so that one CUDA graph serves every position.
 #pragma once
 
 #include "models/layers.h"

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
@@ -33,8 +31,7 @@ struct LayerNorm {
   SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
   DecodeNorm decoding(const ParameterStore&) const;
 };
-// For sampling, without gradients: x weight^T, with x normalised first where there is a norm. The bits of a
-// row do not depend on the other rows.
+// For sampling: x weight^T, x normalised first where there is a norm. A row's bits depend on no other row.
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
                      const Tensor& weight);
 

@@ -94,23 +94,21 @@ struct BlockBytes {
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
   }
-  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. The norm that attention
-  // reads is recomputed from x, but that of the first x on a tape: first_norm().
+  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's norm is
+  // recomputed from x, but that of the first x on a tape: first_norm().
   std::int64_t kept() const { return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
   std::int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
-  // On top of kept() while the block is differentiated. Its output is gone by then. Backward through the
-  // MLP holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone.
-  // recomputed: bytes of what the attention recomputes then.
+  // On top of kept() while the block is differentiated; its output is gone by then. The MLP's backward holds
+  // three gradients at its widest point and is gone at the attention, which recomputes `recomputed` bytes.
   std::int64_t backward(std::int64_t recomputed) const {
     const std::int64_t in_mlp = 2 * stream + hidden;
     const std::int64_t in_attention =
         stream + attended + qkv + attention_rows + recomputed - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
-  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
-  // output.
+  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention.
   std::int64_t forward_only() const {
     return std::max(3 * stream + hidden, 3 * stream + qkv + attended + attention_rows);
   }

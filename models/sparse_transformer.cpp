@@ -59,8 +59,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
   return h;
 }
 
-// h += a(h), then h += b(h). The stream applies dropout, and adds in the same pass over memory as the next
-// norm reads the sum.
+// h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h,
                                   const AttentionMaps& maps) const {
   const ResidualBlock& block = blocks_[layer];

@@ -12,8 +12,7 @@ void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vecto
 // Appends keys begin .. end - 1: to the last of runs[first ..] where they touch it.
 void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs);
 
-// Removes the keys of `taken` from those of runs[first ..]. Runs in equal steps are cut by arithmetic; others
-// in time that grows with the keys of `taken` that lie between the ends of a run.
+// Removes the keys of `taken` from runs[first ..]. Unequal steps cost time for each key taken within a run.
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs);
 
 // outer.of[index]; errors tell where they come from.

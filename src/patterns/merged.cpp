@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
-// section 4.2. Reads `of`. Each inner pattern less the earlier ones is a part, computed in the inner
-// pattern's own order of slots: local in the order of the positions, strided column after column.
+// section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
 #include <algorithm>
 
 #include "src/patterns/combine.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The modifiers of any pattern: `prefix` (a pattern that sees later keys sees only those below `prefix`),
-// `documents` (no query sees across a border) and `length` (positions from there on are padding). Together
-// they leave one interval of S_i: the keys with low(i) <= j < high(i). Slots are those of the pattern.
+// The modifiers of any pattern: `prefix` (later keys are seen only below `prefix`), `documents` (no query
+// sees across a border) and `length` (positions from there on are padding). They leave one interval of S_i.
 #include <algorithm>
 #include <map>
 

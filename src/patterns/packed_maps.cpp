@@ -32,8 +32,8 @@ class Writer {
   std::size_t used_ = 0;
 };
 
-// Whether each aligned group of `run` slots holds positions that follow each other, or none; only past the
-// end of the sequence may slots be empty.
+// Whether each aligned group of `run` slots holds successive positions, or none; slots may be empty only past
+// the end of the sequence.
 bool follows(const std::vector<std::int32_t>& order, std::size_t run, std::int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {
@@ -101,8 +101,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
   bytes_ = count.used();
 }
 
-// Passes run in order, and within a group the parts must: a part goes into the first pass of its edge that
-// comes after the group's last one.
+// The parts of a group run in order: a part goes into the first pass of its edge after the group's last one.
 void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumulate) {
   const auto g = static_cast<std::size_t>(group);
   std::size_t first = passes_.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AttentionMaps of a whole pattern: the tile tables of all its head groups and parts as one piece of memory.
-// Needs neither the engine nor a device: DeviceMaps and the C library (src/capi/) both use it.
+// AttentionMaps of a whole pattern: the tile tables of all its head groups and parts in one piece of memory,
+// on the host. DeviceMaps and the C library (src/capi/) both use it.
 #pragma once
 
 #include "src/patterns/tile_tables.h"
@@ -14,8 +14,7 @@ class PackedMaps {
   PackedMaps(const AttentionPattern&, int heads, Lengths, std::int64_t head_size, int edge = 0);
 
   std::size_t bytes() const { return bytes_; }
-  // Writes bytes() bytes to `image`, with pointers for an image that lies at `base` (16-byte aligned; image
-  // and base may be the same). Returns the argument of the kernels.
+  // Writes bytes() bytes to `image`, with pointers for an image at `base` (16-byte aligned, may be `image`).
   AttentionMaps write(void* image, void* base) const;
 
   int passes() const { return static_cast<int>(passes_.size()); }

@@ -7,9 +7,8 @@
 // A grid of one row has R = 1 and one row of outputs. Autoregressive (`causal`): only keys up to the one that
 // the query stands on, h W + w <= p s W + q s.
 // `transposed` swaps queries and keys: H x W queries see the outputs whose window holds them; autoregressive:
-// those that stand on the query or before it. Reads `grid`, `filter`, `step`, `causal`, `transposed`.
-// Slots: grids of more than one row in patches of 8 x 8, those in patches of 4 x 4, for a window holds
-// neighbours in both directions.
+// those that stand on the query or before it. Slots: grids of more than one row in patches of 8 x 8, those in
+// patches of 4 x 4, for a window holds neighbours in both directions.
 #include <algorithm>
 
 #include "src/patterns/pattern.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // layout: arbitrary 0/1 blocks for each head, with a bit mask for blocks that are attended in part:
 // S_i = {j : block (floor(i / b), floor(j / b)) is active and its mask holds (i mod b, j mod b)}.
-// Reads `file`, `dataset`, `block`, `causal`. Positions keep their order: tiles of 16 or 64 slots lie on the
-// blocks. Heads with equal blocks and masks are one group.
+// Positions keep their order. Heads with equal blocks and masks are one group.
 #include "src/patterns/more/layout.h"
 
 #include <algorithm>

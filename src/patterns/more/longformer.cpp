@@ -3,10 +3,9 @@
 // section 3.1). With w = `window`, d = `dilation`[head mod its length] and G = `globals`:
 //   causal: S_i = {j : j <= i, and i in G or j in G or (i - j = 0 mod d and (i - j) / d < w)}
 //   else:   S_i = {j : i in G or j in G or (i - j = 0 mod d and |i - j| / d <= w / 2)}
-// Causal windows hold w keys, the own one included. Bidirectional ones hold w / 2 (rounded down) on each
-// side, as in the paper, and the own one: w keys where w is odd, w + 1 where it is even, as in the authors'
-// code. Reads `window`, `dilation`, `globals`, `causal`. Slots: the global positions first, packed; then
-// column after column of positions with the same remainder mod d, in which a dilated window is a plain one.
+// Causal windows hold w keys, the own one included; bidirectional ones hold w / 2 (rounded down) on each side
+// and the own one, as in the authors' code. Slots: the global positions first, packed; then column after
+// column of positions with the same remainder mod d, in which a dilated window is a plain one.
 #include <algorithm>
 
 #include "src/patterns/combine.h"
@@ -16,7 +15,7 @@ namespace {
 
 class Longformer : public AttentionPattern {
  public:
-  // `dilation`: of each group; `group_of_head` is cycled. `globals` ascend.
+  // `globals` ascend.
   Longformer(const PatternSpec& spec, std::vector<std::int64_t> globals, int heads)
       : window_(spec.window), causal_(spec.causal), globals_(std::move(globals)) {
     for (int head = 0; head < heads; ++head) {
