@@ -65,8 +65,6 @@ void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64
   batcher_.read_offsets(step, first, context, config_.model.context, row, out.offsets);
 }
 
-Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
-
 void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                    std::span<std::int32_t> out) const {
   WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),

@@ -18,7 +18,7 @@ struct HostBatch {
 // Windows of a stream, at uniformly random places.
 class Batcher {
  public:
-  Batcher(const TokenDataset&, std::uint64_t seed);
+  Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
             std::span<std::int32_t> out) const;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Reading token files.
 #include "data/dataset.h"
 
 #include <algorithm>

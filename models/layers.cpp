@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Constructors list parameters; forward() calls ops.
 #include "models/layers.h"
 
 #include <cmath>

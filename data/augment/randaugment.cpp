@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From a magnitude to arguments, and from random bits to operations.
 #include "data/augment/randaugment.h"
 
 #include <algorithm>
@@ -54,13 +53,11 @@ std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count
   std::vector<RandOperation> operations;
   for (std::int64_t i = 0; i < count; ++i) {
     const Philox4 bits = philox4x32({static_cast<std::uint32_t>(i)}, key);
-    RandOperation o;
-    o.kind = static_cast<RandKind>(uniform_below(bits[0], kRandKinds));
-    o.argument = argument_of(o.kind, magnitude);
-    if (is_signed(o.kind) && uniform_below(bits[1], 2) == 1) o.argument = -o.argument;
-    o.row = uniform_below(bits[2], height);
-    o.column = uniform_below(bits[3], width);
-    operations.push_back(o);
+    const auto kind = static_cast<RandKind>(uniform_below(bits[0], kRandKinds));
+    const double argument = argument_of(kind, magnitude);
+    const bool negative = is_signed(kind) && uniform_below(bits[1], 2) == 1;
+    operations.push_back({kind, negative ? -argument : argument, uniform_below(bits[2], height),
+                          uniform_below(bits[3], width)});
   }
   return operations;
 }

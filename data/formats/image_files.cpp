@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// CIFAR-10 records and numpy arrays as images.
 #include "data/formats/image_files.h"
 
 #include <algorithm>

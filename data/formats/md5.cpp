@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// MD5 as RFC 1321 section 3 defines it.
 #include "data/formats/raw_file.h"
 
 #include <array>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Whole files of raw data.
 #include "data/formats/raw_file.h"
 
 #include <cerrno>
@@ -10,7 +9,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 namespace {
 
 std::ifstream opened(const std::string& path) {

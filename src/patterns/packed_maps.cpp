@@ -118,13 +118,11 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
 }
 
 Band PackedMaps::band_of(const Pass& pass) const {
-  const auto table_of = [&](std::size_t group) { return pass.table_of_group[group]; };
-  for (std::size_t g = 0; g < pass.table_of_group.size(); ++g) {
-    const bool same = table_of(g) >= 0 && pass.accumulate[g] == pass.accumulate[0] &&
-                      bands_[table_of(g)] == bands_[table_of(0)];
-    if (!same) return {};
-  }
-  return pass.table_of_group.empty() ? Band{} : bands_[table_of(0)];
+  const std::vector<int>& table = pass.table_of_group;
+  for (std::size_t g = 0; g < table.size(); ++g)
+    if (table[g] < 0 || pass.accumulate[g] != pass.accumulate[0] || !(bands_[table[g]] == bands_[table[0]]))
+      return {};
+  return table.empty() ? Band{} : bands_[table[0]];
 }
 
 AttentionMaps PackedMaps::write(void* image, void* base) const {

@@ -137,9 +137,8 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
              spec.random));
   if (!spec.causal && (spec.length < 1 || spec.length > kMaxPositions))
     fail(
-        str("attention pattern 'bigbird': with causal: false, length is required, the number of positions "
-            "from which "
-            "random blocks are drawn, 1 to ",
+        str("attention pattern 'bigbird': with causal: false, length is required, the number of "
+            "positions from which random blocks are drawn, 1 to ",
             kMaxPositions, ", got ", spec.length));
   return std::make_unique<BigBird>(spec, ascending_globals("bigbird", spec.globals));
 }
@@ -149,8 +148,7 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
 PatternKind bigbird_pattern() {
   return {"bigbird",
           "in blocks of `block` positions: a window of `window` blocks, `globals`, which see all and are "
-          "seen, and "
-          "`random` others",
+          "seen, and `random` others",
           reads({"block", "window", "globals", "random", "seed", "causal"}), make_bigbird};
 }
 

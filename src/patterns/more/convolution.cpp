@@ -39,12 +39,6 @@ struct Grid {
 // One axis: the taps of an output, and the outputs that have a position among their taps.
 struct Axis {
   std::int64_t size = 1, outputs = 1, filter = 1, step = 1, pad = 0;
-  Axis(std::int64_t n, std::int64_t taps, std::int64_t s)
-      : size(n),
-        outputs(std::max<std::int64_t>(1, n / s)),
-        filter(taps),
-        step(s),
-        pad(taps > s ? (taps - s + 1) / 2 : 0) {}
 
   bool holds(std::int64_t output, std::int64_t position) const {
     const std::int64_t tap = position - output * step + pad;
@@ -131,7 +125,8 @@ Axis make_axis(std::int64_t size, std::int64_t filter, std::int64_t step, const 
   if (step == 1 && filter % 2 == 0)
     refuse(str("a filter of even size needs a step of at least 2, got ", what, " ", filter, "; ", filter - 1,
                " or ", filter + 1, " works"));
-  return {size, filter, step};
+  return {size, std::max<std::int64_t>(1, size / step), filter, step,
+          filter > step ? (filter - step + 1) / 2 : 0};
 }
 
 std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int) {
@@ -149,7 +144,7 @@ std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int)
   const std::int64_t height = flat ? 1 : spec.grid[0], width = spec.grid.back();
   if (height > kMaxPositions / width)
     refuse(str("grid must have at most ", kMaxPositions, " positions, got ", list_text(spec.grid)));
-  Axis rows(1, 1, 1);
+  Axis rows;
   if (!flat) rows = make_axis(height, spec.filter[0], spec.step, "height");
   return std::make_unique<Convolution>(rows, make_axis(width, spec.filter.back(), spec.step, "width"), spec);
 }

@@ -84,8 +84,8 @@ std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int h
   require_pattern_field("longformer", "window", spec.window);
   if (spec.dilation.empty())
     fail(
-        "attention pattern 'longformer': dilation must list at least one number, got none; [1] is a plain "
-        "window");
+        "attention pattern 'longformer': dilation must list at least one number, got none; "
+        "[1] is a plain window");
   for (const std::int64_t d : spec.dilation) check_pattern_field("longformer", "dilation", d);
   return std::make_unique<Longformer>(spec, ascending_globals("longformer", spec.globals), heads);
 }
