@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16), and the order in which
-// training reads it. One axis is a stream (text, audio); (items, rows, columns, channels) are images, whose
-// tokens run over rows, columns and channels, channels fastest.
+// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16). One axis is a stream
+// (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +46,7 @@ class TokenDataset {
   std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
 };
 
-// Key of the random numbers that order the data: keeps them apart from dropout's under the same seed.
+// Keeps the random numbers that order the data apart from dropout's under the same seed.
 inline constexpr std::uint64_t kOrderKey = 0x6f72646572;
 
 // Which of `count` images training sees as number `index`: each once an epoch of `count`, in an order that

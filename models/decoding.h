@@ -31,15 +31,12 @@ class CacheLayout {
   std::int64_t heads() const { return static_cast<std::int64_t>(group_of_head_.size()); }
 
  private:
-  std::size_t group_of(int head) const {
-    return static_cast<std::size_t>(group_of_head_.at(static_cast<std::size_t>(head)));
-  }
+  std::size_t group_of(int head) const { return static_cast<std::size_t>(group_of_head_.at(head)); }
 
   std::shared_ptr<const AttentionPattern> pattern_;
   std::vector<int> head_of_group_;  // one that stands for the others
   std::vector<CacheRows> of_group_;
-  std::vector<std::int32_t> group_of_head_,
-      first_row_;  // a head has rows first_row, first_row + 1 ...
+  std::vector<std::int32_t> group_of_head_, first_row_;  // a head has rows first_row, first_row + 1 ...
   std::int64_t rows_ = 0, longest_ = 0;
 };
 

@@ -68,8 +68,7 @@ std::int64_t mlp_width(const ModelConfig&);          // mlp_ratio * width
 // The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
 
-// Layers with one pattern.
-struct LayerGroup {
+struct LayerGroup {  // layers with one pattern
   std::shared_ptr<const AttentionPattern> pattern;
   std::vector<std::int64_t> members;
 };
@@ -78,8 +77,7 @@ std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const Att
 
 // FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not counted.
 double flops_per_token(const ModelConfig&, std::int64_t context);
-// The part of it that attention is, between the projections.
-double attention_flops_per_token(const ModelConfig&, std::int64_t context);
+double attention_flops_per_token(const ModelConfig&, std::int64_t context);  // of it between the projections
 
 // Bytes that training needs on the device, by kind, before anything is allocated.
 struct MemoryPlan {

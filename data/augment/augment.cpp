@@ -25,17 +25,15 @@ std::uint64_t order_seed(const std::vector<std::int64_t>& seeds, std::size_t i) 
 bool reorders(Augment kind) { return kind != Augment::randaugment && kind != Augment::dataset; }
 
 Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const AugmentConfig& config) {
+  if (value == 0) return identity_order(shape.tokens());
   switch (kind) {
     case Augment::rotation: return rotation_order(shape, value);
     case Augment::color: return color_order(shape, value);
-    case Augment::transposition:
-      return value == 0 ? identity_order(shape.tokens()) : transposition_order(shape);
+    case Augment::transposition: return transposition_order(shape);
     case Augment::reversal: return rotation_order(shape, 2 * value);
     case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
     case Augment::random_order:
-      if (value == 0) return identity_order(shape.tokens());
-      return random_order(shape.tokens(),
-                          order_seed(config.random_order_seeds, static_cast<std::size_t>(value - 1)));
+      return random_order(shape.tokens(), order_seed(config.random_order_seeds, value - 1));
     default: return identity_order(shape.tokens());
   }
 }

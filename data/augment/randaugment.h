@@ -36,8 +36,7 @@ struct RandOperation {
 
 // The argument of an operation at this magnitude, before a sign is drawn.
 double argument_of(RandKind, double magnitude);
-// Whether its argument gets a random sign.
-bool is_signed(RandKind);
+bool is_signed(RandKind);  // whether its argument gets a random sign
 // The operations that `key` stands for, in the order in which they are applied.
 std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count, double magnitude,
                                            std::int64_t height, std::int64_t width);

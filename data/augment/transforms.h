@@ -16,8 +16,7 @@ Order rotation_order(const ImageShape&, std::int64_t quarters);
 Order color_order(const ImageShape&, std::int64_t value);
 // Rows become columns; wants a square.
 Order transposition_order(const ImageShape&);
-// Left to right.
-Order flip_order(const ImageShape&);
+Order flip_order(const ImageShape&);  // left to right
 // Tile p of grid x grid becomes tile permutation[p], the permutation with number `value` in lexicographic
 // order. Wants sides that `grid` divides.
 Order jigsaw_order(const ImageShape&, std::int64_t grid, std::int64_t value);

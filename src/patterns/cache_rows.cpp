@@ -68,7 +68,7 @@ std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head
 
 CacheRows cache_rows(const AttentionPattern& pattern, int head, std::int64_t n) {
   const std::vector<std::int32_t> reader = last_readers(pattern, head, n);
-  // Positions with the same last reader, as chains.
+  // Positions with one last reader, as chains.
   std::vector<std::int32_t> first(reader.size(), -1), after(reader.size(), -1), free;
   for (std::size_t j = 0; j < reader.size(); ++j) {
     if (reader[j] < 0) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // heads: the patterns `of` taken in turn by the heads ("multiple heads ... separate patterns", arXiv
-// 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see. Reads `of`.
+// 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see.
 #include <algorithm>
 #include <map>
 
@@ -48,7 +48,7 @@ class ByHead : public Composite {
 };
 
 std::unique_ptr<AttentionPattern> make_heads(const PatternSpec& spec, int heads) {
-  check_number_of_patterns(spec, 1, static_cast<std::size_t>(heads));
+  check_number_of_patterns(spec, 1, heads);
   std::vector<std::unique_ptr<AttentionPattern>> of;
   for (std::size_t p = 0; p < spec.of.size(); ++p)
     of.push_back(make_inner(spec, p, heads_of(p, spec.of.size(), heads)));

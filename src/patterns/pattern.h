@@ -78,7 +78,7 @@ std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<st
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 // The same for a field without a default: 0 means that it is missing.
 void require_pattern_field(const char* kind, const char* field, std::int64_t value);
-// `globals`, ascending. Throws Error when one is there twice or is no position.
+// `globals`, ascending. Throws Error for one that is there twice or no position.
 std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals);
 std::string list_text(const std::vector<std::int64_t>&);  // "[1, 2]"
 // The first slot of a tile that is not below `slots`.

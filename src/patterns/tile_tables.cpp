@@ -182,7 +182,7 @@ class Builder {
   }
 
  private:
-  // The runs of a query inside the sequence, without empty ones, in runs_.
+  // Sets runs_: those of a query inside the sequence, without empty ones.
   void ask(std::int64_t i) {
     runs_.clear();
     pattern_.key_runs(head_, i, runs_);
