@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The batch of an update from a stream of tokens: text, audio. Images: data/image_batches.cpp.
 //
-// A training sequence is a window of `context` tokens that begins anywhere in the stream. Where it begins is
-// not the state of a generator but a pure function of (seed, step, index in the batch): Philox turns such a
-// counter into random bits. A run resumes from its step alone, and each of several processes reads its own
-// windows of one batch.
+// A training sequence is a window of `context` tokens that begins anywhere in the stream. Philox, a
+// counter-based generator, draws the place from (seed, step, index in the batch). There is no state to save:
+// a run resumes from its step, and each process reads its own windows of one batch.
 #include "data/batch_source.h"
 
 #include <functional>
@@ -44,16 +43,16 @@ BatchSource::BatchSource(const Config& config, const TokenDataset& train, const 
 
 void BatchSource::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                        HostBatch& out) const {
-  out.tokens.resize(static_cast<std::size_t>(count * context));
+  out.tokens.resize(count * context);
   if (!train_.image()) return read_windows(step, first, count, context, out);
   WEFT_CHECK(context == config_.model.context, "images are read whole: ", config_.model.context,
              " tokens, not ", context);
   read_images(step, first, count, out);
 }
 
-// Early in training, windows may be shorter than the model's context (train.context_schedule). They then lie
-// anywhere in the full context, so that every row of the position tables is trained from the first step on.
-// Offsets are whole rows of the outermost axis: patterns keep their phase.
+// Windows may be shorter than the context early in training (train.context_schedule). They lie anywhere in
+// the full context, which trains every row of the position tables. Offsets are whole rows: patterns keep
+// phase.
 void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64_t count,
                                std::int64_t context, HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);
@@ -62,11 +61,9 @@ void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64
   const std::vector<std::int64_t>& axes = config_.model.position_axes;
   const std::int64_t row =
       std::accumulate(axes.begin() + 1, axes.end(), std::int64_t{1}, std::multiplies<>());
-  out.offsets.resize(static_cast<std::size_t>(count));
+  out.offsets.resize(count);
   batcher_.read_offsets(step, first, context, config_.model.context, row, out.offsets);
 }
-
-Batcher::Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
 
 void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                    std::span<std::int32_t> out) const {
@@ -78,7 +75,7 @@ void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, st
     const Philox4 bits = window_bits(seed_, step, first + i);
     const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32) | bits[0];
     const auto start = static_cast<std::int64_t>((uniform * places) >> 64);
-    data_.read(start, out.subspan(static_cast<std::size_t>(i * context), static_cast<std::size_t>(context)));
+    data_.read(start, out.subspan(i * context, context));
   }
 }
 

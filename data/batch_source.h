@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What training reads in an update: windows of a stream of tokens, or whole images, mixed and augmented. A
-// pure function of (seed, step, index in the batch): one integer resumes a run, and any number of processes
-// reads the same batch.
+// The batch of an update: windows of a stream of tokens, or whole images, mixed and augmented. A pure
+// function of (seed, step, index in the batch): a run resumes from its step, and all processes read the same
+// batch.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "data/augment/augment.h"
-#include "data/dataset.h"
 
 namespace weft {
 
@@ -22,12 +18,11 @@ struct HostBatch {
 // Windows of a stream, at uniformly random places.
 class Batcher {
  public:
-  Batcher(const TokenDataset&, std::uint64_t seed);
+  Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
             std::span<std::int32_t> out) const;
-  // Where short windows lie in the full context: for window first + i a multiple of `unit`, uniform over
-  // those at which `context` positions still fit.
+  // Where window first + i lies in the full context: a multiple of `unit`, uniform over those that fit.
   void read_offsets(std::int64_t step, std::int64_t first, std::int64_t context, std::int64_t full_context,
                     std::int64_t unit, std::span<std::int32_t> out) const;
 
@@ -38,8 +33,7 @@ class Batcher {
 
 class BatchSource {
  public:
-  // `mix`: the data of data.mix, or null. Throws Error, naming keys and shapes, when data and config do not
-  // fit: images whose tokens are not model.context, a mix of another shape, a stream to be augmented ...
+  // `mix`: the data of data.mix, or null. Throws Error, naming keys and shapes, when data and config differ.
   BatchSource(const Config&, const TokenDataset& train, const TokenDataset* mix);
 
   // Sequences first .. first + count - 1 of update `step`, `context` tokens each.

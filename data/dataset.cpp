@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Reading token files.
 #include "data/dataset.h"
 
 #include <algorithm>
@@ -22,8 +21,8 @@ namespace {
            ". prepare makes data files"));
 }
 
-// How many tokens an array has. What a file says of itself decides how much memory is taken, so it must be
-// possible: compression (of files from other tools) makes nothing smaller than a thousandth.
+// How many tokens an array has. The sizes that a file states must be possible before memory is taken:
+// compression (of files from other tools) makes nothing smaller than a thousandth.
 std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
   const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;
@@ -58,7 +57,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
   std::visit(
       [&](auto& tokens) {
-        tokens.resize(static_cast<std::size_t>(size_));
+        tokens.resize(size_);
         file.read(name, type, shape, tokens.data());
         const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
         if (wrong != tokens.end())

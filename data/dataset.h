@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16), and the order in which
-// training reads it. One axis is a stream (text, audio); (items, rows, columns, channels) are images, whose
-// tokens run over rows, columns and channels, channels fastest.
+// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16). One axis is a stream
+// (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,7 @@ struct ImageShape {
 // One split, in memory, random access.
 class TokenDataset {
  public:
-  // Throws Error for a missing file, a foreign or truncated one, a split it lacks or that is empty, or
-  // tokens >= vocab.
+  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >= vocab.
   TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
   // Uniform random tokens, for timing.
   static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed, ImageShape = {});
@@ -48,11 +46,11 @@ class TokenDataset {
   std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
 };
 
-// Key of the random numbers that order the data: keeps them apart from dropout's under the same seed.
+// Keeps the random numbers that order the data apart from dropout's under the same seed.
 inline constexpr std::uint64_t kOrderKey = 0x6f72646572;
 
-// Which of `count` images is the one with number `index` of all that training sees: each comes once in
-// `count` of them, in an order that depends on (seed, index / count) alone.
+// Which of `count` images training sees as number `index`: each once an epoch of `count`, in an order that
+// depends on (seed, epoch) alone.
 std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count);
 
 // The images of one split, as `prepare` writes them.
@@ -65,15 +63,14 @@ std::string write_image_file(const std::string& path, const ImageShape&, const I
                              const ImageSplit& valid, const ImageSplit& test, const std::string& description,
                              const std::vector<std::string>& sources = {});
 
-// What `prepare` writes (data/README.md). The three shares must sum to 1; train comes first, then valid, then
-// test. `attributes` are further numbers of the file. Returns one line for people: what was written where.
+// A file as data/README.md describes it. The shares of train, valid and test, in this order, must sum to 1.
+// `attributes` are further numbers of the file. Returns one line for people.
 std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
                              std::int64_t vocab, const std::vector<double>& split,
                              const std::string& description, const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, std::int64_t>>& attributes = {});
 
-// Finds the data file that a config names: as given, in the folder of the config, or in the working
-// directory.
+// The data file that a config names: as given, or in the folder of the config.
 std::string find_data(const std::string& path, const std::string& config_source);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The part of a BatchSource that reads images: every image once in an epoch, in an order of its own each
-// time, from the file or, at random, from the one of data.mix, and augmented.
+// The part of a BatchSource that reads images: each once an epoch, in a new order, from the file or, at
+// random, from that of data.mix, and augmented.
 #include <algorithm>
 
 #include "data/batch_source.h"
@@ -11,8 +11,6 @@ namespace weft {
 namespace {
 
 constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
-
-std::string shape_text(const ImageShape& s) { return str(s.height, " x ", s.width, " x ", s.channels); }
 
 // Whether image `index` comes from the second file.
 bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
@@ -41,23 +39,23 @@ void BatchSource::check_images() const {
     return;
   }
   if (image.tokens() != config_.model.context)
-    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ",
-             shape_text(image), " = ", image.tokens(), " tokens"));
+    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ", image.text(),
+             " = ", image.tokens(), " tokens"));
   if (!config_.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
-  if (mix_ && !(mix_->image() == image))
+  if (mix_ && mix_->image() != image)
     fail(str("data.mix: ", mix_->path(), " has ",
-             mix_->image() ? "images of " + shape_text(mix_->image()) : "no images", ", ", path, " has ",
-             shape_text(image)));
-  if (!(image_shape(config_) == image))
-    fail(str("model.position_axes are those of images of ", shape_text(image_shape(config_)), ", ", path,
-             " has ", shape_text(image)));
+             mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
+             image.text()));
+  if (image_shape(config_) != image)
+    fail(str("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path, " has ",
+             image.text()));
 }
 
 void BatchSource::read_images(std::int64_t step, std::int64_t first, std::int64_t count,
                               HostBatch& out) const {
   out.positions.resize(augmenter_->moves_positions() ? out.tokens.size() : 0);
-  out.conditions.resize(static_cast<std::size_t>(count) * augmenter_->conditions().size());
+  out.conditions.resize(count * augmenter_->conditions().size());
   for (std::int64_t i = 0; i < count; ++i) read_image(step * config_.train.batch + first + i, i, out);
 }
 
@@ -68,7 +66,7 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
   const std::int64_t limit = config_.data.mix_items, length = config_.model.context;
   const std::int64_t count = mixed && limit > 0 ? std::min(limit, data.images()) : data.images();
   const auto part = [&](std::vector<std::int32_t>& all, std::int64_t size) {
-    return std::span(all).subspan(static_cast<std::size_t>(place * size), static_cast<std::size_t>(size));
+    return std::span(all).subspan(place * size, size);
   };
   const auto tokens = part(out.tokens, length);
   data.read(image_at(config_.seed, index, count) * length, tokens);

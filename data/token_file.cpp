@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writing token files, of streams and of images.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -18,8 +18,8 @@ void check_split(const std::vector<double>& split) {
   for (const double s : split) shares += (shares.empty() ? "" : ",") + str(s);
   const std::string expected =
       "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
-  bool good = split.size() == 3;
-  for (const double s : split) good = good && s >= 0 && s <= 1;
+  const bool good =
+      split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
   if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
     fail(str("split ", shares, ": ", expected));
 }
@@ -70,7 +70,7 @@ std::string write_token_file(const std::string& path, std::span<const std::uint1
   std::int64_t first = 0;
   std::string parts;
   const auto write = [&](const char* name, std::int64_t count) {
-    const auto part = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    const auto part = tokens.subspan(first, count);
     if (vocab <= 256) {
       const std::vector<std::uint8_t> bytes(part.begin(), part.end());
       file.write(str("/", name), StoredType::u8, {count}, bytes.data());

@@ -1,21 +1,77 @@
 // SPDX-License-Identifier: MIT
-// Sampling one position at a time: the caches of the keys and values, what a position needs to know of the
-// patterns, and the step of the model.
+// Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
 
-#include "models/shape.h"
+#include <algorithm>
+
 #include "models/sparse_transformer.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
+namespace {
+
+// Keys that a query of a causal pattern sees, at most.
+std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_t length) {
+  std::int64_t longest = 0;
+  std::vector<KeyRun> runs;
+  for (std::int64_t i = 0; i < length; ++i) {
+    runs.clear();
+    pattern.key_runs(head, i, runs);
+    longest = std::max(longest, keys_in(runs, length));
+  }
+  return longest;
+}
+
+}  // namespace
+
+CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length)
+    : pattern_(std::move(pattern)) {
+  for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern_->group(head));
+  head_of_group_.assign(pattern_->groups(heads), -1);
+  for (int head = heads - 1; head >= 0; --head) head_of_group_.at(group_of(head)) = head;
+  for (const int head : head_of_group_) {
+    WEFT_CHECK(head >= 0, pattern_->name(), ": a group of heads has no head");
+    of_group_.push_back(cache_rows(*pattern_, head, length));
+    longest_ = std::max(longest_, longest_list(*pattern_, head, length));
+  }
+  for (int head = 0; head < heads; ++head) {
+    first_row_.push_back(static_cast<std::int32_t>(rows_));
+    rows_ += rows(head);
+    WEFT_CHECK(rows_ <= kMaxPositions, pattern_->name(), ": a cache of ", length, " positions and ", heads,
+               " heads has more than ", kMaxPositions, " rows; sample shorter texts");
+  }
+}
+
+void CacheLayout::append_fixed(std::vector<std::int32_t>& words) const {
+  words.insert(words.end(), group_of_head_.begin(), group_of_head_.end());
+  words.insert(words.end(), first_row_.begin(), first_row_.end());
+}
+
+std::int64_t CacheLayout::step_words() const { return groups() + 1 + heads() + groups() * longest_; }
+
+void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& words) const {
+  const auto row_in = [](const CacheRows& rows, std::int64_t t) { return rows.row_of[t]; };
+  std::vector<std::int32_t> keys;
+  words.push_back(0);
+  for (std::size_t g = 0; g < of_group_.size(); ++g) {
+    const std::size_t start = keys.size();
+    pattern_->keys_of(head_of_group_[g], position, position + 1, keys);
+    for (std::size_t k = start; k < keys.size(); ++k) keys[k] = row_in(of_group_[g], keys[k]);
+    words.push_back(static_cast<std::int32_t>(keys.size()));
+  }
+  for (std::size_t h = 0; h < first_row_.size(); ++h) {
+    const std::int32_t row = row_in(of_group_[group_of(static_cast<int>(h))], position);
+    words.push_back(row < 0 ? -1 : first_row_[h] + row);
+  }
+  words.insert(words.end(), keys.begin(), keys.end());
+}
 
 LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
                          const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length)
     : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
   for (const LayerGroup& group : layer_groups(of_layer)) {
     layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
-    for (const std::int64_t layer : group.members)
-      layout_of_layer_[static_cast<std::size_t>(layer)] = layouts_.size() - 1;
+    for (const std::int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
   }
   allocate(shape, dtype);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Constructors list parameters; forward() calls ops.
 #include "models/layers.h"
 
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "kernels/sampling/decode_linear.h"
-#include "models/shape.h"
+#include "models/model.h"
 
 namespace weft {
 
@@ -176,6 +176,24 @@ Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
                           .attended = attended,
                           .hidden = mlp});
   return y;
+}
+
+Var ResidualStream::value(Ctx& ctx) {
+  if (const auto branch = std::exchange(waiting_, {})) x_ = residual_dropout(ctx, x_, *branch, dropout_);
+  return x_;
+}
+
+Var ResidualStream::normed(Ctx& ctx, const ParameterStore& store, const LayerNorm& norm) {
+  const auto branch = std::exchange(waiting_, {});
+  if (!branch) return norm.forward(ctx, store, x_);
+  SumAndNorm y = norm.forward(ctx, store, x_, *branch, dropout_);
+  x_ = std::move(y.sum);
+  return y.norm;
+}
+
+void ResidualStream::add(Affine branch) {
+  WEFT_CHECK(!waiting_, "residual stream: a branch is added before the one ahead of it was read");
+  waiting_ = std::move(branch);
 }
 
 }  // namespace weft

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layers: structs of parameters with a forward(). No base class, no registry: ParameterStore::add has listed
-// the parameters already, and a layer holds only their handles.
+// Layers: structs of parameter handles with a forward(). ParameterStore::add lists the parameters.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
@@ -34,8 +31,7 @@ struct LayerNorm {
   SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
   DecodeNorm decoding(const ParameterStore&) const;
 };
-// For sampling, without gradients: x weight^T, with x normalised first where there is a norm. The bits of a
-// row do not depend on the other rows.
+// For sampling: x weight^T, x normalised first where there is a norm. A row's bits depend on no other row.
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
                      const Tensor& weight);
 
@@ -95,5 +91,21 @@ struct ResidualBlock {
 };
 // x (B, 1, C), one position, through blocks of one shape of attention and one width of the MLP.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&);
+
+// The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
+// read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).
+class ResidualStream {
+ public:
+  ResidualStream(Var x, double dropout) : x_(std::move(x)), dropout_(dropout) {}
+
+  Var value(Ctx&);                                                 // x
+  Var normed(Ctx&, const ParameterStore&, const LayerNorm& norm);  // norm(x)
+  void add(Affine branch);                                         // x += dropout(branch)
+
+ private:
+  Var x_;
+  std::optional<Affine> waiting_;
+  double dropout_;
+};
 
 }  // namespace weft

@@ -3,16 +3,20 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
-#include "models/shape.h"
 #include "models/sparse_transformer.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
 
 const std::vector<ModelKind>& models() {
-  static const std::vector<ModelKind> table = {{"sparse_transformer", make_sparse_transformer}};
+  static const std::vector<ModelKind> table = {
+      {"sparse_transformer",
+       [](const Config& config, ParameterStore& store, Device& device) -> std::unique_ptr<Model> {
+         return std::make_unique<SparseTransformer>(config, store, device);
+       }}};
   return table;
 }
 
@@ -25,14 +29,49 @@ std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, D
   fail(str("model.kind '", config.model.kind, "': expected one of ", known));
 }
 
+AttentionShape attention_shape(const ModelConfig& m) {
+  const std::int64_t qk = std::llround(m.qk_ratio * static_cast<double>(m.width));
+  WEFT_CHECK(m.heads > 0 && m.width % m.heads == 0 && qk > 0 && qk % m.heads == 0, "model.heads = ", m.heads,
+             " must divide model.width = ", m.width, " and qk_ratio * width = ", qk);
+  return {m.heads, qk / m.heads, m.width / m.heads};
+}
+
+std::int64_t mlp_width(const ModelConfig& m) {
+  return std::llround(m.mlp_ratio * static_cast<double>(m.width));
+}
+
+std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig& m) {
+  WEFT_CHECK(!m.attention.empty(), "model.attention must name at least one pattern");
+  std::vector<std::shared_ptr<const AttentionPattern>> of_layer;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    const PatternSpec& spec = m.attention[layer % m.attention.size()];
+    std::shared_ptr<const AttentionPattern> fresh = make_pattern(spec, static_cast<int>(m.heads));
+    const auto same = [&](const auto& known) { return known->name() == fresh->name(); };
+    const auto known = std::ranges::find_if(of_layer, same);
+    of_layer.push_back(known == of_layer.end() ? fresh : *known);
+  }
+  return of_layer;
+}
+
+std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer) {
+  std::vector<LayerGroup> groups;
+  for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
+    std::size_t g = 0;
+    while (g < groups.size() && groups[g].pattern->name() != of_layer[layer]->name()) ++g;
+    if (g == groups.size()) groups.push_back({of_layer[layer], {}});
+    groups[g].members.push_back(static_cast<std::int64_t>(layer));
+  }
+  return groups;
+}
+
 namespace {
 
 // Attended pairs of all heads of a layer.
 double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t context) {
-  std::vector<std::int64_t> pairs(static_cast<std::size_t>(pattern.groups(heads)), -1);
+  std::vector<std::int64_t> pairs(pattern.groups(heads), -1);
   double sum = 0;
   for (int head = 0; head < heads; ++head) {
-    std::int64_t& count = pairs[static_cast<std::size_t>(pattern.group(head))];
+    std::int64_t& count = pairs[pattern.group(head)];
     if (count < 0) count = needed_pairs(pattern, head, context);
     sum += static_cast<double>(count);
   }
@@ -55,23 +94,21 @@ struct BlockBytes {
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
   }
-  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. The norm that attention
-  // reads is recomputed from x, but that of the first x on a tape: first_norm().
+  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's norm is
+  // recomputed from x, but that of the first x on a tape: first_norm().
   std::int64_t kept() const { return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
   std::int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
-  // On top of kept() while the block is differentiated. Its output is gone by then. Backward through the
-  // MLP holds three gradients at its widest point; when it reaches the attention, what the MLP kept is gone.
-  // recomputed: bytes of what the attention recomputes then.
+  // On top of kept() while the block is differentiated; its output is gone by then. The MLP's backward holds
+  // three gradients at its widest point and is gone at the attention, which recomputes `recomputed` bytes.
   std::int64_t backward(std::int64_t recomputed) const {
     const std::int64_t in_mlp = 2 * stream + hidden;
     const std::int64_t in_attention =
         stream + attended + qkv + attention_rows + recomputed - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
-  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention, up to its
-  // output.
+  // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention.
   std::int64_t forward_only() const {
     return std::max(3 * stream + hidden, 3 * stream + qkv + attended + attention_rows);
   }

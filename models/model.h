@@ -2,10 +2,6 @@
 // What the trainer, the sampler and evaluation need of a model.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/ops.h"
@@ -14,8 +10,7 @@
 
 namespace weft {
 
-// What the layers with one pattern keep for a batch of texts, and what they would keep if every head kept
-// every position.
+// What the layers with one pattern cache for a batch of texts; dense: if every head kept every position.
 struct CacheUse {
   std::shared_ptr<const AttentionPattern> pattern;
   std::vector<std::int64_t> layers;
@@ -38,16 +33,15 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), wide(T). A model
-  // with conditions (src/config/conditions.h) wants them for every sequence, one without wants none.
+  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), in the wide type.
+  // A model with conditions (src/config/conditions.h) wants them for every sequence.
   virtual Var token_losses(Ctx&, const Sequences&) = 0;
   // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Sequences&) = 0;
 
   // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at the
-  // position sought last, given that the tokens (B, length) before it are set and that positions were asked
-  // for in order. Equal to that row of logits(). Each sequence's bits do not depend on B. The launches are
-  // the same at every position, so that they can be replayed as a graph.
+  // position sought last. The tokens (B, length) before it must be set, and positions asked for in order.
+  // Equal to that row of logits(); bits do not depend on B. Every position has the same launches: one graph.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
   virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
   Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, std::int64_t position) {
@@ -67,11 +61,23 @@ const std::vector<ModelKind>& models();
 // Adds the model's parameters to the store (call store.allocate afterwards).
 std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 
-// Floating-point operations a token of one forward and backward pass, counted from the pairs that are needed
-// (2 a multiply-add; backward twice the forward; recompute not counted).
+// ---- sizes that follow from a ModelConfig
+
+AttentionShape attention_shape(const ModelConfig&);  // Dqk = qk_ratio * width / heads, Dv = width / heads
+std::int64_t mlp_width(const ModelConfig&);          // mlp_ratio * width
+// The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
+std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
+
+struct LayerGroup {  // layers with one pattern
+  std::shared_ptr<const AttentionPattern> pattern;
+  std::vector<std::int64_t> members;
+};
+// In the order of their first layers; equal names are one pattern.
+std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
+
+// FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not counted.
 double flops_per_token(const ModelConfig&, std::int64_t context);
-// The part of it that attention is, between the projections.
-double attention_flops_per_token(const ModelConfig&, std::int64_t context);
+double attention_flops_per_token(const ModelConfig&, std::int64_t context);  // of it between the projections
 
 // Bytes that training needs on the device, by kind, before anything is allocated.
 struct MemoryPlan {

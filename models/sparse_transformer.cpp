@@ -8,7 +8,6 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
-#include "models/shape.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -60,8 +59,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
   return h;
 }
 
-// h += a(h), then h += b(h). The stream applies dropout, and adds in the same pass over memory as the next
-// norm reads the sum.
+// h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h,
                                   const AttentionMaps& maps) const {
   const ResidualBlock& block = blocks_[layer];
@@ -85,10 +83,6 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
   const auto kinds = static_cast<std::int64_t>(conditions_.size());
   WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
              " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
-}
-
-std::unique_ptr<Model> make_sparse_transformer(const Config& config, ParameterStore& store, Device& device) {
-  return std::make_unique<SparseTransformer>(config, store, device);
 }
 
 }  // namespace weft

@@ -3,13 +3,8 @@
 // sparse attention, predicting each token from those before it.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "models/layers.h"
 #include "models/model.h"
-#include "models/residual_stream.h"
 #include "src/attention_maps.h"
 
 namespace weft {
@@ -42,7 +37,5 @@ class SparseTransformer : public Model {
   std::vector<std::shared_ptr<const AttentionPattern>> patterns_;  // one for each layer
   MapCache maps_;
 };
-
-std::unique_ptr<Model> make_sparse_transformer(const Config&, ParameterStore&, Device&);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws the transforms of an image and applies them: one gather for all that reorder sub-pixels, then
-// RandAugment on the result.
+// One gather for all transforms that reorder sub-pixels, then RandAugment on the result.
 #include "data/augment/augment.h"
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <numeric>
 
 #include "data/augment/randaugment.h"
-#include "data/augment/uniform.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
@@ -27,17 +25,15 @@ std::uint64_t order_seed(const std::vector<std::int64_t>& seeds, std::size_t i) 
 bool reorders(Augment kind) { return kind != Augment::randaugment && kind != Augment::dataset; }
 
 Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const AugmentConfig& config) {
+  if (value == 0) return identity_order(shape.tokens());
   switch (kind) {
     case Augment::rotation: return rotation_order(shape, value);
     case Augment::color: return color_order(shape, value);
-    case Augment::transposition:
-      return value == 0 ? identity_order(shape.tokens()) : transposition_order(shape);
+    case Augment::transposition: return transposition_order(shape);
     case Augment::reversal: return rotation_order(shape, 2 * value);
     case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
     case Augment::random_order:
-      if (value == 0) return identity_order(shape.tokens());
-      return random_order(shape.tokens(),
-                          order_seed(config.random_order_seeds, static_cast<std::size_t>(value - 1)));
+      return random_order(shape.tokens(), order_seed(config.random_order_seeds, value - 1));
     default: return identity_order(shape.tokens());
   }
 }
@@ -128,7 +124,7 @@ Order Augmenter::place(const AugmentChoice& choice) const {
     if (k.kind == Augment::jigsaw)
       then(jigsaw_order(shape_, config_.jigsaw, value));
     else
-      then(orders_[static_cast<std::size_t>(k.kind)][static_cast<std::size_t>(value)]);
+      then(orders_[static_cast<std::size_t>(k.kind)][value]);
   }
   return all.empty() ? identity_order(shape_.tokens()) : all;
 }
@@ -145,7 +141,7 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<std::int32_t> token
     const std::vector<std::int32_t> image(tokens.begin(), tokens.end());
     const Order order = choice.flip ? composed(flip_, places) : Order{};
     const Order& from = choice.flip ? order : places;
-    for (std::size_t t = 0; t < from.size(); ++t) tokens[t] = image[static_cast<std::size_t>(from[t])];
+    for (std::size_t t = 0; t < from.size(); ++t) tokens[t] = image[from[t]];
     if (choice[Augment::randaugment] != 0) randaugment(choice, tokens);
   }
   if (positions.empty()) return;

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): random
-// transforms of training images, on which the model is conditioned. All but RandAugment reorder the
-// sub-pixels of an image, so that they are permutations with an inverse.
+// Distribution augmentation (Jun et al. 2020): random transforms of training images, on which the model is
+// conditioned. All but RandAugment permute the sub-pixels of an image.
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <span>
-#include <vector>
 
 #include "data/augment/transforms.h"
-#include "data/dataset.h"
 #include "src/config/conditions.h"
 
 namespace weft {
 
-// What is done to one image: a value of each kind, 0 for nothing. Applied in the order of `Augment`, after
-// the flip; but RandAugment changes the pixels last, when they lie in the order in which the model sees them.
+// The transforms of one image: a value of each kind, 0 for none. The flip comes first, then the kinds in the
+// order of `Augment`; RandAugment changes the pixels last, in the order in which the model sees them.
 struct AugmentChoice {
   std::array<std::int32_t, kAugments> value{};  // by Augment
   bool flip = false;
@@ -28,27 +23,23 @@ struct AugmentChoice {
 
 class Augmenter {
  public:
-  // Throws Error, naming the keys, where a transform does not fit the images: rotation and transposition want
-  // squares, jigsaw sides that g divides, colours three channels, anything at all images.
+  // Throws Error, naming the keys, where a transform does not fit the shape of the images.
   Augmenter(const Config&, const ImageShape&);
 
   bool any() const;  // false: images stay as they are and the model has no conditions
   // The kinds on which the model is conditioned, a value each for a sequence.
   const std::vector<Condition>& conditions() const { return conditions_; }
 
-  // What is done to image `index` of all that training sees: a pure function of (seed, index).
+  // For image `index` of all that training sees: a pure function of (seed, index).
   AugmentChoice draw(std::uint64_t seed, std::int64_t index) const;
-  // Where each token comes from, the flip included: token t of the augmented image is token source[t] of the
-  // image (but for RandAugment, which changes values). A bijection.
+  // Token t of the augmented image is token source[t] of the image, the flip included. A bijection.
   Order source(const AugmentChoice&) const;
-  // tokens (H, W, C), in place. positions (H * W * C), or empty when the model is given none: the place whose
-  // position embedding each token has: that of the (flipped) image where it came from with
-  // augment.permute_positions, else its own.
+  // tokens (H, W, C), in place. positions (H * W * C), or empty when the model gets none: the position of
+  // each token. With augment.permute_positions that is its place in the (flipped) image, else its own.
   void apply(const AugmentChoice&, std::span<std::int32_t> tokens, std::span<std::int32_t> positions) const;
-  // The rows of the start table that the model is given for it, one for each of conditions().
+  // Rows of the start table, one for each of conditions().
   void rows(const AugmentChoice&, std::span<std::int32_t> out) const;
-  // True when sequences carry positions of their own.
-  bool moves_positions() const;
+  bool moves_positions() const;  // true: sequences carry positions of their own
 
  private:
   void check_shape() const;

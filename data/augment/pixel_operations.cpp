@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Look-up tables for what looks at one value, blending with a degenerate image for what enhances, and one
-// nearest-neighbour sampler for what moves pixels.
+// Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
 #include "data/augment/pixel_operations.h"
 
 #include <algorithm>
@@ -23,7 +22,7 @@ std::uint8_t clipped(std::int64_t value) {
 template <class Value>
 void map_values(RgbImage& image, const Value& value) {
   Table table;
-  for (int v = 0; v < 256; ++v) table[static_cast<std::size_t>(v)] = clipped(value(v));
+  for (int v = 0; v < 256; ++v) table[v] = clipped(value(v));
   for (std::uint8_t& p : image.pixels) p = table[p];
 }
 
@@ -45,13 +44,12 @@ Table same_values() {
 
 Table auto_contrast_table(const Histogram& counts) {
   int low = 0, high = 255;
-  while (low < 255 && counts[static_cast<std::size_t>(low)] == 0) ++low;
-  while (high > 0 && counts[static_cast<std::size_t>(high)] == 0) --high;
+  while (low < 255 && counts[low] == 0) ++low;
+  while (high > 0 && counts[high] == 0) --high;
   if (high <= low) return same_values();
   const double scale = 255.0 / (high - low), offset = -low * scale;
   Table table;
-  for (int v = 0; v < 256; ++v)
-    table[static_cast<std::size_t>(v)] = clipped(static_cast<std::int64_t>(v * scale + offset));
+  for (int v = 0; v < 256; ++v) table[v] = clipped(static_cast<std::int64_t>(v * scale + offset));
   return table;
 }
 
@@ -106,9 +104,9 @@ void transform(RgbImage& image, const Affine& m) {
 
 // The mean of 13 parts: 5 of the pixel, 1 of each neighbour.
 int smooth(const std::vector<std::uint8_t>& pixels, std::int64_t at, std::int64_t row_step) {
-  int sum = 4 * pixels[static_cast<std::size_t>(at)];
+  int sum = 4 * pixels[at];
   for (const std::int64_t row : {-row_step, std::int64_t{0}, row_step}) {
-    for (const std::int64_t column : {-3, 0, 3}) sum += pixels[static_cast<std::size_t>(at + row + column)];
+    for (const std::int64_t column : {-3, 0, 3}) sum += pixels[at + row + column];
   }
   return (2 * sum + 13) / 26;
 }
@@ -161,8 +159,8 @@ void adjust_sharpness(RgbImage& image, double factor) {
   const std::vector<std::uint8_t> from = image.pixels;
   for (std::int64_t y = 1; y + 1 < image.height; ++y) {
     for (std::int64_t i = (y * image.width + 1) * 3; i < ((y + 1) * image.width - 1) * 3; ++i) {
-      const int smoothed = smooth(from, i, image.width * 3), value = from[static_cast<std::size_t>(i)];
-      image.pixels[static_cast<std::size_t>(i)] = blended(smoothed, value, static_cast<float>(factor));
+      const int smoothed = smooth(from, i, image.width * 3), value = from[i];
+      image.pixels[i] = blended(smoothed, value, static_cast<float>(factor));
     }
   }
 }

@@ -30,8 +30,7 @@ void adjust_brightness(RgbImage&, double factor);  // 0: black
 void adjust_sharpness(RgbImage&, double factor);   // 0: smoothed; the border stays
 
 void rotate(RgbImage&, double degrees);  // counter-clockwise about the centre
-// Pixel (x, y) becomes that at (x + level * y, y), at (x, y + level * x); x to the right and y down, of pixel
-// centres, from the upper left corner.
+// Pixel (x, y) becomes that at (x + level * y, y), at (x, y + level * x): pixel centres, y down.
 void shear_x(RgbImage&, double level);
 void shear_y(RgbImage&, double level);
 // Pixel (x, y) becomes that at (x + pixels, y), at (x, y + pixels).

@@ -1,49 +1,51 @@
 // SPDX-License-Identifier: MIT
-// From a magnitude to arguments, and from random bits to operations.
 #include "data/augment/randaugment.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "data/augment/uniform.h"
+#include "data/augment/transforms.h"
 #include "kernels/philox.h"
 
 namespace weft {
-const char* name_of(RandKind kind) {
-  static constexpr const char* kNames[kRandKinds] = {
-      "auto_contrast", "equalize",    "invert",     "rotate",      "posterize", "solarize",
-      "color",         "contrast",    "brightness", "sharpness",   "shear_x",   "shear_y",
-      "translate_x",   "translate_y", "cutout",     "solarize_add"};
-  return kNames[static_cast<int>(kind)];
-}
+namespace {
+
+// The argument at magnitude M is slope * M / 10 + offset.
+struct KindInfo {
+  const char* name;
+  double slope = 0, offset = 0;
+  bool whole = false, is_signed = false;
+};
+constexpr KindInfo kKinds[kRandKinds] = {{"auto_contrast"},
+                                         {"equalize"},
+                                         {"invert"},
+                                         {"rotate", 30, 0, false, true},
+                                         {"posterize", 4, 0, true},
+                                         {"solarize", 256, 0, true},
+                                         {"color", 1.8, 0.1},
+                                         {"contrast", 1.8, 0.1},
+                                         {"brightness", 1.8, 0.1},
+                                         {"sharpness", 1.8, 0.1},
+                                         {"shear_x", 0.3, 0, false, true},
+                                         {"shear_y", 0.3, 0, false, true},
+                                         {"translate_x", 50, 0, false, true},
+                                         {"translate_y", 50, 0, false, true},
+                                         {"cutout", 20, 0, true},
+                                         {"solarize_add", 110, 0, true}};
+
+const KindInfo& info(RandKind kind) { return kKinds[static_cast<int>(kind)]; }
+
+}  // namespace
+
+const char* name_of(RandKind kind) { return info(kind).name; }
+
+bool is_signed(RandKind kind) { return info(kind).is_signed; }
 
 double argument_of(RandKind kind, double magnitude) {
-  const double share = magnitude / 10;
-  const auto whole = [](double v) { return static_cast<double>(static_cast<std::int64_t>(v)); };
-  switch (kind) {
-    case RandKind::auto_contrast:
-    case RandKind::equalize:
-    case RandKind::invert: return 0;
-    case RandKind::rotate: return share * 30;
-    // One bit is the least: with none every image is black.
-    case RandKind::posterize: return std::max(1.0, whole(share * 4));
-    case RandKind::solarize: return whole(share * 256);
-    case RandKind::solarize_add: return whole(share * 110);
-    case RandKind::color:
-    case RandKind::contrast:
-    case RandKind::brightness:
-    case RandKind::sharpness: return share * 1.8 + 0.1;
-    case RandKind::shear_x:
-    case RandKind::shear_y: return share * 0.3;
-    case RandKind::translate_x:
-    case RandKind::translate_y: return share * 50;
-    case RandKind::cutout: return whole(share * 20);
-  }
-  return 0;
-}
-
-bool is_signed(RandKind kind) {
-  return kind == RandKind::rotate || kind == RandKind::shear_x || kind == RandKind::shear_y ||
-         kind == RandKind::translate_x || kind == RandKind::translate_y;
+  const double argument = magnitude / 10 * info(kind).slope + info(kind).offset;
+  // With no bit left every image is black.
+  if (kind == RandKind::posterize) return std::max(1.0, std::trunc(argument));
+  return info(kind).whole ? std::trunc(argument) : argument;
 }
 
 std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count, double magnitude,
@@ -51,13 +53,11 @@ std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count
   std::vector<RandOperation> operations;
   for (std::int64_t i = 0; i < count; ++i) {
     const Philox4 bits = philox4x32({static_cast<std::uint32_t>(i)}, key);
-    RandOperation o;
-    o.kind = static_cast<RandKind>(uniform_below(bits[0], kRandKinds));
-    o.argument = argument_of(o.kind, magnitude);
-    if (is_signed(o.kind) && uniform_below(bits[1], 2) == 1) o.argument = -o.argument;
-    o.row = uniform_below(bits[2], height);
-    o.column = uniform_below(bits[3], width);
-    operations.push_back(o);
+    const auto kind = static_cast<RandKind>(uniform_below(bits[0], kRandKinds));
+    const double argument = argument_of(kind, magnitude);
+    const bool negative = is_signed(kind) && uniform_below(bits[1], 2) == 1;
+    operations.push_back({kind, negative ? -argument : argument, uniform_below(bits[2], height),
+                          uniform_below(bits[3], width)});
   }
   return operations;
 }

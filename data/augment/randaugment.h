@@ -3,10 +3,6 @@
 // replacement, all of one magnitude M from 0 to 10.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "data/augment/pixel_operations.h"
 
 namespace weft {
@@ -27,7 +23,7 @@ enum class RandKind : std::uint8_t {
   translate_x,
   translate_y,
   cutout,
-  solarize_add,
+  solarize_add
 };
 inline constexpr int kRandKinds = 16;
 const char* name_of(RandKind);
@@ -40,8 +36,7 @@ struct RandOperation {
 
 // The argument of an operation at this magnitude, before a sign is drawn.
 double argument_of(RandKind, double magnitude);
-// Whether its argument gets a random sign.
-bool is_signed(RandKind);
+bool is_signed(RandKind);  // whether its argument gets a random sign
 // The operations that `key` stands for, in the order in which they are applied.
 std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count, double magnitude,
                                            std::int64_t height, std::int64_t width);

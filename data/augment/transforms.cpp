@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "data/augment/uniform.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
@@ -18,13 +17,11 @@ constexpr std::uint64_t kShuffleKey = 0x73687566666c65ull;  // keeps random orde
 template <class From>
 Order order_of(const ImageShape& s, const From& from) {
   Order order;
-  order.reserve(static_cast<std::size_t>(s.tokens()));
-  for (std::int64_t row = 0; row < s.height; ++row) {
-    for (std::int64_t column = 0; column < s.width; ++column) {
+  order.reserve(s.tokens());
+  for (std::int64_t row = 0; row < s.height; ++row)
+    for (std::int64_t column = 0; column < s.width; ++column)
       for (std::int64_t channel = 0; channel < s.channels; ++channel)
         order.push_back(static_cast<std::int32_t>(from(row, column, channel)));
-    }
-  }
   return order;
 }
 
@@ -36,10 +33,9 @@ void expect_square(const ImageShape& s, const char* what) {
   WEFT_CHECK(s.height == s.width, what, " of an image of ", s.height, " x ", s.width, ", which is no square");
 }
 
-// Number `value` of the permutations of 0 .. count - 1 in lexicographic order: the digits of `value` in the
-// factorial number system say which of the elements left comes next.
+// Permutation `value` of 0 .. count - 1 in lexicographic order, from its digits in factorial base.
 std::vector<std::int64_t> permutation(std::int64_t count, std::int64_t value) {
-  std::vector<std::int64_t> left(static_cast<std::size_t>(count)), result;
+  std::vector<std::int64_t> left(count), result;
   std::iota(left.begin(), left.end(), 0);
   std::int64_t arrangements = 1;  // of the elements left but one
   for (std::int64_t i = 2; i < count; ++i) arrangements *= i;
@@ -80,7 +76,7 @@ Order color_order(const ImageShape& s, std::int64_t value) {
   WEFT_CHECK(s.channels == 3, "orders of colours: 3 channels, not ", s.channels);
   const std::vector<std::int64_t> from = permutation(3, value);
   return order_of(s, [&](std::int64_t row, std::int64_t column, std::int64_t channel) {
-    return index_of(s, row, column, from[static_cast<std::size_t>(channel)]);
+    return index_of(s, row, column, from[channel]);
   });
 }
 
@@ -105,7 +101,7 @@ Order jigsaw_order(const ImageShape& s, std::int64_t grid, std::int64_t value) {
   Order order(static_cast<std::size_t>(s.tokens()));
   for (std::int64_t row = 0; row < s.height; ++row) {
     for (std::int64_t across = 0; across < grid; ++across) {
-      const std::int64_t tile = tiles[static_cast<std::size_t>(row / height * grid + across)];
+      const std::int64_t tile = tiles[row / height * grid + across];
       const std::int64_t from = index_of(s, tile / grid * height + row % height, tile % grid * width, 0);
       const auto begin = order.begin() + index_of(s, row, across * width, 0);
       std::iota(begin, begin + width * s.channels, static_cast<std::int32_t>(from));
@@ -118,8 +114,7 @@ Order random_order(std::int64_t tokens, std::uint64_t seed) {
   Order order = identity_order(tokens);
   for (std::int64_t i = tokens - 1; i > 0; --i) {
     const Philox4 bits = philox4x32({static_cast<std::uint32_t>(i)}, seed ^ kShuffleKey);
-    std::swap(order[static_cast<std::size_t>(i)],
-              order[static_cast<std::size_t>(uniform_below(bits[0], i + 1))]);
+    std::swap(order[i], order[uniform_below(bits[0], i + 1)]);
   }
   return order;
 }
@@ -127,14 +122,13 @@ Order random_order(std::int64_t tokens, std::uint64_t seed) {
 Order composed(const Order& first, const Order& second) {
   WEFT_CHECK(first.size() == second.size(), "orders of ", first.size(), " and ", second.size(), " tokens");
   Order order(second.size());
-  for (std::size_t t = 0; t < order.size(); ++t) order[t] = first[static_cast<std::size_t>(second[t])];
+  for (std::size_t t = 0; t < order.size(); ++t) order[t] = first[second[t]];
   return order;
 }
 
 Order inverse(const Order& order) {
   Order result(order.size());
-  for (std::size_t t = 0; t < order.size(); ++t)
-    result[static_cast<std::size_t>(order[t])] = static_cast<std::int32_t>(t);
+  for (std::size_t t = 0; t < order.size(); ++t) result[order[t]] = static_cast<std::int32_t>(t);
   return result;
 }
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Permutations of the sub-pixels of an image, as distribution augmentation uses them (Jun et al. 2020,
-// "Distribution Augmentation for Generative Modeling"). An order names, for each token t of the result, the
-// token order[t] of the image that goes there; tokens run over rows, columns and channels, channels fastest.
+// Permutations of the sub-pixels of an image, for distribution augmentation (Jun et al. 2020). Token t of the
+// result is token order[t] of the image. Tokens run over rows, columns and channels, channels fastest.
 #pragma once
-
-#include <cstdint>
-#include <vector>
 
 #include "data/dataset.h"
 
@@ -20,17 +16,21 @@ Order rotation_order(const ImageShape&, std::int64_t quarters);
 Order color_order(const ImageShape&, std::int64_t value);
 // Rows become columns; wants a square.
 Order transposition_order(const ImageShape&);
-// Left to right.
-Order flip_order(const ImageShape&);
-// Of the grid x grid tiles, in reading order, tile p is replaced by tile permutation[p]: the permutation with
-// number `value` of all in lexicographic order. Wants sides that `grid` divides.
+Order flip_order(const ImageShape&);  // left to right
+// Tile p of grid x grid becomes tile permutation[p], the permutation with number `value` in lexicographic
+// order. Wants sides that `grid` divides.
 Order jigsaw_order(const ImageShape&, std::int64_t grid, std::int64_t value);
-// A uniformly random order: Fisher and Yates from the last place down. Place i is exchanged with place
-// floor((i + 1) * r / 2^32); r is the first word of the Philox block of counter i.
+// Fisher-Yates from the last place down: place i is exchanged with place floor((i + 1) * r / 2^32), r the
+// first word of the Philox block of counter i.
 Order random_order(std::int64_t tokens, std::uint64_t seed);
 
 // `first`, then `second`: (first * second)[t] = first[second[t]].
 Order composed(const Order& first, const Order& second);
 Order inverse(const Order&);
+
+// Uniform in 0 .. count - 1, each to within 2^-32, from random bits; count up to 2^32.
+inline std::int64_t uniform_below(std::uint32_t bits, std::int64_t count) {
+  return static_cast<std::int64_t>(std::uint64_t{bits} * static_cast<std::uint64_t>(count) >> 32);
+}
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Members of archives through libarchive. What it only warns of (a wrong checksum, a shortened member) is an
-// Error.
+// What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
 
 #include <fstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Members of archives: zip (numpy's .npz is one), tar and tar.gz, through libarchive, which archive.cpp alone
-// includes. Links, folders and devices are skipped; nothing is ever unpacked to a disk.
+// Members of archives: zip (numpy's .npz is one), tar and tar.gz, through libarchive. Links, folders and
+// devices are skipped; nothing is unpacked to a disk.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,8 @@ bool is_archive(std::string_view beginning);
 // Whether this build has libarchive. Without it for_each_member says what to install.
 bool has_archives();
 
-// Calls use(name, bytes) for each file in the archive whose name is wanted, in their order. Error when the
-// archive is damaged, truncated or encrypted, or goes beyond the limits. By then `use` may have had members:
-// what it collects is good only when this returns.
+// Calls use(name, bytes) for each file whose name is wanted, in order. Error when the archive is damaged,
+// truncated, encrypted or beyond the limits; `use` may have had members by then.
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits = {});

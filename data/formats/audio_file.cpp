@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads through libsndfile, resamples by libsamplerate, piece by piece; writes WAV: a RIFF header of 44
-// bytes, then the samples.
+// Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
 
 #include <algorithm>
@@ -155,7 +154,7 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
   mono.clear();
   for (std::size_t at = 0; at < frames.size(); at += static_cast<std::size_t>(channels)) {
     double sum = 0;
-    for (const float x : frames.subspan(at, static_cast<std::size_t>(channels))) {
+    for (const float x : frames.subspan(at, channels)) {
       if (!(std::abs(x) <= kMostSample))
         fail(str(path, ": frame ", first + static_cast<std::int64_t>(mono.size()), " holds ", x,
                  "; expected samples from -1 to 1"));
@@ -178,7 +177,7 @@ AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t 
   AudioFile result{0, info.channels, info.samplerate, 0};
   Encoder encoder(path, info.samplerate, rate, most, tokens);
   const sf_count_t piece = std::max<std::int64_t>(1, kPiece / info.channels);
-  std::vector<float> frames(static_cast<std::size_t>(piece * info.channels)), mono;
+  std::vector<float> frames(piece * info.channels), mono;
   for (;;) {
     const sf_count_t got = sf_readf_float(file.get(), frames.data(), piece);
     if (got <= 0) break;
@@ -228,13 +227,10 @@ void write_wav(const std::string& path, std::span<const std::int32_t> tokens, st
   std::string bytes = "RIFF";
   append(bytes, kHeader - 8 + size, 4);
   bytes += "WAVEfmt ";
-  append(bytes, 16, 4);  // of the format that follows
-  append(bytes, kPcm, 2);
-  append(bytes, kMono, 2);
-  append(bytes, rate, 4);
-  append(bytes, rate * kItem, 4);
-  append(bytes, kItem, 2);
-  append(bytes, 8 * kItem, 2);
+  append(bytes, 16, 4);  // bytes of the format
+  for (const std::int64_t half : {kPcm, kMono}) append(bytes, half, 2);
+  for (const std::int64_t word : {rate, rate * kItem}) append(bytes, word, 4);
+  for (const std::int64_t half : {kItem, 8 * kItem}) append(bytes, half, 2);
   bytes += "data";
   append(bytes, size, 4);
   for (const std::int32_t token : tokens) {

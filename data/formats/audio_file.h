@@ -17,9 +17,8 @@ struct AudioFile {
 // Whether this build has libsndfile and libsamplerate. Without them append_audio says what to install.
 bool has_audio();
 
-// Reads a file (wav, flac and all that libsndfile reads), averages its channels, resamples it to `rate`
-// and appends a mu-law code for each sample. Error when the file is foreign, empty, truncated (wav, aiff,
-// flac), has absurd rates or numbers, or makes `tokens` longer than `most`.
+// Averages the channels of a file, resamples it to `rate` and appends a mu-law code for each sample. Error
+// when the file is foreign, empty, truncated or absurd, or makes `tokens` longer than `most`.
 AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t most,
                        std::vector<std::uint16_t>& tokens);
 

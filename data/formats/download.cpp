@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Downloads by curl or wget.
 #include "data/formats/download.h"
 
 #include <cstdlib>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// CIFAR-10 records and numpy arrays as images.
 #include "data/formats/image_files.h"
 
 #include <algorithm>
@@ -47,7 +46,7 @@ void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images,
 std::vector<std::int64_t> integers_of(const NpyArray& array, const std::string& where) {
   if (array.shape.size() != 1)
     fail(str(where, ": labels have the shape ", shape_text(array.shape), ", expected one axis"));
-  std::vector<std::int64_t> values(static_cast<std::size_t>(array.size()));
+  std::vector<std::int64_t> values(array.size());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.value(static_cast<std::int64_t>(i));
   return values;
 }
@@ -147,7 +146,7 @@ ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t cou
              option, " with another number"));
   const auto cut = [&](auto& values, std::int64_t first) {
     std::decay_t<decltype(values)> tail(values.begin() + first, values.end());
-    values.resize(static_cast<std::size_t>(first));
+    values.resize(first);
     return tail;
   };
   ImageSplit taken;
@@ -159,22 +158,21 @@ ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t cou
 ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, std::int64_t count, std::uint64_t seed,
                        const std::string& option) {
   const std::int64_t all = image_count(from, shape), size = shape.tokens();
-  std::vector<bool> chosen(static_cast<std::size_t>(all));
+  std::vector<bool> chosen(all);
   for (std::int64_t i = std::max<std::int64_t>(all - count, 0); i < all; ++i)
-    chosen[static_cast<std::size_t>(image_at(seed, i, all))] = true;
+    chosen[image_at(seed, i, all)] = true;
   // Those that stay move forward, the chosen ones to the end.
   ImageSplit ordered;
   std::int64_t stay = 0;
   for (std::int64_t i = 0; i < all; ++i) {
     const auto pixels = from.pixels.begin() + i * size;
-    if (chosen[static_cast<std::size_t>(i)]) {
+    if (chosen[i]) {
       ordered.pixels.insert(ordered.pixels.end(), pixels, pixels + size);
-      if (!from.labels.empty()) ordered.labels.push_back(from.labels[static_cast<std::size_t>(i)]);
+      if (!from.labels.empty()) ordered.labels.push_back(from.labels[i]);
       continue;
     }
     if (stay < i) std::copy_n(pixels, size, from.pixels.begin() + stay * size);
-    if (stay < i && !from.labels.empty())
-      from.labels[static_cast<std::size_t>(stay)] = from.labels[static_cast<std::size_t>(i)];
+    if (stay < i && !from.labels.empty()) from.labels[stay] = from.labels[i];
     ++stay;
   }
   std::copy(ordered.pixels.begin(), ordered.pixels.end(), from.pixels.begin() + stay * size);

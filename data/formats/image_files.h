@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Raw files of images, as data sets are published: CIFAR-10 records and numpy arrays. Each
-// function appends the images of one file to `out`, pixels as (rows, columns, channels). For damaged or
-// other bytes it throws Error, naming `where`.
+// Raw image files, as data sets are published: CIFAR-10 records and numpy arrays. Each function appends the
+// images of a file to `out`, (rows, columns, channels). Damaged or other bytes: Error, naming `where`.
 #pragma once
-
-#include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "data/dataset.h"
 #include "src/files/npy.h"
@@ -25,16 +20,14 @@ void append_array_images(const NpyArray&, const std::string& where, std::int64_t
 // An .npy or .npz file (members `data` or `arr_0`, and `labels`).
 void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out);
 
-// Python's pickles (protocols 2 to 5, by the first two bytes) are not read: the Error names `form`, which
-// holds the same images.
+// Python's pickles (protocols 2 to 5) are not read: the Error names `form`, which holds the same images.
 bool is_pickle(std::string_view bytes);
 [[noreturn]] void fail_on_pickle(const std::string& where, const std::string& form);
 
 std::int64_t image_count(const ImageSplit&, const ImageShape&);
 
-// Removes `count` images from `from` and returns them, with their labels; Error when none would be left,
-// naming `option`. The last ones; or chosen by seed: the images that image_at(seed) visits last, in their
-// order.
+// Moves `count` images and their labels out of `from`: the last ones, or those that image_at(seed) visits
+// last, in file order. Error, naming `option`, when none would be left.
 ImageSplit take_last(ImageSplit& from, const ImageShape&, std::int64_t count, const std::string& option);
 ImageSplit take_chosen(ImageSplit& from, const ImageShape&, std::int64_t count, std::uint64_t seed,
                        const std::string& option);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// MD5 as RFC 1321 section 3 defines it.
-#include "data/formats/md5.h"
+#include "data/formats/raw_file.h"
 
 #include <array>
 #include <bit>
@@ -39,7 +38,7 @@ void add_block(State& state, const char* bytes) {
                             : round == 2 ? b ^ c ^ d
                                          : c ^ (b | ~d);
     const int k = round == 0 ? i : round == 1 ? (5 * i + 1) % 16 : round == 2 ? (3 * i + 5) % 16 : 7 * i % 16;
-    const std::uint32_t sum = a + f + x[k] + sines()[static_cast<std::size_t>(i)];
+    const std::uint32_t sum = a + f + x[k] + sines()[i];
     a = d;
     d = c;
     c = b;

@@ -4,6 +4,8 @@
 
 #include <png.h>
 
+#include <memory>
+
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
 
@@ -33,18 +35,12 @@ void check_whole(std::string_view bytes, const std::string& where) {
   }
 }
 
-// Releases what libpng holds.
-struct Reader {
-  png_image png{};
-  ~Reader() { png_image_free(&png); }
-};
-
 }  // namespace
 
 PngImage parse_png(std::string_view bytes, const std::string& where) {
   check_whole(bytes, where);
-  Reader reader;
-  png_image& png = reader.png;
+  png_image png{};
+  const std::unique_ptr<png_image, void (*)(png_image*)> guard(&png, png_image_free);
   png.version = PNG_IMAGE_VERSION;
   if (!png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()))
     fail(str(where, ": is damaged or no PNG file: ", png.message));
@@ -54,8 +50,7 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
              " that are read"));
   const bool alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   const std::int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
-  // 16 bits count as 8 do (sRGB), not as linear light; with transparency read and left out here, it does not
-  // change the colours.
+  // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no colour.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   png.format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
   PngImage image{{height, width, channels}, std::vector<std::uint8_t>(PNG_IMAGE_SIZE(png))};
@@ -64,10 +59,8 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
   if (!alpha) return image;
   const std::int64_t stored = channels + 1;
   for (std::int64_t p = 0; p < height * width; ++p)
-    for (std::int64_t c = 0; c < channels; ++c)
-      image.pixels[static_cast<std::size_t>(p * channels + c)] =
-          image.pixels[static_cast<std::size_t>(p * stored + c)];
-  image.pixels.resize(static_cast<std::size_t>(image.shape.tokens()));
+    for (std::int64_t c = 0; c < channels; ++c) image.pixels[p * channels + c] = image.pixels[p * stored + c];
+  image.pixels.resize(image.shape.tokens());
   return image;
 }
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
-// PNG files as images of 8 bits a channel, through libpng. Only the size of the image that the file states
-// decides how much memory is taken, and it is checked first.
+// PNG files as images of 8 bits a channel, through libpng. The stated size is checked before memory is taken.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "data/dataset.h"
 
@@ -17,10 +13,9 @@ struct PngImage {
   std::vector<std::uint8_t> pixels;  // (height, width, channels)
 };
 
-// The most pixels that are read: 8,192 x 8,192.
-inline constexpr std::int64_t kMostPngPixels = std::int64_t{1} << 26;
+inline constexpr std::int64_t kMostPngPixels = std::int64_t{1} << 26;  // 8,192 x 8,192
 
-// Palettes become colours, 16 bits become 8, transparency is dropped: the colours stored are what counts.
+// Palettes become colours, 16 bits become 8, transparency is dropped.
 // Error when the file is missing, no PNG, damaged, truncated or too large; `where` is what it names.
 PngImage read_png(const std::string& path);
 PngImage parse_png(std::string_view bytes, const std::string& where);

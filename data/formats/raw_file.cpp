@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Whole files of raw data.
 #include "data/formats/raw_file.h"
 
 #include <cerrno>
@@ -10,7 +9,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 namespace {
 
 std::ifstream opened(const std::string& path) {
@@ -40,7 +38,7 @@ std::string file_beginning(const std::string& path) {
   std::ifstream in = opened(path);
   std::string bytes(512, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
+  bytes.resize(in.gcount());
   return bytes;
 }
 

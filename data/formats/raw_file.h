@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whole files of raw data.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,12 +14,14 @@ std::vector<char> read_raw_file(const std::string& path);
 // The first bytes of a file, at most 512: enough to see what it is.
 std::string file_beginning(const std::string& path);
 
-// A token for each byte.
-std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);
+std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);  // a token for each byte
 
 // Error when a file that is read is the one to write.
 void check_not_written(const std::string& file, const std::string& out);
 
 std::string file_name(const std::string& path);  // without its folders
+
+// MD5 (RFC 1321) in 32 hexadecimal digits: recognises well-known data sets. Not for secrets.
+std::string md5(std::span<const char> bytes);
 
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "data/formats/archive.h"
 #include "data/formats/download.h"
 #include "data/formats/image_files.h"
-#include "data/formats/md5.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
 #include "kernels/view.h"

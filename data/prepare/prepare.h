@@ -32,8 +32,7 @@ struct PrepareEnwik8 {
 };
 std::string prepare_enwik8(const PrepareEnwik8&);
 
-// Token t is token t - distance, or with probability `resample` (and for t < distance) uniform over the
-// vocabulary.
+// Token t is token t - distance, or with probability `resample` (always for t < distance) uniform.
 struct PrepareCopy {
   std::int64_t distance = 128, length = 1000000, vocab = 16;
   double resample = 0.1;
@@ -45,8 +44,8 @@ std::string prepare_copy(const PrepareCopy&);
 // Bits of a token of the copy task given the token `distance` before it.
 double copy_entropy(std::int64_t vocab, double resample);
 
-// Images of 32 x 32 x 3. The whole of CIFAR-10: 2,000 images, chosen with kSplitSeed
-// (data/formats/image_files.h), validate; of other numbers the last 512.
+// Images of 32 x 32 x 3. Of the whole CIFAR-10, 2,000 images chosen with kSplitSeed validate, else the last
+// 512.
 struct PrepareCifar10 {
   std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
   std::vector<std::string> test = {};  // with files: those of the test split
@@ -68,8 +67,8 @@ std::string prepare_imagenet(const PrepareImagenet&);
 // How many of the last of so many training images validate by custom; -1: there is none.
 std::int64_t imagenet_validation(std::int64_t side, std::int64_t images);
 
-// A folder of PNG files of one size, or of folders of them, whose names in order are the labels. Validation
-// and test images are chosen with kSplitSeed.
+// A folder of PNG files of one size, or of folders of them, which are the labels in order of their names.
+// Validation and test images are chosen with kSplitSeed.
 struct PrepareImages {
   std::string folder, out = {};
   std::int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512

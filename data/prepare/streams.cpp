@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// prepare text: files of any kind as one stream of bytes. prepare audio: sound files as one stream of mu-law
-// codes. prepare copy: a stream in which each token repeats the one `distance` before it, now and then
-// renewed. A model reaches its entropy only when attention spans that distance.
+// prepare text: a stream of bytes. prepare audio: a stream of mu-law codes. prepare copy: each token repeats
+// the one `distance` before it, unless renewed; a model reaches the entropy only by attending that far.
 #include <cmath>
 
 #include "data/dataset.h"
@@ -13,11 +12,8 @@
 #include "kernels/view.h"
 
 namespace weft {
-namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
-
-}  // namespace
 
 std::string prepare_text(const PrepareText& o) {
   if (o.files.empty()) fail("prepare text: name at least one file");
@@ -69,15 +65,14 @@ std::string prepare_copy(const PrepareCopy& o) {
     fail(str("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance));
   if (!(o.resample > 0 && o.resample <= 1))
     fail(str("--resample: expected more than 0 and at most 1, got ", o.resample));
-  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(o.length));
+  std::vector<std::uint16_t> tokens(o.length);
   for (std::int64_t t = 0; t < o.length; ++t) {
     const Philox4 bits =
         philox4x32({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(t >> 32), 0, 0}, o.seed);
     const bool renewed = t < o.distance || bits[0] < o.resample * 0x1p32;
     const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32 | bits[2]) >> 16;  // 48 bits: times 2^16 fits
-    tokens[static_cast<std::size_t>(t)] =
-        renewed ? static_cast<std::uint16_t>(uniform * static_cast<std::uint64_t>(o.vocab) >> 48)
-                : tokens[static_cast<std::size_t>(t - o.distance)];
+    tokens[t] = renewed ? static_cast<std::uint16_t>(uniform * static_cast<std::uint64_t>(o.vocab) >> 48)
+                        : tokens[t - o.distance];
   }
   const double entropy = copy_entropy(o.vocab, o.resample);
   const std::string what = str("copy task: token t is token t - ", o.distance, ", or with probability ",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Stands in for HDF5, which the C library does not link.
 #include "kernels/view.h"
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 
 namespace weft {
 

@@ -5,7 +5,7 @@
 #include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 
 namespace weft {
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// all: dense attention, causal S_i = {j : j <= i}, or every key. Reads `causal`.
-#include <memory>
-
+// all: dense attention, causal S_i = {j : j <= i}, or every key.
 #include "src/patterns/pattern.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // block: the own block of l = `stride` positions so far, S_i = {j : j <= i, floor(i / l) = floor(j / l)}: the
-// first step of fixed attention by itself (A^(1) of arXiv 1904.10509 section 4.3). Reads `stride`.
+// first step of fixed attention (A^(1) of arXiv 1904.10509, section 4.3).
 #include "src/patterns/pattern.h"
 
 namespace weft {

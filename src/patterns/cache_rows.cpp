@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Last readers: from the last query to the first, each key is met once. Rows: linear scan, as registers are
-// allocated.
+// Last readers: from the last query to the first, each key is met once. Rows: a linear scan.
 #include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 
@@ -22,14 +21,14 @@ class Unread {
     const auto n = static_cast<std::int64_t>(reader_.size());
     std::int64_t found = j;
     while (found < n) {
-      std::int32_t& link = next_[static_cast<std::size_t>(found)];
-      if (link == found && reader_[static_cast<std::size_t>(found)] < 0) break;
+      std::int32_t& link = next_[found];
+      if (link == found && reader_[found] < 0) break;
       if (link == found) link = static_cast<std::int32_t>(std::min(found + step_, n));
       found = link;
     }
     while (j < found) {  // path compression
-      const std::int64_t after = next_[static_cast<std::size_t>(j)];
-      next_[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(found);
+      const std::int64_t after = next_[j];
+      next_[j] = static_cast<std::int32_t>(found);
       j = after;
     }
     return found;
@@ -47,7 +46,7 @@ std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head
   WEFT_CHECK(pattern.causal(), "sampling needs a causal pattern: with ", pattern.name(),
              " positions see later ones, which do not exist yet");
   WEFT_CHECK(n >= 1 && n <= kMaxPositions, "a cache is for 1 to ", kMaxPositions, " positions, got ", n);
-  std::vector<std::int32_t> reader(static_cast<std::size_t>(n), -1);
+  std::vector<std::int32_t> reader(n, -1);
   std::map<std::int64_t, Unread> unread;  // by step
   std::vector<KeyRun> runs;
   for (std::int64_t i = n - 1; i >= 0; --i) {
@@ -61,7 +60,7 @@ std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head
                  ", which a causal pattern must not");
       Unread& keys = unread.try_emplace(step, step, reader).first->second;
       for (std::int64_t j = keys.from(run.begin); j <= last; j = keys.from(j))
-        reader[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(i);
+        reader[j] = static_cast<std::int32_t>(i);
     }
   }
   return reader;
@@ -69,11 +68,11 @@ std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head
 
 CacheRows cache_rows(const AttentionPattern& pattern, int head, std::int64_t n) {
   const std::vector<std::int32_t> reader = last_readers(pattern, head, n);
-  // Positions with the same last reader, as chains.
+  // Positions with one last reader, as chains.
   std::vector<std::int32_t> first(reader.size(), -1), after(reader.size(), -1), free;
   for (std::size_t j = 0; j < reader.size(); ++j) {
     if (reader[j] < 0) continue;
-    std::int32_t& chain = first[static_cast<std::size_t>(reader[j])];
+    std::int32_t& chain = first[reader[j]];
     after[j] = chain;
     chain = static_cast<std::int32_t>(j);
   }
@@ -81,8 +80,7 @@ CacheRows cache_rows(const AttentionPattern& pattern, int head, std::int64_t n) 
   result.row_of.assign(reader.size(), -1);
   for (std::size_t t = 0; t < reader.size(); ++t) {
     if (t > 0)
-      for (std::int32_t j = first[t - 1]; j >= 0; j = after[static_cast<std::size_t>(j)])
-        free.push_back(result.row_of[static_cast<std::size_t>(j)]);
+      for (std::int32_t j = first[t - 1]; j >= 0; j = after[j]) free.push_back(result.row_of[j]);
     if (reader[t] < 0) continue;
     if (free.empty()) {
       result.row_of[t] = static_cast<std::int32_t>(result.rows++);

@@ -62,22 +62,6 @@ void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vec
   }
 }
 
-Lengths common_lengths(Lengths a, Lengths b) {
-  const auto shorter = [](std::int64_t x, std::int64_t y) {
-    return x == 0 ? y : y == 0 ? x : std::min(x, y);
-  };
-  return {shorter(a.queries, b.queries), shorter(a.keys, b.keys)};
-}
-
-std::vector<int> numbered(const std::vector<std::vector<int>>& sets, int& count) {
-  std::map<std::vector<int>, int> known;
-  std::vector<int> groups;
-  for (const std::vector<int>& set : sets)
-    groups.push_back(known.try_emplace(set, static_cast<int>(known.size())).first->second);
-  count = static_cast<int>(known.size());
-  return groups;
-}
-
 std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads) {
   try {
     return make_pattern(outer.of[index], heads);
@@ -90,20 +74,33 @@ void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::si
              outer.of.size()));
 }
 
-std::string joined_names(const Patterns& patterns) {
+std::string Composite::name() const {
   std::string names;
-  for (const auto& pattern : patterns) names += (names.empty() ? "" : ", ") + pattern->name();
-  return names;
+  for (const auto& pattern : of_) names += (names.empty() ? "" : ", ") + pattern->name();
+  return str(kind_, "(", names, ")");
 }
 
-bool all_causal(const Patterns& patterns) {
-  return std::all_of(patterns.begin(), patterns.end(), [](const auto& p) { return p->causal(); });
+bool Composite::causal() const {
+  return std::ranges::all_of(of_, [](const auto& p) { return p->causal(); });
 }
 
-Lengths common_lengths(const Patterns& patterns) {
+Lengths Composite::lengths() const {
+  const auto shorter = [](std::int64_t a, std::int64_t b) {
+    return a == 0 || b == 0 ? a + b : std::min(a, b);
+  };
   Lengths n;
-  for (const auto& pattern : patterns) n = common_lengths(n, pattern->lengths());
+  for (const auto& pattern : of_) {
+    const Lengths other = pattern->lengths();
+    n = {shorter(n.queries, other.queries), shorter(n.keys, other.keys)};
+  }
   return n;
+}
+
+void Composite::group_heads(const std::vector<std::vector<int>>& seen) {
+  std::map<std::vector<int>, int> known;
+  for (const std::vector<int>& numbers : seen)
+    group_.push_back(known.try_emplace(numbers, static_cast<int>(known.size())).first->second);
+  groups_ = static_cast<int>(known.size());
 }
 
 }  // namespace weft

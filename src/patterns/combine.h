@@ -12,24 +12,35 @@ void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vecto
 // Appends keys begin .. end - 1: to the last of runs[first ..] where they touch it.
 void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs);
 
-// Removes the keys of `taken` from those of runs[first ..]. Runs in equal steps are cut by arithmetic; others
-// in time that grows with the keys of `taken` that lie between the ends of a run.
+// Removes the keys of `taken` from runs[first ..]. Unequal steps cost time for each key taken within a run.
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs);
-
-// What two patterns can be used for together; 0: any.
-Lengths common_lengths(Lengths a, Lengths b);
-
-// Heads by what they see: equal numbers get equal groups, numbered from 0 in the order of the heads.
-std::vector<int> numbered(const std::vector<std::vector<int>>& sets, int& count);
 
 // outer.of[index]; errors tell where they come from.
 std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads);
 // Throws Error unless low <= outer.of.size() <= high.
 void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high);
 
-using Patterns = std::vector<std::unique_ptr<AttentionPattern>>;
-std::string joined_names(const Patterns&);
-bool all_causal(const Patterns&);
-Lengths common_lengths(const Patterns&);
+// A pattern made of other patterns.
+class Composite : public AttentionPattern {
+ public:
+  std::string name() const override;
+  bool causal() const override;
+  Lengths lengths() const override;  // that all of them allow
+  int groups(int) const override { return groups_; }
+  int group(int head) const override { return group_.at(head); }
+
+ protected:
+  using Patterns = std::vector<std::unique_ptr<AttentionPattern>>;
+  Composite(const char* kind, Patterns of) : of_(std::move(of)), kind_(kind) {}
+  // Numbers describe what each head sees: equal ones get equal groups, in the order of the heads.
+  void group_heads(const std::vector<std::vector<int>>& seen);
+
+  Patterns of_;
+
+ private:
+  const char* kind_;
+  std::vector<int> group_;  // by head
+  int groups_ = 0;
+};
 
 }  // namespace weft

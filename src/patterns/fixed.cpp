@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // fixed: the own block of l = `stride` positions so far, and c summary positions of every earlier block:
 //   S_i = {j : j <= i, floor(i / l) = floor(j / l) or l - (u + 1) c <= j mod l < l - u c}
-// with u = head mod num_verts: heads take distinct sub-blocks. It is the union of the two steps of arXiv
-// 1904.10509, section 4.3, in one head: of `block` and `summary` (which includes the summary of the own
-// block). Reads `stride`, `num_verts`, and `c` or, in blocks as OpenAI's code has it, `block` and `vertsize`:
-// c = vertsize * block. Slots: queries stay in order. Summary keys come first, packed: earlier blocks then
-// cost no more tiles than their summaries fill. Then come each block's other keys: blocks that fit into a
-// tile share one, larger ones start on a tile.
+// with u = head mod num_verts. It is the union of the two steps of arXiv 1904.10509, section 4.3, in one
+// head: of `block` and `summary`. Fields: see summary.h. Slots: queries stay in order. Summary keys come
+// first, packed: earlier blocks cost no more tiles than their summaries fill. Then come each block's other
+// keys: blocks that fit into a tile share one, larger ones start on a tile.
 #include <algorithm>
 
 #include "src/patterns/summary.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i}.
-// (A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys; as the first step of strided attention the
-// difference vanishes, for i - l is in the column.) Bidirectional: S_i = {j : |i - j| < l}.
-// Reads `stride`, `causal`.
+// local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i},
+// bidirectional {j : |i - j| < l}. A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys: there i - l is in
+// the column too.
 #include <algorithm>
 
 #include "src/patterns/pattern.h"

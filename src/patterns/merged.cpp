@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
-// section 4.2. Reads `of`. Each inner pattern less the earlier ones is a part, computed in the inner
-// pattern's own order of slots: local in the order of the positions, strided column after column.
+// section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
 #include <algorithm>
 
 #include "src/patterns/combine.h"
@@ -58,18 +57,17 @@ class Remainder : public AttentionPattern {
   std::vector<PatternPart> earlier_;
 };
 
-class Merged : public AttentionPattern {
+class Merged : public Composite {
  public:
-  Merged(Patterns of, int heads) : of_(std::move(of)) {
+  Merged(Patterns of, int heads) : Composite("merged", std::move(of)) {
     std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
     for (int head = 0; head < heads; ++head)
-      for (const auto& pattern : of_) sets[static_cast<std::size_t>(head)].push_back(pattern->group(head));
-    group_ = numbered(sets, groups_);
+      for (const auto& pattern : of_) sets[head].push_back(pattern->group(head));
+    group_heads(sets);
     for (int head = 0; head < heads; ++head)
       if (group(head) == static_cast<int>(parts_.size())) make_parts(head);
   }
 
-  std::string name() const override { return "merged(" + joined_names(of_) + ")"; }
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
     return std::any_of(of_.begin(), of_.end(), [&](const auto& p) { return p->attends(head, i, j); });
   }
@@ -80,12 +78,8 @@ class Merged : public AttentionPattern {
       earlier.push_back({pattern.get(), head});
     }
   }
-  bool causal() const override { return all_causal(of_); }
-  Lengths lengths() const override { return common_lengths(of_); }
-  int groups(int) const override { return groups_; }
-  int group(int head) const override { return group_.at(static_cast<std::size_t>(head)); }
   void parts(int head, std::vector<PatternPart>& parts) const override {
-    const auto& mine = parts_[static_cast<std::size_t>(group(head))];
+    const auto& mine = parts_[group(head)];
     parts.insert(parts.end(), mine.begin(), mine.end());
   }
 
@@ -109,16 +103,13 @@ class Merged : public AttentionPattern {
     parts_.push_back(std::move(all));
   }
 
-  Patterns of_;
-  std::vector<int> group_;  // by head
-  int groups_ = 0;
   std::vector<std::unique_ptr<Remainder>> remainders_;
   std::vector<std::vector<PatternPart>> parts_;  // by group
 };
 
 std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads) {
   check_number_of_patterns(spec, 2, AttentionMaps::kMaxPasses / 2);
-  Patterns of;
+  std::vector<std::unique_ptr<AttentionPattern>> of;
   for (std::size_t p = 0; p < spec.of.size(); ++p) of.push_back(make_inner(spec, p, heads));
   return std::make_unique<Merged>(std::move(of), heads);
 }

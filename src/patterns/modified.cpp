@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The modifiers of any pattern: `prefix` (a pattern that sees later keys sees only those below `prefix`),
-// `documents` (no query sees across a border) and `length` (positions from there on are padding). Together
-// they leave one interval of S_i: the keys with low(i) <= j < high(i). Slots are those of the pattern.
+// The modifiers of any pattern: `prefix` (later keys are seen only below `prefix`), `documents` (no query
+// sees across a border) and `length` (positions from there on are padding). They leave one interval of S_i.
 #include <algorithm>
 #include <map>
 
@@ -15,15 +14,15 @@ struct Limits {
   std::vector<std::int64_t> documents;
   std::int64_t length = 0;
 
-  // What query i may see at most: keys low .. high - 1.
-  void interval(std::int64_t i, std::int64_t& low, std::int64_t& high) const {
-    low = 0;
-    high = length ? length : kMaxPositions;
+  // The keys that query i may see at most.
+  KeyRun interval(std::int64_t i) const {
+    std::int64_t low = 0, high = length ? length : kMaxPositions;
     if (length && i >= length) high = 0;
     if (prefix) high = std::min(high, std::max(prefix, i + 1));
     const auto next = std::upper_bound(documents.begin(), documents.end(), i);
     if (next != documents.begin()) low = next[-1];
     if (next != documents.end()) high = std::min(high, *next);
+    return {low, high};
   }
   std::string text() const {
     std::string s;
@@ -43,17 +42,15 @@ class Limited : public AttentionPattern {
   Limited(const AttentionPattern& base, const Limits& limits) : base_(base), limits_(limits) {}
   std::string name() const override { return base_.name() + " with " + limits_.text(); }
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
-    std::int64_t low, high;
-    limits_.interval(i, low, high);
-    return low <= j && j < high && base_.attends(head, i, j);
+    const KeyRun may = limits_.interval(i);
+    return may.begin <= j && j < may.end && base_.attends(head, i, j);
   }
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    std::int64_t low, high;
-    limits_.interval(i, low, high);
-    if (low >= high) return;
+    const KeyRun may = limits_.interval(i);
+    if (may.size() == 0) return;
     std::vector<KeyRun> all;
     base_.key_runs(head, i, all);
-    for (const KeyRun& run : all) clip_run(run, low, high, runs);
+    for (const KeyRun& run : all) clip_run(run, may.begin, may.end, runs);
   }
   bool causal() const override { return base_.causal() || limits_.prefix == 1; }
   Lengths lengths() const override { return base_.lengths(); }

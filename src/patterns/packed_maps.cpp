@@ -19,15 +19,11 @@ class Writer {
 
   // Where the array lies once the image is at its base.
   template <class T>
-  const T* put(const T* values, std::size_t count) {
-    const std::size_t at = used_;
-    used_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    if (image_ && count) std::memcpy(image_ + at, values, count * sizeof(T));
-    return reinterpret_cast<const T*>(base_ + at);
-  }
-  template <class T>
   const T* put(const std::vector<T>& values) {
-    return put(values.data(), values.size());
+    const std::size_t at = used_, bytes = values.size() * sizeof(T);
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);
+    return reinterpret_cast<const T*>(base_ + at);
   }
   std::size_t used() const { return used_; }
 
@@ -36,8 +32,8 @@ class Writer {
   std::size_t used_ = 0;
 };
 
-// Whether each aligned group of `run` slots holds positions that follow each other, or none; only past the
-// end of the sequence may slots be empty.
+// Whether each aligned group of `run` slots holds successive positions, or none; slots may be empty only past
+// the end of the sequence.
 bool follows(const std::vector<std::int32_t>& order, std::size_t run, std::int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {
@@ -54,11 +50,10 @@ std::int32_t run_of(const std::vector<std::int32_t>& order, std::int64_t n, std:
   return 0;
 }
 
-TileMap put(Writer& out, const TileTables& t, bool accumulate) {
+TileMap put(Writer& out, const TileTables& t) {
   TileMap map;
   map.query_tiles = t.query_tiles();
   map.key_tiles = t.key_tiles();
-  map.accumulate = accumulate;
   map.query_order = out.put(t.query_order);
   map.key_order = out.put(t.key_order);
   map.row_start = out.put(t.row_start);
@@ -98,29 +93,22 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
       add(group, std::move(tables), n.queries == n.keys ? part->band(head, n.keys) : Band{}, p > 0);
     }
   }
-  bytes_ = 0;
   Writer count(nullptr, nullptr);
-  for (const TileTables& t : tables_) put(count, t, false);
-  const std::vector<TileMap> maps(static_cast<std::size_t>(groups_));
+  for (const TileTables& t : tables_) put(count, t);
+  const std::vector<TileMap> maps(groups_);
   for (std::size_t p = 0; p < passes_.size(); ++p) count.put(maps);
   count.put(group_of_head_);
   bytes_ = count.used();
 }
 
-// Passes run in order, and within a group the parts must: a part goes into the first pass of its edge that
-// comes after the group's last one.
+// The parts of a group run in order: a part goes into the first pass of its edge after the group's last one.
 void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumulate) {
   const auto g = static_cast<std::size_t>(group);
   std::size_t first = passes_.size();
   while (first > 0 && passes_[first - 1].table_of_group[g] < 0) --first;
   while (first < passes_.size() && passes_[first].edge != tables.edge) ++first;
-  if (first == passes_.size()) {
-    Pass fresh;
-    fresh.edge = tables.edge;
-    fresh.table_of_group.assign(static_cast<std::size_t>(groups_), -1);
-    fresh.accumulate.assign(static_cast<std::size_t>(groups_), false);
-    passes_.push_back(std::move(fresh));
-  }
+  if (first == passes_.size())
+    passes_.push_back({tables.edge, std::vector<int>(groups_, -1), std::vector<bool>(groups_)});
   WEFT_CHECK(passes_.size() <= AttentionMaps::kMaxPasses, "attention: the heads need more than ",
              AttentionMaps::kMaxPasses, " passes; merge fewer patterns");
   passes_[first].table_of_group[g] = static_cast<int>(tables_.size());
@@ -130,26 +118,23 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
 }
 
 Band PackedMaps::band_of(const Pass& pass) const {
-  const auto table_of = [&](std::size_t group) { return pass.table_of_group[group]; };
-  for (std::size_t g = 0; g < pass.table_of_group.size(); ++g) {
-    const bool same =
-        table_of(g) >= 0 && pass.accumulate[g] == pass.accumulate[0] &&
-        bands_[static_cast<std::size_t>(table_of(g))] == bands_[static_cast<std::size_t>(table_of(0))];
-    if (!same) return {};
-  }
-  return pass.table_of_group.empty() ? Band{} : bands_[static_cast<std::size_t>(table_of(0))];
+  const std::vector<int>& table = pass.table_of_group;
+  for (std::size_t g = 0; g < table.size(); ++g)
+    if (table[g] < 0 || pass.accumulate[g] != pass.accumulate[0] || !(bands_[table[g]] == bands_[table[0]]))
+      return {};
+  return table.empty() ? Band{} : bands_[table[0]];
 }
 
 AttentionMaps PackedMaps::write(void* image, void* base) const {
   Writer out(image, base);
   std::vector<TileMap> maps;
-  for (const TileTables& t : tables_) maps.push_back(put(out, t, false));
+  for (const TileTables& t : tables_) maps.push_back(put(out, t));
   AttentionMaps result;
   result.passes = static_cast<std::int32_t>(passes_.size());
   result.groups = groups_;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     AttentionPass& pass = result.pass[p];
-    std::vector<TileMap> of_group(static_cast<std::size_t>(groups_));
+    std::vector<TileMap> of_group(groups_);
     pass.query_run = pass.key_run = passes_[p].edge;
     for (std::size_t g = 0; g < of_group.size(); ++g) {
       if (passes_[p].table_of_group[g] < 0) continue;
@@ -172,14 +157,11 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   return result;
 }
 
-const PairCount& PackedMaps::pairs(int head) const {
-  return pairs_.at(static_cast<std::size_t>(group_of_head_.at(static_cast<std::size_t>(head))));
-}
+const PairCount& PackedMaps::pairs(int head) const { return pairs_.at(group_of_head_.at(head)); }
 
 const TileTables* PackedMaps::tables(int pass, int group) const {
-  const int table =
-      passes_.at(static_cast<std::size_t>(pass)).table_of_group.at(static_cast<std::size_t>(group));
-  return table < 0 ? nullptr : &tables_[static_cast<std::size_t>(table)];
+  const int table = passes_.at(pass).table_of_group.at(group);
+  return table < 0 ? nullptr : &tables_[table];
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AttentionMaps of a whole pattern: the tile tables of all its head groups and parts as one piece of memory.
-// Needs neither the engine nor a device: DeviceMaps and the C library (src/capi/) both use it.
+// AttentionMaps of a whole pattern: the tile tables of all its head groups and parts in one piece of memory,
+// on the host. DeviceMaps and the C library (src/capi/) both use it.
 #pragma once
 
 #include "src/patterns/tile_tables.h"
@@ -14,8 +14,7 @@ class PackedMaps {
   PackedMaps(const AttentionPattern&, int heads, Lengths, std::int64_t head_size, int edge = 0);
 
   std::size_t bytes() const { return bytes_; }
-  // Writes bytes() bytes to `image`, with pointers for an image that lies at `base` (16-byte aligned; image
-  // and base may be the same). Returns the argument of the kernels.
+  // Writes bytes() bytes to `image`, with pointers for an image at `base` (16-byte aligned, may be `image`).
   AttentionMaps write(void* image, void* base) const;
 
   int passes() const { return static_cast<int>(passes_.size()); }
@@ -26,7 +25,7 @@ class PackedMaps {
   // The tables of a pass and a group; nullptr: the group has no part in it.
   const TileTables* tables(int pass, int group) const;
   // What all groups have in a pass, if it is one band.
-  Band band(int pass) const { return band_of(passes_[static_cast<std::size_t>(pass)]); }
+  Band band(int pass) const { return band_of(passes_[pass]); }
 
  private:
   struct Pass {

@@ -53,9 +53,9 @@ std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<st
 }
 
 std::vector<std::string> fields_read(const PatternSpec& spec) {
-  std::vector<std::string> fields = {"kind"};
-  for (const std::string& field : kind_of(spec).fields(spec)) fields.push_back(field);
-  for (const char* field : {"prefix", "documents", "length"}) fields.emplace_back(field);
+  std::vector<std::string> fields = kind_of(spec).fields(spec);
+  fields.insert(fields.begin(), "kind");
+  fields.insert(fields.end(), {"prefix", "documents", "length"});
   return fields;
 }
 

@@ -3,10 +3,6 @@
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "kernels/attention/attention.h"
 #include "src/patterns/spec.h"
 
@@ -30,9 +26,8 @@ struct PatternPart {
   int head = 0;
 };
 
-// What a pattern says of itself falls into two groups. A wrong order of slots costs time. Everything else is
-// trusted: a wrong run, group, part or band gives wrong results. tests/src/patterns hold all of it against
-// attends(), and attends() against a second definition.
+// A wrong order of slots costs time; a wrong run, group, part or band gives wrong results. tests/src/patterns
+// hold all of them against attends(), and attends() against a second definition.
 class AttentionPattern {
  public:
   virtual ~AttentionPattern() = default;
@@ -43,8 +38,8 @@ class AttentionPattern {
   // The definition of S_i for one head: does query i see key j?
   virtual bool attends(int head, std::int64_t i, std::int64_t j) const = 0;
 
-  // S_i as runs, appended to `runs`: the set of attends(), each key once, in time that grows with the number
-  // of runs. Runs may reach beyond the sequence: the caller clips them to its number of keys.
+  // S_i as runs, appended: each key of attends() once, in time that grows with the number of runs. Runs may
+  // reach beyond the sequence; the caller clips them.
   virtual void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const = 0;
   // The keys below `keys`, one by one, ascending, appended to `out`.
   void keys_of(int head, std::int64_t i, std::int64_t keys, std::vector<std::int32_t>& out) const;
@@ -52,27 +47,27 @@ class AttentionPattern {
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
 
-  // The lengths that the pattern is made for (a layout, a grid); 0: any. Shorter sequences see its beginning,
-  // longer ones are refused.
+  // The longest sequences that the pattern allows (a layout, a grid); 0: any.
   virtual Lengths lengths() const { return {}; }
 
   // Heads h and h' with group(h) == group(h') have equal S_i; groups are numbered from 0.
   virtual int groups(int heads) const { return heads > 0 ? 1 : 0; }
   virtual int group(int /*head*/) const { return 0; }
 
-  // Patterns whose disjoint union is S_i of this head, appended. Each is computed by itself, in its own order
-  // of slots, and their softmaxes are merged. At most AttentionMaps::kMaxPasses / 2.
+  // Patterns whose disjoint union is S_i of this head, appended, at most AttentionMaps::kMaxPasses / 2. Each
+  // is computed in its own order of slots, and their softmaxes are merged.
   virtual void parts(int head, std::vector<PatternPart>& parts) const { parts.push_back({this, head}); }
 
-  // S_i of a head as a band (attention.h), if it is one for n queries and n keys. Kernels that know bands
-  // read it instead of the tiles: a band that differs from attends() is wrong, not slow.
+  // S_i of a head as a band (attention.h), if it is one for n queries and n keys. Band kernels read it
+  // instead of the tiles.
   virtual Band band(int /*head*/, std::int64_t /*n*/) const { return {}; }
 
-  // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds slots t * edge ..
-  // t * edge + edge - 1. No two positions share a slot. Slots may leave gaps (empty slots) so that blocks
-  // start on a tile. A bad order is slow, never wrong. Called for parts only.
+  // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds the `edge` slots
+  // from t * edge on. Each position has its own slot; gaps let blocks start on a tile. Called for parts only.
   virtual std::int64_t query_slot(int /*head*/, std::int64_t i, std::int64_t /*n*/) const { return i; }
-  virtual std::int64_t key_slot(int /*head*/, std::int64_t j, std::int64_t /*n*/) const { return j; }
+  virtual std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const {
+    return query_slot(head, j, n);
+  }
 };
 
 // ---- for the files of the patterns ------------------------------------------------------------------------
@@ -83,7 +78,7 @@ std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<st
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 // The same for a field without a default: 0 means that it is missing.
 void require_pattern_field(const char* kind, const char* field, std::int64_t value);
-// `globals`, ascending. Throws Error when one is there twice or is no position.
+// `globals`, ascending. Throws Error for one that is there twice or no position.
 std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals);
 std::string list_text(const std::vector<std::int64_t>&);  // "[1, 2]"
 // The first slot of a tile that is not below `slots`.

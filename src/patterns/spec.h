@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a config says of an attention pattern, and the table of the kinds that exist. Headers include this,
-// not pattern.h.
+// An attention pattern in a config, and the table of the kinds. Headers include this, not pattern.h.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +25,10 @@ struct Lengths {
 // not read.
 struct PatternSpec {
   std::string kind = "fixed";
-  std::int64_t stride = 128;  // l: width of the window, distance of the keys, or length of a block
-  std::int64_t c = 32;        // fixed, summary: summary positions at the end of each block
-  std::int64_t num_verts =
-      1;                   // fixed, summary: number of distinct sub-blocks of width c that heads take in turn
-  std::int64_t block = 0;  // edge of the blocks of a block-level form; 0: exact positions
+  std::int64_t stride = 128;      // l: width of the window, distance of the keys, or length of a block
+  std::int64_t c = 32;            // fixed, summary: summary positions at the end of each block
+  std::int64_t num_verts = 1;     // fixed, summary: distinct sub-blocks of c positions, heads in turn
+  std::int64_t block = 0;         // edge of the blocks of a block-level form; 0: exact positions
   std::int64_t vertsize = 1;      // fixed, summary with blocks: c = vertsize * block
   bool causal = true;             // false: later keys are seen too
   std::vector<PatternSpec> of{};  // merged: patterns of the union; heads: patterns that heads take in turn

@@ -34,9 +34,6 @@ class Strided : public AttentionPattern {
     const std::int64_t longer_end = start_of(longer_columns, shorter + 1);
     return tile_ceil(longer_end) + start_of(column - longer_columns, shorter) + row;
   }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    return query_slot(head, j, n);
-  }
 
  private:
   // Slot of the first position of a column among columns of one length. They lie one behind the other, or

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // summary: c positions of every block of l = `stride` so far, the own block included:
 //   S_i = {j : j <= i, l - (u + 1) c <= j mod l < l - u c}
-// the second step of fixed attention by itself (A^(2) of arXiv 1904.10509, section 4.3). The first l - (u +
-// 1) c queries see nothing. Slots: summary keys packed, then the others, which no query sees.
+// the second step of fixed attention (A^(2) of arXiv 1904.10509, section 4.3). The first queries see nothing.
+// Slots: summary keys packed, then the others, which no query sees.
 #include "src/patterns/summary.h"
 
 #include <algorithm>

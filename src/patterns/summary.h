@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The summary positions of fixed attention: of every block of l = `stride` positions the c that start at
-// first(head). Heads take sub-blocks in turn, the last c positions first: u = head mod num_verts has l - (u +
-// 1) c <= j mod l < l - u c. Given by `stride`, `num_verts`, and `c` or, in blocks as OpenAI's code has it,
+// The summary positions of fixed attention: of every block of l = `stride` positions the c from first(head)
+// on. Heads take sub-blocks in turn, the last one first. c is given, or, in blocks as OpenAI's code has it,
 // `block` and `vertsize`: c = vertsize * block.
 #pragma once
 

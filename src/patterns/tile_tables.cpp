@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// build_tile_tables: the attended pairs of one head as square tiles of slots, in both directions.
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
 #include <algorithm>
 #include <array>
@@ -37,18 +36,18 @@ std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int e
                                    const std::string& what) {
   const std::int64_t last = *std::max_element(slots.begin(), slots.end());
   WEFT_CHECK(last < std::numeric_limits<std::int32_t>::max() - edge, what, ": too many slots: ", last + 1);
-  std::vector<std::int32_t> order(static_cast<std::size_t>(last / edge + 1) * edge, -1);
+  std::vector<std::int32_t> order(last / edge + 1 * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
     WEFT_CHECK(slots[position] >= 0, what, ": position ", position, " has the negative slot ",
                slots[position]);
-    std::int32_t& entry = order[static_cast<std::size_t>(slots[position])];
+    std::int32_t& entry = order[slots[position]];
     WEFT_CHECK(entry == -1, what, ": positions ", entry, " and ", position, " share slot ", slots[position]);
     entry = static_cast<std::int32_t>(position);
   }
   return order;
 }
 
-// Entries of each list: start[t] .. start[t + 1] - 1 are those of list t.
+// Of lists with entries start[t] .. start[t + 1] - 1.
 std::vector<std::int32_t> lengths_of(const std::vector<std::int32_t>& start) {
   std::vector<std::int32_t> lengths(start.size() - 1);
   for (std::size_t t = 0; t < lengths.size(); ++t) lengths[t] = start[t + 1] - start[t];
@@ -64,17 +63,16 @@ std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& work,
   return schedule;
 }
 
-// The lists of one side's tiles: entries start[t] .. start[t + 1] - 1 are the tiles of the other side, of
-// which there are `others`.
+// Of each tile of one side, the tiles of the other side that it meets; `others`: how many there are.
 struct Lists {
   const std::vector<std::int32_t>&start, &tile;
   std::int32_t others;
   std::int32_t tiles() const { return static_cast<std::int32_t>(start.size()) - 1; }
 };
 
-// Of tasks of `owners` tiles that follow each other in a schedule: the tiles that any of a task's meets.
+// Of tasks of `owners` tiles in schedule order: how many tiles the tasks meet, each once a task.
 std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& lists, std::int32_t owners) {
-  std::vector<std::int32_t> last_task(static_cast<std::size_t>(lists.others), -1);
+  std::vector<std::int32_t> last_task(lists.others, -1);
   std::int64_t steps = 0;
   for (std::int32_t rank = 0; rank < lists.tiles(); ++rank)
     for (std::int32_t at = lists.start[schedule[rank]]; at < lists.start[schedule[rank] + 1]; ++at) {
@@ -86,11 +84,10 @@ std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& li
   return steps;
 }
 
-// Kernels give tiles that follow each other in a schedule to warpgroups that share what they meet, `owners`
-// at most. Tiles with equally much work follow each other, or runs of `run` neighbours do, whichever makes
-// fewer steps: in fixed attention the tiles of a block share its keys, and have not equally much work. The
-// last run may have fewer tiles, and often the longest lists of all, which must not come late: it counts as a
-// whole one. Of runs with equally much work the last come first.
+// Up to `owners` tiles that follow each other in a schedule share the tiles that they meet. Either tiles with
+// equal work follow each other, or runs of `run` neighbours, whichever makes fewer steps: in fixed attention
+// the tiles of a block share its keys but not its work. A shorter last run counts as a whole one, for it
+// often has the longest lists, which must not come late. Of runs with equal work the last come first.
 std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
   const std::vector<std::int32_t> lengths = lengths_of(lists.start);
   std::vector<std::int32_t> of_runs;  // a whole run's work at the mean of its tiles
@@ -106,8 +103,7 @@ std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, s
   return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
 }
 
-// Runs of key positions become runs of key slots. Where positions j, j + step, j + 2 step ... have slots that
-// follow each other, a run of that step is one run of slots.
+// Runs of key positions become runs of key slots: one, where j, j + step, ... have slots in sequence.
 class KeySlots {
  public:
   KeySlots(std::vector<std::int64_t> slots) : slots_(std::move(slots)) {}  // NOLINT: a list of slots
@@ -145,8 +141,8 @@ class KeySlots {
 
 std::vector<std::int64_t> slots_of(std::int64_t count,
                                    const std::function<std::int64_t(std::int64_t)>& slot_of) {
-  std::vector<std::int64_t> slots(static_cast<std::size_t>(count));
-  for (std::int64_t t = 0; t < count; ++t) slots[static_cast<std::size_t>(t)] = slot_of(t);
+  std::vector<std::int64_t> slots(count);
+  for (std::int64_t t = 0; t < count; ++t) slots[t] = slot_of(t);
   return slots;
 }
 
@@ -186,7 +182,7 @@ class Builder {
   }
 
  private:
-  // The runs of a query inside the sequence, without empty ones, in runs_.
+  // Sets runs_: those of a query inside the sequence, without empty ones.
   void ask(std::int64_t i) {
     runs_.clear();
     pattern_.key_runs(head_, i, runs_);
@@ -201,8 +197,8 @@ class Builder {
     runs_.resize(kept);
   }
 
-  // Neighbouring queries share most of their runs (the summaries of all earlier blocks): what every query of
-  // the tile that sees anything has at the beginning of its list is set once for all of them.
+  // Neighbouring queries share most runs (the summaries of earlier blocks): the common beginning of their
+  // lists is set once.
   void add_query_tile(const std::int32_t* queries) {
     first_.clear();
     rest_.clear();
@@ -285,8 +281,7 @@ class Builder {
     return number;
   }
 
-  // The key-stationary tables (col_*) from the query-stationary ones (row_*), by counting: queries stay
-  // ascending.
+  // The key-stationary tables (col_*) from the query-stationary ones (row_*), by counting.
   void transpose() {
     out_.col_start.assign(out_.key_tiles() + 1, 0);
     for (const std::int32_t tile : out_.row_tile) ++out_.col_start[tile + 1];
@@ -327,7 +322,7 @@ class Builder {
   TileTables out_;
   KeySlots key_slots_;
   std::unordered_multimap<std::uint64_t, std::int32_t> masks_;  // hash -> number
-  // The query tile at hand: bits of each key tile, which key tiles have any, and a list of those.
+  // The query tile at hand: bits of each key tile, and which key tiles have any.
   std::vector<Mask> bits_;
   std::vector<char> touched_;
   std::vector<std::int32_t> tiles_;
@@ -355,9 +350,8 @@ TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, 
   constexpr std::int64_t kMostInLargeTiles = 128;  // numbers of a head
   // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
   constexpr double kGoodWaste = 2.5;
-  // Time of an executed pair in small tiles, in large tiles 1. Measured with the tensor-core kernels on an
-  // H200: each key read serves 16 queries and not 64, and the fixed cost of a tile falls on fewer
-  // of them.
+  // Time of an executed pair in small tiles, in large tiles 1, measured on an H200: a key read serves 16
+  // queries and not 64.
   constexpr std::int64_t kSmallTileCost = 2;
   if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
   TileTables large = build_tile_tables(part, head, n, kTile);

@@ -28,12 +28,11 @@ struct TileTables {
   std::int32_t key_tiles() const { return static_cast<std::int32_t>(key_order.size()) / edge; }
 };
 
-// Tables of one part of a pattern, built from key_runs(): time grows with the runs and the visited tiles,
-// memory with the visited tiles. `edge` is kTile or kSmallTile.
+// Tables of one part of a pattern, in time that grows with its runs and tiles. `edge`: kTile or kSmallTile.
 TileTables build_tile_tables(const AttentionPattern& part, int head, Lengths, int edge = kTile);
 
-// The tables of a part with the edge that suits it: small tiles where large ones would be mostly empty, and
-// for heads of more than 128 numbers, whose rows fill the registers by sixteens.
+// The same with the edge that suits: small tiles where large ones would be mostly empty, and for heads of
+// more than 128 numbers, whose rows fill the registers by sixteens.
 TileTables build_best_tables(const AttentionPattern& part, int head, Lengths, std::int64_t head_size);
 
 }  // namespace weft

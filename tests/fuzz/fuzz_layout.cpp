@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a .npy file, as a layout, as tile tables. The first byte chooses the size of a
 // block and whether the layout is causal. Only Error may come out.
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "src/patterns/tile_tables.h"
 

@@ -2,7 +2,7 @@
 // Decoding against the forward pass of training, for every causal pattern; what the caches hold.
 #include <gtest/gtest.h>
 
-#include "models/cache_layout.h"
+#include "models/decoding.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"

@@ -5,7 +5,7 @@
 #ifdef WEFT_CUDA
 #include <cmath>
 
-#include "models/shape.h"
+#include "models/model.h"
 #include "src/attention_maps.h"
 #include "src/graph.h"
 #include "src/optimizer.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Patterns of the layers: the configured list, cycled.
-#include "models/shape.h"
+#include "models/model.h"
 #include "src/patterns/pattern.h"
 
 #include <gtest/gtest.h>

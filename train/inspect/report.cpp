@@ -10,7 +10,6 @@
 #include <ostream>
 
 #include "models/model.h"
-#include "models/shape.h"
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/device.h"

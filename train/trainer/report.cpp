@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "models/shape.h"
+#include "models/model.h"
 #include "src/config/conditions.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"

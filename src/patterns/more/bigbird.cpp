@@ -2,12 +2,10 @@
 // bigbird: window, global and random blocks (Zaheer et al. 2020, arXiv 2007.14062, section 2 and appendix D).
 // In blocks of b = `block` positions, with I = floor(i / b), J = floor(j / b), G = `globals`, w = `window`:
 //   S_i = {j : I in G or J in G or J in window(I) or J in random(head, I)}, when causal and j <= i
-//   window(I): causal the last w blocks, the own one included, I - J < w; else |I - J| <= w / 2 (rounded
-//   down) random(head, I): `random` different blocks, drawn under `seed` from those that I does not see
-//   otherwise (all of them where there are fewer): causal from the earlier ones, so that they do not depend
-//   on the length; else from all blocks of a sequence of `length` positions.
-// Reads `block`, `window`, `globals`, `random`, `seed`, `causal`. Positions keep their order: tiles lie on
-// the blocks.
+//   window(I): causal the last w blocks, the own one included; else |I - J| <= w / 2 (rounded down)
+//   random(head, I): `random` different blocks, or as many as there are, drawn under `seed` from those that I
+//   does not see otherwise: causal from the earlier ones, else from all blocks of `length` positions.
+// Positions keep their order: tiles lie on the blocks.
 #include <algorithm>
 
 #include "kernels/philox.h"
@@ -87,8 +85,7 @@ class BigBird : public AttentionPattern {
   // drawn before is replaced by t.
   Blocks random_blocks(int head, std::int64_t query) const {
     if (random_ == 0) return {};
-    // Blocks that the query does not see anyway lie before the window, or behind it: numbered 0, 1, ...
-    // there, with the global ones left out.
+    // Blocks that the query does not see otherwise: before the window, then behind it, without global ones.
     const std::int64_t first = first_of_window(query), behind = end_of_window(query);
     const std::int64_t before = first - globals_below(first),
                        after = causal_
@@ -140,9 +137,8 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
              spec.random));
   if (!spec.causal && (spec.length < 1 || spec.length > kMaxPositions))
     fail(
-        str("attention pattern 'bigbird': with causal: false, length is required, the number of positions "
-            "from which "
-            "random blocks are drawn, 1 to ",
+        str("attention pattern 'bigbird': with causal: false, length is required, the number of "
+            "positions from which random blocks are drawn, 1 to ",
             kMaxPositions, ", got ", spec.length));
   return std::make_unique<BigBird>(spec, ascending_globals("bigbird", spec.globals));
 }
@@ -152,8 +148,7 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
 PatternKind bigbird_pattern() {
   return {"bigbird",
           "in blocks of `block` positions: a window of `window` blocks, `globals`, which see all and are "
-          "seen, and "
-          "`random` others",
+          "seen, and `random` others",
           reads({"block", "window", "globals", "random", "seed", "causal"}), make_bigbird};
 }
 

@@ -7,9 +7,8 @@
 // A grid of one row has R = 1 and one row of outputs. Autoregressive (`causal`): only keys up to the one that
 // the query stands on, h W + w <= p s W + q s.
 // `transposed` swaps queries and keys: H x W queries see the outputs whose window holds them; autoregressive:
-// those that stand on the query or before it. Reads `grid`, `filter`, `step`, `causal`, `transposed`.
-// Slots: grids of more than one row in patches of 8 x 8, those in patches of 4 x 4, for a window holds
-// neighbours in both directions.
+// those that stand on the query or before it. Slots: grids of more than one row in patches of 8 x 8, those in
+// patches of 4 x 4, for a window holds neighbours in both directions.
 #include <algorithm>
 
 #include "src/patterns/pattern.h"
@@ -40,12 +39,6 @@ struct Grid {
 // One axis: the taps of an output, and the outputs that have a position among their taps.
 struct Axis {
   std::int64_t size = 1, outputs = 1, filter = 1, step = 1, pad = 0;
-  Axis(std::int64_t n, std::int64_t taps, std::int64_t s)
-      : size(n),
-        outputs(std::max<std::int64_t>(1, n / s)),
-        filter(taps),
-        step(s),
-        pad(taps > s ? (taps - s + 1) / 2 : 0) {}
 
   bool holds(std::int64_t output, std::int64_t position) const {
     const std::int64_t tap = position - output * step + pad;
@@ -132,7 +125,8 @@ Axis make_axis(std::int64_t size, std::int64_t filter, std::int64_t step, const 
   if (step == 1 && filter % 2 == 0)
     refuse(str("a filter of even size needs a step of at least 2, got ", what, " ", filter, "; ", filter - 1,
                " or ", filter + 1, " works"));
-  return {size, filter, step};
+  return {size, std::max<std::int64_t>(1, size / step), filter, step,
+          filter > step ? (filter - step + 1) / 2 : 0};
 }
 
 std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int) {
@@ -150,7 +144,7 @@ std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int)
   const std::int64_t height = flat ? 1 : spec.grid[0], width = spec.grid.back();
   if (height > kMaxPositions / width)
     refuse(str("grid must have at most ", kMaxPositions, " positions, got ", list_text(spec.grid)));
-  Axis rows(1, 1, 1);
+  Axis rows;
   if (!flat) rows = make_axis(height, spec.filter[0], spec.step, "height");
   return std::make_unique<Convolution>(rows, make_axis(width, spec.filter.back(), spec.step, "width"), spec);
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // layout: arbitrary 0/1 blocks for each head, with a bit mask for blocks that are attended in part:
 // S_i = {j : block (floor(i / b), floor(j / b)) is active and its mask holds (i mod b, j mod b)}.
-// Reads `file`, `dataset`, `block`, `causal`. Positions keep their order: tiles of 16 or 64 slots lie on the
-// blocks. Heads with equal blocks and masks are one group.
+// Positions keep their order. Heads with equal blocks and masks are one group.
 #include "src/patterns/more/layout.h"
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 
 #include "src/files/hash.h"
 #include "src/patterns/combine.h"
-#include "src/patterns/more/layout_file.h"
 
 namespace weft {
 namespace {
@@ -67,7 +65,7 @@ class Layout : public AttentionPattern {
   bool causal() const override { return causal_; }
   Lengths lengths() const override { return lengths_; }
   int groups(int) const override { return static_cast<int>(tables_.size()); }
-  int group(int head) const override { return group_of_head_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_of_head_.at(head); }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
     if (i >= lengths_.queries || j >= lengths_.keys) return false;
@@ -98,9 +96,7 @@ class Layout : public AttentionPattern {
   }
 
  private:
-  const HeadBlocks& blocks_of(int head) const {
-    return tables_[group_of_head_.at(static_cast<std::size_t>(head))];
-  }
+  const HeadBlocks& blocks_of(int head) const { return tables_[group_of_head_.at(head)]; }
   std::uint64_t full_word() const { return ~std::uint64_t{0} >> (64 - block_); }
   std::uint64_t word(std::int32_t mask, std::int64_t row) const {
     return mask == kFull ? full_word() : masks_[mask * block_ + row];

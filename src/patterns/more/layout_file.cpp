@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layouts in .npy files. Nothing is allocated that the size of the file does not bear out.
-#include "src/patterns/more/layout_file.h"
+#include "src/patterns/more/layout.h"
 
 #include <sys/stat.h>
 
@@ -34,7 +34,7 @@ BlockLayout layout_of(const std::vector<std::int64_t>& shape, const std::string&
                       const std::function<std::int64_t(std::int64_t)>& value_at) {
   BlockLayout layout;
   layout.source = source;
-  layout.active.resize(static_cast<std::size_t>(layout_size(shape, source)));
+  layout.active.resize(layout_size(shape, source));
   layout.heads = shape.size() == 3 ? shape[0] : 1;
   layout.query_blocks = shape[shape.size() - 2];
   layout.key_blocks = shape[shape.size() - 1];
@@ -65,10 +65,10 @@ BlockLayout read_block_layout(const std::string& path, const std::string& datase
   if (!is_npy(bytes)) return read_hdf5_layout(path, dataset);
   if (!dataset.empty())
     fail(str(path, ": is a .npy file, which holds one array; leave out dataset, got ", dataset));
-  bytes.resize(static_cast<std::size_t>(info.st_size));
+  bytes.resize(info.st_size);
   in.seekg(0);
   in.read(bytes.data(), info.st_size);
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
+  bytes.resize(in.gcount());
   return parse_block_layout(bytes, path);
 }
 

@@ -3,10 +3,9 @@
 // section 3.1). With w = `window`, d = `dilation`[head mod its length] and G = `globals`:
 //   causal: S_i = {j : j <= i, and i in G or j in G or (i - j = 0 mod d and (i - j) / d < w)}
 //   else:   S_i = {j : i in G or j in G or (i - j = 0 mod d and |i - j| / d <= w / 2)}
-// Causal windows hold w keys, the own one included. Bidirectional ones hold w / 2 (rounded down) on each
-// side, as in the paper, and the own one: w keys where w is odd, w + 1 where it is even, as in the authors'
-// code. Reads `window`, `dilation`, `globals`, `causal`. Slots: the global positions first, packed; then
-// column after column of positions with the same remainder mod d, in which a dilated window is a plain one.
+// Causal windows hold w keys, the own one included; bidirectional ones hold w / 2 (rounded down) on each side
+// and the own one, as in the authors' code. Slots: the global positions first, packed; then column after
+// column of positions with the same remainder mod d, in which a dilated window is a plain one.
 #include <algorithm>
 
 #include "src/patterns/combine.h"
@@ -16,7 +15,7 @@ namespace {
 
 class Longformer : public AttentionPattern {
  public:
-  // `dilation`: of each group; `group_of_head` is cycled. `globals` ascend.
+  // `globals` ascend.
   Longformer(const PatternSpec& spec, std::vector<std::int64_t> globals, int heads)
       : window_(spec.window), causal_(spec.causal), globals_(std::move(globals)) {
     for (int head = 0; head < heads; ++head) {
@@ -32,7 +31,7 @@ class Longformer : public AttentionPattern {
   std::string name() const override { return name_; }
   bool causal() const override { return causal_; }
   int groups(int) const override { return static_cast<int>(dilation_.size()); }
-  int group(int head) const override { return group_of_head_.at(static_cast<std::size_t>(head)); }
+  int group(int head) const override { return group_of_head_.at(head); }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
     if (causal_ && j > i) return false;
@@ -62,12 +61,9 @@ class Longformer : public AttentionPattern {
     const std::int64_t d = dilation(head), column = i % d;
     return globals + column * (n / d) + std::min(column, n % d) + i / d;
   }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    return query_slot(head, j, n);
-  }
 
  private:
-  std::int64_t dilation(int head) const { return dilation_[static_cast<std::size_t>(group(head))]; }
+  std::int64_t dilation(int head) const { return dilation_[group(head)]; }
   std::int64_t back() const { return causal_ ? window_ - 1 : window_ / 2; }
   std::int64_t ahead() const { return causal_ ? 0 : window_ / 2; }
   bool is_global(std::int64_t i) const { return std::binary_search(globals_.begin(), globals_.end(), i); }
@@ -88,8 +84,8 @@ std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int h
   require_pattern_field("longformer", "window", spec.window);
   if (spec.dilation.empty())
     fail(
-        "attention pattern 'longformer': dilation must list at least one number, got none; [1] is a plain "
-        "window");
+        "attention pattern 'longformer': dilation must list at least one number, got none; "
+        "[1] is a plain window");
   for (const std::int64_t d : spec.dilation) check_pattern_field("longformer", "dilation", d);
   return std::make_unique<Longformer>(spec, ascending_globals("longformer", spec.globals), heads);
 }

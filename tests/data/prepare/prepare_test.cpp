@@ -12,7 +12,7 @@
 #include <map>
 
 #include "data/dataset.h"
-#include "data/formats/md5.h"
+#include "data/formats/raw_file.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
