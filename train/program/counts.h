@@ -24,8 +24,7 @@ struct AttentionCounts {
   PairCount pairs;                          // of one layer and sequence, these heads
   std::int64_t keys_min = 0, keys_max = 0;  // of a query
   double keys_mean = 0;
-  // Keys (and values) of one head that sampling has to keep at once, at most (src/patterns/cache_rows.h); 0
-  // when the pattern is not causal.
+  // Most cached keys of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
   std::int64_t cache_rows = 0;
   std::vector<int> edges;         // of the tiles, by part
   std::vector<std::string> form;  // the kernel that runs each part: "cpu", or name_of(attention::Kernel)

@@ -16,8 +16,7 @@ namespace weft {
 // The compute type on this device: a CPU computes in f32 whatever the config says.
 DType dtype_on(const Device&, const Config&);
 
-// Which of the weights that a checkpoint may hold. best: the moving average where one was kept, else the
-// last.
+// best: the moving average where one was kept, else the last weights.
 enum class Weights : std::uint8_t { best, ema, last };
 Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
 

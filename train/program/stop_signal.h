@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-// SIGINT and SIGTERM while training. The first asks the loop to stop after the step at hand; a step that is
-// not done soon after is given up. The second ends the program at once.
+// SIGINT and SIGTERM while training: the first stops after the step, or gives it up soon after; the second
+// ends.
 #pragma once
 
 namespace weft {
 
 class StopSignal {
  public:
-  // `alone`: no other process waits for this one. Work on the CPU is then interrupted between kernels, too
-  // (kernels/interrupt.h).
+  // `alone`: no other process waits, so CPU work is interrupted between kernels (kernels/interrupt.h).
   explicit StopSignal(bool alone);
   ~StopSignal();  // the handlers that were there before
   StopSignal(const StopSignal&) = delete;

@@ -29,8 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long the others have to leave by themselves, and to say why, when one process has failed; and when one
-// has said it; and how long one that was killed may take to end.
+// How long the others may take to leave: after a failure, after its line, after being killed.
 constexpr seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 constexpr milliseconds kTurn(50);
 
@@ -46,8 +45,7 @@ std::vector<std::string> command_line() {
   return words;
 }
 
-// A port of this host that nobody else gets as long as `holder` is open: bound, but without a listener, so
-// that rank 0 can take it.
+// A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0 can take it.
 int reserve_port(Descriptor& holder) {
   holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "no socket"));
   const int on = 1;

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <thread>
 
-#include "src/device.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
 #include "train/ranks/launcher.h"
@@ -50,8 +49,8 @@ std::string text_or_error(const std::function<std::string()>& config, std::strin
   } catch (const std::exception& e) { return error = e.what(); }
 }
 
-// Rank 0 says what all ranks have. It may have to be started yet, and whoever starts it may end all when the
-// first has left.
+// Rank 0 reports what all ranks have. It may not have started yet, and a launcher may end all when one
+// leaves.
 [[noreturn]] void leave_it_to_rank_0() {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw SaidElsewhere();

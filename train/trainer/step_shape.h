@@ -13,8 +13,7 @@ namespace weft {
 struct StepShape {
   std::int64_t context = 0, micro_batch = 0, accumulation = 0, ranks = 1;
   std::int64_t tokens() const { return ranks * accumulation * micro_batch * context; }
-  // Where the sequences of micro-batch `micro` of `rank` begin among those of the update. One process with
-  // ranks x accumulation micro-batches takes the same pieces.
+  // First sequence in the update. One process with ranks x accumulation micro-batches takes the same pieces.
   std::int64_t first_sequence(std::int64_t micro, std::int64_t rank) const {
     return (micro * ranks + rank) * micro_batch;
   }
@@ -22,8 +21,7 @@ struct StepShape {
 // The shape in force at `step`. Shorter windows come in larger batches: the tokens of a step stay the same.
 StepShape step_shape(const Config&, std::int64_t step);
 
-// The scalars of update `step` (0-based), all updates before it applied. In f16 the device corrects them
-// (kernels/optimizer/loss_scale.h).
+// The scalars of update `step`, from 0. In f16 the device corrects them (kernels/optimizer/loss_scale.h).
 StepScalars step_scalars(const Config&, std::int64_t step);
 
 }  // namespace weft

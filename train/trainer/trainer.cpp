@@ -29,8 +29,7 @@ Config prepared(Config config, const ProcessGroup* group) {
   return config;
 }
 
-// With what --batch asks for in train.accumulation, and in `text` what to say of it.
-// Every rank takes the micro-batches that fit on all of them.
+// Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
 Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
                         std::string& text) {
   if (options.batch.empty()) return config;
@@ -140,8 +139,7 @@ std::string Trainer::reason_to_stop() {
   return stop_.agree(state_.step * config_.train.accumulation, signal ? signal : late ? "--max-minutes" : "");
 }
 
-// Gives up a step or an evaluation for which a signal does not wait any longer; all ranks do at the same
-// call.
+// Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
 void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
   const char* signal = StopSignal::overdue();
   given_up_ = agreement.agree(position, signal ? signal : "");

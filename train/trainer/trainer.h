@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trainer: from a config to a trained model in a run folder. The loop is here, the step in step.h, the texts
-// in report.h.
+// Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +36,9 @@ struct TrainOptions {
 
 class Trainer {
  public:
-  // `group`: the processes that train together, each with a Trainer of its own; all of them read, rank 0
-  // writes the folder.
+  // `group`: the processes that train together, a Trainer each. All read; rank 0 writes the folder.
   Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
-  // Trains to train.steps or until a limit or a signal; saves; says how to go on. Throws Error when something
-  // is wrong, leaving the checkpoints of before.
+  // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
   const TrainState& state() const { return state_; }
 
