@@ -2,7 +2,6 @@
 // evaluate: bits per token of a checkpoint on a split, as one JSON line. See train/README.md.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "src/files/checkpoint.h"
@@ -17,11 +16,10 @@ namespace {
 void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
-  app.add_option("--split", a.split, "train, valid or test")->capture_default_str();
-  app.add_option(
-         "--min-context", a.min_context,
-         "tokens that every scored token has before it in its window (those of the first window excepted)")
-      ->capture_default_str();
+  add_shown(app, "--split", a.split, "train, valid or test");
+  add_shown(
+      app, "--min-context", a.min_context,
+      "tokens that every scored token has before it in its window (those of the first window excepted)");
   app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
   add_weights(app, a.weights);
   app.add_option("--augmentations", a.augmentations,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// All-reduce, reduce-scatter and all-gather over the ranks of a ProcessGroup: NCCL between GPUs, TCP between
-// CPU processes. Bits are equal on every rank, and in every run with as many ranks.
+// Collectives over the ranks of a ProcessGroup: NCCL between GPUs, TCP between CPU processes. Bits are equal
+// on every rank, and in every run with as many ranks.
 #pragma once
 
 #include <memory>
@@ -35,11 +35,9 @@ class Communicator {
   virtual void all_reduce_sums(std::span<const TensorView> tensors) {
     for (const TensorView& t : tensors) all_reduce_sum(t);
   }
-  // `t` is size() equal pieces. Piece rank() becomes the sum; the others are undefined, but zero where all
-  // were.
+  // `t` is size() equal pieces; piece rank() becomes the sum. Others: undefined, but zero where all were.
   virtual void reduce_scatter_sum(const TensorView& t) = 0;
-  // Every rank gets piece r from rank r. Between fork() and join(), the first call may fill the other
-  // tensors.
+  // Every rank gets piece r from rank r. Until join(), the first call may already fill the other tensors.
   virtual void all_gather(const TensorView& t) = 0;
 
  protected:
@@ -47,8 +45,8 @@ class Communicator {
   std::int64_t piece_elements(const TensorView& t, const char* what) const;
 };
 
-// Collective. NCCL for a CUDA device, TCP for the CPU, nothing for one rank. Device and group outlive it;
-// CUDA graphs that captured its calls are gone before it.
+// Collective. With one rank, all calls do nothing. Device and group outlive it, and it CUDA graphs with its
+// calls.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.

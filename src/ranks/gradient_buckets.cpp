@@ -6,13 +6,6 @@
 
 namespace weft {
 
-GradientBuckets::GradientBuckets(const ParameterStore& store, std::int64_t least)
-    : store_(store), least_(least) {
-  begin();
-}
-
-void GradientBuckets::begin() { from_ = store_.decayed(); }
-
 GradientRange GradientBuckets::passed(std::int32_t first) {
   const auto params = store_.params();
   std::int64_t lowest = from_;

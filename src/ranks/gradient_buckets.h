@@ -17,9 +17,9 @@ namespace weft {
 class GradientBuckets {
  public:
   // The store outlives it.
-  GradientBuckets(const ParameterStore&, std::int64_t least);
+  GradientBuckets(const ParameterStore& store, std::int64_t least) : store_(store), least_(least) { begin(); }
 
-  void begin();  // of a backward pass
+  void begin() { from_ = store_.decayed(); }  // of a backward pass
   // All parameters numbered `first` and above are complete: what there is to reduce now; empty: nothing yet.
   GradientRange passed(std::int32_t first);
   // All are: the ranges that remain.

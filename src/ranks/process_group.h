@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ProcessGroup: the processes of one run, on one host or several. They exchange small messages over TCP
-// through rank 0, and watch that all live.
+// ProcessGroup: the processes of one run. They send small messages over TCP through rank 0, and watch that
+// all live.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,6 @@ class ProcessGroup {
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));
   ~ProcessGroup();  // says goodbye: a rank that leaves after it is not taken for dead
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   const World& world() const;
   int rank() const { return world().rank; }

@@ -27,8 +27,7 @@ class Descriptor {
   int number_;
 };
 
-// Listens on the loopback interface when all are on this host and `address` is there, else on all. Throws
-// Error when the port is taken.
+// Listens, on loopback alone when all are on this host and `address` is there. Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);
 // The next connection that somebody opens by `deadline`, or none.
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Watcher: a thread that ends this process when another rank has stopped: its connection is lost, or its time
-// for a step is over. (That a process has ended, its launcher says.)
+// Watcher: a thread that ends this process when another rank loses its connection or exceeds its time for a
+// step.
 #pragma once
 
 #include <chrono>
@@ -31,8 +31,6 @@ class Watcher {
   // `watch` as in Meeting, whose peers outlive this object.
   Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
 
   // As those of ProcessGroup. A limit of 0, as at first: not watched.
   void set_limit(std::chrono::milliseconds);

@@ -2,12 +2,10 @@
 // Options that several programs have.
 #include "train/program/options.h"
 
-#include <CLI/CLI.hpp>
-
 namespace weft {
 
 void add_device(CLI::App& app, std::string& device, const char* text) {
-  app.add_option("--device", device, text)->capture_default_str();
+  add_shown(app, "--device", device, text);
 }
 
 CLI::Option* add_config(CLI::App& app, std::string& config, std::vector<std::string>& overrides) {

@@ -2,15 +2,17 @@
 // Options that several programs have. The rest of a command line is in train/<program>.cpp.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace weft {
+
+// An option whose help shows its default.
+template <class T>
+CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
+  return app.add_option(name, value, text)->capture_default_str();
+}
 
 void add_device(CLI::App&, std::string& device, const char* text = "auto, cpu, cuda or cuda:N");
 // --config, which comes back, and --set.

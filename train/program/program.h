@@ -25,8 +25,8 @@ struct SaidElsewhere {};
 // What to say of std::bad_alloc.
 std::string out_of_memory();
 
-// Parses the command line, --help and --version included, and works. Exit code 0; 1 after "error: ..." on one
-// line of stderr (src/files/error_line.h); 1 alone after SaidElsewhere.
+// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options too; 1
+// alone after SaidElsewhere. Adds --help and --version.
 int run_program(const Program&, int argc, char** argv);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// SIGINT and SIGTERM while training: the first stops after the step, or gives it up soon after; the second
-// ends.
+// The first SIGINT or SIGTERM stops training after the step, or soon gives it up; the second ends the
+// program.
 #pragma once
 
 namespace weft {

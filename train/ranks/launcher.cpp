@@ -88,8 +88,6 @@ class Launcher {
  public:
   explicit Launcher(int count) : count_(count) {}
   ~Launcher() { end_all(); }
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
 
   void run() {
     start_all();

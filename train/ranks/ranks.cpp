@@ -49,8 +49,7 @@ std::string text_or_error(const std::function<std::string()>& config, std::strin
   } catch (const std::exception& e) { return error = e.what(); }
 }
 
-// Rank 0 reports what all ranks have. It may not have started yet, and a launcher may end all when one
-// leaves.
+// Rank 0 reports what all ranks have. It may start late, and a launcher may end all when one leaves.
 [[noreturn]] void leave_it_to_rank_0() {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw SaidElsewhere();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its step, so the
-// log equals that of an uninterrupted run.
+// metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its step.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,7 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
 
 class MetricsLog {
  public:
-  // Opens `path` for appending. Keeps the whole lines of `history` (may be `path`, or missing) up to
-  // `resumed_step`; 0 starts an empty log.
+  // Keeps whole lines of `history` (may be `path`, or missing) up to `resumed_step`; 0: an empty log.
   MetricsLog(std::string path, const std::string& history, std::int64_t resumed_step);
   // Seconds of training up to `resumed_step`, extrapolated from the last kept line; 0 without one.
   double elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_step) const;

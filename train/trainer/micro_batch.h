@@ -18,7 +18,7 @@ struct MicroBatch {
 // `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps)
 // fits. Throws Error when it is neither, does not divide the update, or not even one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&);
-// As the checkpoint was trained with: others would sum in another order. Nothing where it does not divide the
+// As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
 // batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 

@@ -18,14 +18,12 @@ class RunAhead {
  public:
   RunAhead(Device&, std::int64_t micro_batches);  // of an update
 
-  // Before micro-batch `micro` is launched: waits until at most kSeconds of work and kMost updates are in
-  // flight, for whoever stops the run has to wait for them.
+  // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
   void make_room(std::int64_t micro);
   // Called behind the launch of a micro-batch: keeps what it reports.
   void record(Ctx&, std::int64_t micro, const Tensor& results);
 
-  // Waits for the oldest update not asked for yet: its loss is averaged over the micro-batches of this
-  // process.
+  // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();
   // Of all updates since the last call, in order.
   std::vector<StepResults> results();

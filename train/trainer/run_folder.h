@@ -36,11 +36,11 @@ class RunFolder {
   std::string path(const std::string& file) const;
   std::string history() const;  // the metrics.jsonl beside the checkpoint that is resumed
 
-  void save_latest(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml) const;
   // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this step.
   void save_numbered(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml,
                      std::int64_t keep) const;
-  void save_best(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml) const;
+  void save(const char* name, Device&, const ParameterStore&, const TrainState&,
+            const std::string& config_yaml) const;
 
  private:
   void prune(std::int64_t last_step, std::int64_t keep) const;

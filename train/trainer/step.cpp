@@ -92,8 +92,7 @@ Tensor device_bytes(Device& device, std::size_t bytes) {
   return t;
 }
 
-// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200, bf16: 430e12
-// FLOP/s).
+// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200: 430e12 FLOP/s).
 double least_backward_seconds(const Config& config, const StepShape& shape) {
   constexpr double kMostFlops = 7e14;
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);

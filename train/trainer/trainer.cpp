@@ -278,7 +278,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
-  write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
+  write_checkpoint([&] { folder_.save("best.h5", *device_, store_, state_, to_yaml(config_)); });
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
@@ -294,11 +294,8 @@ void Trainer::write_checkpoint(Write write) {
 void Trainer::save(bool numbered) {
   progress_.passing(str("saving step ", state_.step));
   write_checkpoint([&] {
-    if (numbered) {
-      folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
-    } else {
-      folder_.save_latest(*device_, store_, state_, to_yaml(config_));
-    }
+    if (!numbered) return folder_.save("latest.h5", *device_, store_, state_, to_yaml(config_));
+    folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
   });
   saved_step_ = state_.step;
 }
@@ -333,7 +330,7 @@ void Trainer::fail_non_finite(std::int64_t step) {
   std::string first;
   try {
     first = train_step_->find_non_finite(source_, step, scale);
-  } catch (const Interrupted&) { first.clear(); }
+  } catch (const Interrupted&) {}
   if (group_) first = first_to_speak(*group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,

@@ -98,8 +98,6 @@ class NcclCommunicator : public Communicator {
     WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
     by_host_ = host_ != nullptr;
   }
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   // After an error the others may never come to what this rank still waits for.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > exceptions_) {

@@ -169,9 +169,8 @@ CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
   return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(std::uint32_t) * static_cast<std::size_t>(number);
 }
 
-// The stream waits until all ranks reach this flag's meeting; their earlier writes are then visible. One
-// batch, in this order. The waiting rank resets a flag: the next signal comes after a meeting of the other
-// flag.
+// The stream waits until all ranks reach this flag's meeting; their earlier writes are then visible. The
+// waiting rank resets the flag: the next signal comes after a meeting of the other flag.
 void HostReduce::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
   const auto write = [](CUdeviceptr address, std::uint32_t value) {

@@ -22,8 +22,7 @@ namespace weft {
 class HostReduce {
  public:
   static constexpr int kMostRanks = 8;
-  // Bytes a second that a GPU copies while all others do (H200: 53e9). Constant, so that equal GPUs take the
-  // same way.
+  // Bytes/s that a GPU copies while all do (H200: 53e9). Constant: equal GPUs take the same way.
   static constexpr double kBandwidth = 50e9;
 
   // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared memory.
