@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The communicators of the CPU and of a process alone, and which one a device gets.
 #include "src/ranks/communicator.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From marks to ranges.
 #include "src/ranks/gradient_buckets.h"
 
 #include <algorithm>

@@ -30,8 +30,7 @@ class ProcessGroup {
   std::vector<std::string> all_gather(const std::string& mine);
   std::string broadcast(const std::string& of_rank_0);
   void barrier();
-  // For rank 0 alone; the others get an empty list.
-  std::vector<std::string> gather(const std::string& mine);
+  std::vector<std::string> gather(const std::string& mine);  // for rank 0; the others get an empty list
   // `trouble`: "" when all is well. Otherwise all leave with exit code 1, and rank 0 prints one line with
   // each rank's trouble; a process alone throws an Error.
   void require_all(const std::string& trouble);

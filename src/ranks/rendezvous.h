@@ -27,10 +27,8 @@ struct Meeting {
 // that never reach rank 0, rank 1 and the first of each host throw.
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
-// Ends this process, exit code 1: another one has said why.
-[[noreturn]] void leave_quietly();
+[[noreturn]] void leave_quietly();  // exit code 1: another process has said why
 
-// "1", "1 and 4", "1, 2 and 4"
-std::string listed(const std::vector<std::string>& words);
+std::string listed(const std::vector<std::string>& words);  // "1, 2 and 4"
 
 }  // namespace weft

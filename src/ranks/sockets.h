@@ -56,8 +56,7 @@ struct Frame {
 // Whole frames, however long it takes. False: the connection is gone, or no frame of <= `longest` bytes came.
 bool send_frame(const Descriptor&, Kind, const std::string& body, std::uint64_t number = 0);
 bool receive_frame(const Descriptor&, Frame&, std::uint64_t longest);
-// After how long without a byte both give up; 0: never.
-void set_patience(const Descriptor&, std::chrono::seconds);
+void set_patience(const Descriptor&, std::chrono::seconds);  // without a byte for so long, gives up; 0: never
 
 // Strings as one string, and back; false for one that pack() did not make.
 std::string pack(const std::vector<std::string>& fields);

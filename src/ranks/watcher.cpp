@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -107,7 +106,6 @@ struct Watcher::State {
   bool farewell = false, spoken = false;
   std::string failure;
 
-  // Of the thread alone.
   std::thread thread;
   std::string others_failure;
   Clock::time_point failed_at{}, last_turn = Clock::now(), last_beat{};
@@ -137,7 +135,6 @@ struct Watcher::State {
     say_to_all(Kind::beat, {reinterpret_cast<const char*>(&state), sizeof state});
   }
 
-  // The first line, and no other.
   void speak(const std::string& text) {
     const std::lock_guard lock(mutex);
     if (!text.empty() && !std::exchange(spoken, true)) print_error_line(text);

@@ -32,8 +32,7 @@ class Watcher {
   Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
 
-  // As those of ProcessGroup. A limit of 0, as at first: not watched.
-  void set_limit(std::chrono::milliseconds);
+  void set_limit(std::chrono::milliseconds);  // as those of ProcessGroup; 0, as at first: not watched
   void report_step(std::int64_t step);
   void report_progress();
   void take_time();

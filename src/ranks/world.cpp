@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// What torchrun, mpirun and srun say in the environment of the processes that they start.
 #include "src/ranks/world.h"
 
 #include <charconv>
@@ -28,10 +27,9 @@ class Environment {
     }
     return 0;
   }
-  // An empty variable counts as one that is not set.
   std::string text(const char* name) const {
     const char* value = lookup_(name);
-    return value ? value : "";
+    return value ? value : "";  // empty counts as not set
   }
   bool has(const char* name) const { return !text(name).empty(); }
 
@@ -105,7 +103,6 @@ std::optional<int> tasks_of_node(const std::string& list, int index) {
   return std::nullopt;
 }
 
-// The variables in which a launcher says who a process is.
 struct Names {
   const char *source, *rank, *size, *local_rank, *local_size;
 };

@@ -9,9 +9,8 @@
 
 namespace weft {
 
-// A process started alone is rank 0 of 1.
 struct World {
-  int rank = 0, size = 1;
+  int rank = 0, size = 1;              // a process started alone
   int local_rank = 0, local_size = 1;  // among those of this host; local_rank chooses the GPU
   std::string address = "127.0.0.1";   // of rank 0
   int port = 0;                        // where rank 0 listens

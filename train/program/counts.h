@@ -10,7 +10,6 @@
 
 namespace weft {
 
-// What attention runs on, as far as tables and kernels depend on it.
 struct AttentionTarget {
   std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
   DType dtype = DType::f32;
@@ -33,14 +32,12 @@ struct AttentionCounts {
   std::string edges_text() const;  // "64", "64 + 16"
   std::string form_text() const;   // "general", "hopper/band + hopper"
 };
-// For each group of heads.
 std::vector<AttentionCounts> count_attention(const AttentionPattern&, int heads, Lengths,
                                              const AttentionTarget&);
 
 // Ascending numbers in short: "0-29", "0, 2 .. 28", "0, 1, 5".
 std::string numbers_text(const std::vector<std::int64_t>& numbers);
-// "12,288"
-std::string grouped_digits(std::int64_t value);
+std::string grouped_digits(std::int64_t value);  // "12,288"
 // Rows of cells in columns two spaces apart; the first `left` columns are flush left, the others flush right.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The frame of a program.
 #include "train/program/program.h"
 
 #include <unistd.h>

@@ -19,11 +19,9 @@ struct Program {
   bool has_ranks = false;      // its work may be shared by several processes (train/ranks/ranks.h)
 };
 
-// Thrown by `work` when another process has said, or will say, what went wrong.
-struct SaidElsewhere {};
+struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-// What to say of std::bad_alloc.
-std::string out_of_memory();
+std::string out_of_memory();  // what to say of std::bad_alloc
 
 // Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options too; 1
 // alone after SaidElsewhere. Adds --help and --version.

@@ -61,8 +61,7 @@ class Progress {
 
  private:
   std::ostream& out_;
-  bool terminal_;
-  bool passing_shown_ = false;
+  bool terminal_, passing_shown_ = false;
   std::chrono::steady_clock::time_point last_passing_{};
 };
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Processes, signals, and the one line about the first that failed.
 #include "train/ranks/launcher.h"
 
 #include <arpa/inet.h>
@@ -70,8 +69,7 @@ class BlockedSignals {
     sigprocmask(SIG_BLOCK, &mask_, &before_);
   }
   ~BlockedSignals() { restore(); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(BlockedSignals&&) = delete;  // nor copied
   void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
   // Waits for a signal, not for long. SIGTERM or SIGINT, or 0.
   int next_stop() const {

@@ -13,7 +13,6 @@ namespace weft {
 // waits in the system for a disk or a device, which the Error names. Error, too, when there are fewer GPUs.
 void launch_ranks(int count, const std::string& device);
 
-// Arguments of this process, the program's name left out, one a line.
-std::string own_command_line();
+std::string own_command_line();  // this process's arguments, one a line, without the program's name
 
 }  // namespace weft

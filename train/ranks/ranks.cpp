@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// From one process to several, and from their errors to one line.
 #include "train/ranks/ranks.h"
 
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -55,7 +53,6 @@ std::string text_or_error(const std::function<std::string()>& config, std::strin
   throw SaidElsewhere();
 }
 
-// Who this process is. What all ranks would complain of, rank 0 does.
 World own_world() {
   try {
     return world_from_environment();
@@ -65,13 +62,11 @@ World own_world() {
   }
 }
 
-// What this rank cannot go on for.
 [[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what, const std::string& line) {
   group.fail(what, group.rank() == 0 ? line : "");
   throw SaidElsewhere();
 }
 
-// Work on one rank of several.
 void work_as_rank(const World& world, const std::function<std::string()>& config,
                   const std::function<void(ProcessGroup&)>& work) {
   std::string error;

@@ -19,8 +19,7 @@ struct RankOptions {
   std::string device = "auto";  // --device
 };
 
-// Of the program and of the libraries of weft that it has loaded.
-std::string build_id();
+std::string build_id();  // of the program and its libraries of weft
 // One line that must be equal on every rank: version, build, command line, and `config`, the task's text.
 std::string rank_identity(const std::string& config);
 
@@ -34,8 +33,7 @@ void with_ranks(const RankOptions&, const std::function<std::string()>& config,
 // An error before work() begins, in the command line, say; `what` takes the place of `config`. Throws as
 // with_ranks(): rank 0 says it when all have it, and otherwise who has it.
 [[noreturn]] void fail_before_work(const std::string& what);
-// Is this the process that speaks for all, by what the environment says?
-bool is_first_process();
+bool is_first_process();  // rank 0 by the environment: it speaks for all
 
 // The device of this rank: --device, and of several ranks on a host each its own GPU.
 std::string rank_device(const World&, const std::string& device);
@@ -48,7 +46,6 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// For ProcessGroup::watch(): WEFT_HANG_SECONDS, or else 45 s.
-std::chrono::seconds hang_limit();
+std::chrono::seconds hang_limit();  // for ProcessGroup::watch(): WEFT_HANG_SECONDS, or 45 s
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// All-reduces over ranks, and agreement among them.
 #include "train/trainer/data_parallel.h"
 
 #include <algorithm>

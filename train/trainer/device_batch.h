@@ -14,8 +14,7 @@ class DeviceBatch {
 
   // Makes tensors for batches like this one: count sequences of `context` tokens.
   void make(const HostBatch&, std::int64_t count, std::int64_t context);
-  // Throws Error unless the batch has the parts and sizes of the first one.
-  void check(const HostBatch&) const;
+  void check(const HostBatch&) const;  // throws Error unless parts and sizes are those of the first
   // After check(). The host's memory may change afterwards; in a GraphedStep, as Device::upload_async says.
   void upload(const HostBatch&);
   void reset() { sequences_ = Sequences(Tensor()); }

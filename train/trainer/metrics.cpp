@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Writing, cutting and reading back metrics.jsonl.
 #include "train/trainer/metrics.h"
 
 #include <cmath>

@@ -44,8 +44,7 @@ class MetricsLog {
  private:
   void append_line(const std::string&) const;
 
-  std::string path_;
-  std::string last_line_;
+  std::string path_, last_line_;
   bool lacks_evaluation_ = false;
 };
 

@@ -25,8 +25,7 @@ class RunAhead {
 
   // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();
-  // Of all updates since the last call, in order.
-  std::vector<StepResults> results();
+  std::vector<StepResults> results();  // of all updates since the last call, in order
 
   static constexpr std::int64_t kMost = 16;
   static constexpr double kSeconds = 2;

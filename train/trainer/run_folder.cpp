@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Run folders: what may be started or resumed where, and which checkpoints stay.
 #include "train/trainer/run_folder.h"
 
 #include <algorithm>
@@ -87,14 +86,9 @@ std::string RunFolder::history() const {
   return resumed_from_.empty() ? "" : (fs::path(resumed_from_).parent_path() / "metrics.jsonl").string();
 }
 
-void RunFolder::save(const char* name, Device& device, const ParameterStore& store, const TrainState& state,
-                     const std::string& config_yaml) const {
-  save_checkpoint(path(name), device, store, state, config_yaml);
-}
-
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
                               const std::string& config_yaml, std::int64_t keep) const {
-  save("latest.h5", device, store, state, config_yaml);
+  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
   // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.

@@ -27,8 +27,7 @@ class RunFolder {
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
                                           const std::optional<std::string>& resume);
 
-  // Makes the folder and writes config.yaml.
-  void create(const Config& config) const;
+  void create(const Config& config) const;  // makes the folder, writes config.yaml
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
   // What differs from the checkpoint and changes what is trained: a line for each key.
@@ -39,8 +38,6 @@ class RunFolder {
   // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this step.
   void save_numbered(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml,
                      std::int64_t keep) const;
-  void save(const char* name, Device&, const ParameterStore&, const TrainState&,
-            const std::string& config_yaml) const;
 
  private:
   void prune(std::int64_t last_step, std::int64_t keep) const;

@@ -23,14 +23,12 @@ class TrainStep {
  public:
   // `communicator`: of the config.ranks processes that train together; null when there is one.
   TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
-  TrainStep(const TrainStep&) = delete;  // graphs copy from its members
-  TrainStep& operator=(const TrainStep&) = delete;
+  TrainStep& operator=(TrainStep&&) = delete;  // nor copied: graphs copy from its members
 
   // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
   // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
   void run(const BatchSource& source, std::int64_t step, const std::function<void()>& between = {});
-  // Clips and updates once more with the gradients of the last step: for its time alone.
-  void update();
+  void update();  // clips and updates once more with the last gradients, to be timed
 
   // The loss scale of f16. It is train.loss_scale with nothing counted until it is set.
   void set_loss_scale(const LossScale&);

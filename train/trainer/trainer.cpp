@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The training loop.
 #include "train/trainer/trainer.h"
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 namespace weft {
 namespace {
 
-// Null: a process alone.
 std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
   return group ? make_communicator(device, *group) : nullptr;
 }
@@ -278,7 +276,8 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
-  write_checkpoint([&] { folder_.save("best.h5", *device_, store_, state_, to_yaml(config_)); });
+  write_checkpoint(
+      [&] { save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_)); });
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
@@ -294,7 +293,8 @@ void Trainer::write_checkpoint(Write write) {
 void Trainer::save(bool numbered) {
   progress_.passing(str("saving step ", state_.step));
   write_checkpoint([&] {
-    if (!numbered) return folder_.save("latest.h5", *device_, store_, state_, to_yaml(config_));
+    if (!numbered)
+      return save_checkpoint(folder_.path("latest.h5"), *device_, store_, state_, to_yaml(config_));
     folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
   });
   saved_step_ = state_.step;

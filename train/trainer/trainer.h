@@ -6,13 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
-#include "src/optimizer.h"
 #include "src/ranks/communicator.h"
 #include "train/program/progress.h"
 #include "train/trainer/data_parallel.h"
@@ -87,9 +85,8 @@ class Trainer {
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;
-  double logged_s_ = 0;           // clock_ at the line before
-  std::int64_t logged_step_ = 0;  // step of the line before
-  std::int64_t saved_step_ = -1, first_step_ = 0;
+  double logged_s_ = 0;  // clock_ at the line before
+  std::int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;
 };
 

@@ -16,8 +16,7 @@
 namespace weft {
 namespace {
 
-// Thread blocks that a collective takes; NCCL_MAX_CTAS overrides it.
-constexpr int kMaxBlocks = 8;
+constexpr int kMaxBlocks = 8;  // thread blocks of a collective; NCCL_MAX_CTAS overrides it
 
 ncclDataType_t nccl_type(DType type) {
   switch (type) {
@@ -44,7 +43,6 @@ void choose_algorithm() {
   setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
 
-// Every process has a GPU of its own.
 void check_gpus(int index, ProcessGroup& group) {
   cudaDeviceProp properties{};
   WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties, index));

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// A file without a name, which all processes map; who sums what; and flags for which streams wait.
 #include "src/ranks/cuda/host_reduce.h"
 
 #include <fcntl.h>
@@ -131,7 +130,6 @@ void HostReduce::pin() {
   terms_ = static_cast<char*>(terms);
 }
 
-// Do flags arrive that the ranks send each other?
 bool HostReduce::answers() {
   cudaStream_t stream = nullptr;
   WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

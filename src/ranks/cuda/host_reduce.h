@@ -9,7 +9,6 @@
 #include <exception>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "src/device.h"
 #include "src/ranks/process_group.h"
@@ -28,14 +27,12 @@ class HostReduce {
   // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared memory.
   static std::unique_ptr<HostReduce> make(ProcessGroup&);
   ~HostReduce();
-  HostReduce(const HostReduce&) = delete;
-  HostReduce& operator=(const HostReduce&) = delete;
+  HostReduce& operator=(HostReduce&&) = delete;  // nor copied
 
   static bool takes(const TensorView& t) {  // smaller ones take longer to meet than to travel
     return t.bytes() >= 64 << 10 &&
            (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16);
   }
-  // As the calls of Communicator (src/ranks/communicator.h).
   void all_reduce(std::span<const TensorView>, CudaQueue&);
   void reduce_scatter(const TensorView&, CudaQueue&);
 
@@ -56,9 +53,8 @@ class HostReduce {
 
   const int rank_, size_;
   const std::size_t slot_bytes_, file_bytes_;
-  char *host_ = nullptr,
-       *terms_ = nullptr;      // host_: of file_bytes_; terms_: a slot for each rank, on the GPU
-  char* on_device_ = nullptr;  // host_, as the GPU sees it
+  char *host_ = nullptr, *on_device_ = nullptr;  // file_bytes_; as the GPU sees them
+  char* terms_ = nullptr;                        // a slot for each rank, on the GPU
   const int exceptions_ = std::uncaught_exceptions();
 };
 
