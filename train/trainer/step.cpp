@@ -51,10 +51,6 @@ void TrainStep::apply_gradients() {
   update_parameters(ctx, store_, config_.train, communicator_);
 }
 
-void TrainStep::update() {
-  graphs_->update.run([&] { apply_gradients(); });
-}
-
 // ---- what goes to the device ----
 
 void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {

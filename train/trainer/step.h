@@ -28,7 +28,10 @@ class TrainStep {
   // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
   // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
   void run(const BatchSource& source, std::int64_t step, const std::function<void()>& between = {});
-  void update();  // clips and updates once more with the last gradients, to be timed
+  // Clips and updates once more with the last gradients, to be timed.
+  void update() {
+    graphs_->update.run([&] { apply_gradients(); });
+  }
 
   // The loss scale of f16. It is train.loss_scale with nothing counted until it is set.
   void set_loss_scale(const LossScale&);

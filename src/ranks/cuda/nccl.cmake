@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# WEFT_NCCL: AUTO (if found), ON or OFF. Sets nccl_found, nccl_include and nccl_library. Looks in NCCL_ROOT
+# WEFT_NCCL: AUTO (if found), ON or OFF. Sets nccl_found, WEFT_NCCL_INCLUDE and WEFT_NCCL_LIBRARY. Looks in NCCL_ROOT
 # (CMake or environment), the system's folders, and pip's nvidia-nccl-cu12 or -cu13 of the Python on PATH.
 set(WEFT_NCCL "AUTO" CACHE STRING "Training on several GPUs: AUTO (if NCCL is found), ON or OFF")
 set(nccl_found OFF)
