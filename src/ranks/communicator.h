@@ -45,8 +45,8 @@ class Communicator {
   std::int64_t piece_elements(const TensorView& t, const char* what) const;
 };
 
-// Collective. With one rank, all calls do nothing. Device and group outlive it, and it CUDA graphs with its
-// calls.
+// Collective. With one rank, all calls do nothing. Device and group outlive it; CUDA graphs with its calls
+// end before it.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.

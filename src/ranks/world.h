@@ -19,8 +19,8 @@ struct World {
 
 // From RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun, and train --gpus,
 // which sets WEFT_GPUS), OMPI_COMM_WORLD_* (mpirun), or SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_* (srun).
-// mpirun and srun need no MASTER_PORT, and on one host no MASTER_ADDR; srun never does. None set: a lone
-// process. Throws Error when they contradict, ErrorOfAllRanks when one is missing or no number.
+// srun needs neither MASTER_ADDR nor MASTER_PORT, mpirun on one host. None set: a lone process. Throws Error
+// when they contradict each other, ErrorOfAllRanks when one is missing or no number.
 World world_from_environment();
 
 // An error that every rank has; `rank` is this one's, 0 where nobody knows.
