@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // attention: q, k and v from an HDF5 file, attended over a pattern, to another. See train/README.md.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/attention/attention_file.h"
@@ -16,9 +15,8 @@ void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
   app.add_option("--pattern", a.pattern, "as in a config: \"{kind: fixed, stride: 128, c: 32}\"")->required();
   app.add_option("--out", a.out, "HDF5 file to write: o, lse, and with dout dq, dk, dv")->required();
   add_device(app, a.device);
-  app.add_option("--form", a.form, "CUDA kernels: automatic, simple, general or hopper")
-      ->capture_default_str();
-  app.add_option("--dtype", a.dtype, "f32, f16, bf16; f64 on a CPU")->capture_default_str();
+  add_shown(app, "--form", a.form, "CUDA kernels: automatic, simple, general or hopper");
+  add_shown(app, "--dtype", a.dtype, "f32, f16, bf16; f64 on a CPU");
   app.add_option("--scale", a.scale, "of the scores (default: 1 / sqrt(Dqk))");
   app.footer(
       "Shapes: q (B, T, H, Dqk), k (B, Tk, H, Dqk), v (B, Tk, H, Dv), dout and o (B, T, H, Dv), lse (B, H, "

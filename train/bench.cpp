@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // bench: times kernels (checked first) and whole training steps. Rows of text, or JSON objects with --json.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "src/config/config.h"
@@ -33,41 +32,33 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   kernels->add_option("--dtype", k.dtype, "f32, f16 or bf16 (default bf16)");
   kernels->add_flag("--json", k.json, "one JSON object a row");
   kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
-  kernels->callback([&arguments] { arguments.command = "kernels"; });
   BenchAttentionOptions& a = arguments.attention;
   CLI::App* attention = app.add_subcommand(
       "attention",
       "attention alone, forward and backward, pattern by pattern; every run starts with cold "
       "caches");
-  attention
-      ->add_option("--shapes", a.shapes, "paper (all of the table), or names from it, separated by commas")
-      ->capture_default_str();
+  add_shown(*attention, "--shapes", a.shapes,
+            "paper (all of the table), or names from it, separated by commas");
   attention->add_option("--shape", a.custom, "B,H,n,Dqk,Dv,stride,c: another shape instead");
   attention->add_option("--patterns", a.modes,
                         "all,local,strided,fixed,merged_strided (default: those of the shape)");
-  attention->add_option("--form", a.form, "automatic, simple, general or hopper: which CUDA kernels")
-      ->capture_default_str();
+  add_shown(*attention, "--form", a.form, "automatic, simple, general or hopper: which CUDA kernels");
   add_device(*attention, a.device);
   attention->add_option("--dtype", a.dtype, "f32, f16 or bf16, or several: bf16,f16 (default bf16)");
-  attention
-      ->add_option(
-          "--pause-ms", a.pause_ms,
-          "milliseconds of rest before each timed run: the clock of a GPU at its power limit recovers")
-      ->check(CLI::Range(0, 10000))
-      ->capture_default_str();
+  add_shown(*attention, "--pause-ms", a.pause_ms,
+            "milliseconds of rest before each timed run: the clock of a GPU at its power limit recovers")
+      ->check(CLI::Range(0, 10000));
   attention->add_flag("--f16-against-bf16", a.f16_against_bf16,
                       "both types in turn: time, clock and cycles of sustained runs, time of rested ones");
   attention->add_flag("--json", a.json, "one JSON object a row");
   attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
-  attention->callback([&arguments] { arguments.command = "attention"; });
   BenchDecodeOptions& d = arguments.decode;
   CLI::App* decode = app.add_subcommand("decode", "sampling from a config's model with random weights");
   add_config(*decode, d.config, d.overrides)->required();
   add_device(*decode, d.device);
-  decode->add_option("--batch", d.batch, "texts at a time")->capture_default_str();
+  add_shown(*decode, "--batch", d.batch, "texts at a time");
   decode->add_option("--positions", d.positions, "tokens of a text (default: the context)");
   decode->add_flag("--json", d.json, "one JSON object");
-  decode->callback([&arguments] { arguments.command = "decode"; });
   BenchStepOptions& s = arguments.step;
   CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
   add_config(*step, s.config, s.overrides)->required();
@@ -77,7 +68,8 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   step->add_flag("--json", s.json, "one JSON object");
   step->add_flag("--breakdown,!--no-breakdown", s.breakdown,
                  "time, rates and the least time possible, kernel by kernel (default)");
-  step->callback([&arguments] { arguments.command = "step"; });
+  for (CLI::App* command : app.get_subcommands({}))
+    command->callback([&arguments, command] { arguments.command = command->get_name(); });
 }
 
 void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {

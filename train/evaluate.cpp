@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: MIT
 // evaluate: bits per token of a checkpoint on a split, as one JSON line. See train/README.md.
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
-#include <iostream>
-
-#include "src/files/checkpoint.h"
 #include "train/evaluation/evaluate_run.h"
+#include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
@@ -17,11 +11,10 @@ namespace {
 void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
-  app.add_option("--split", a.split, "train, valid or test")->capture_default_str();
-  app.add_option(
-         "--min-context", a.min_context,
-         "tokens that every scored token has before it in its window (those of the first window excepted)")
-      ->capture_default_str();
+  add_shown(app, "--split", a.split, "train, valid or test");
+  add_shown(
+      app, "--min-context", a.min_context,
+      "tokens that every scored token has before it in its window (those of the first window excepted)");
   app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
   add_weights(app, a.weights);
   app.add_option("--augmentations", a.augmentations,
@@ -46,14 +39,7 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
 int main(int argc, char** argv) {
   weft::EvaluateArguments arguments;
   const auto add_options = [&](CLI::App& app) { weft::add_evaluate_options(app, arguments); };
-  const auto work = [&] {
-    weft::with_ranks(
-        {arguments.gpus, arguments.device}, [&] { return weft::checkpoint_config(arguments.checkpoint); },
-        [&](weft::ProcessGroup& group) {
-          weft::Progress progress = weft::rank_progress(group, std::cerr, STDERR_FILENO);
-          weft::run_evaluate(arguments, group, weft::rank_output(group, std::cout), progress);
-        });
-  };
+  const auto work = [&] { weft::work_on_checkpoint(arguments, weft::run_evaluate); };
   const char* purpose = "Evaluates a checkpoint: every token of a split is scored once.";
   return weft::run_program({"evaluate", purpose, add_options, work, true}, argc, argv);
 }

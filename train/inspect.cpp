@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/inspect/report.h"
@@ -14,9 +13,8 @@ void add_inspect_options(CLI::App& app, InspectOptions& options) {
   add_config(app, options.config, options.overrides);
   app.add_option("--attention", options.attention,
                  "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
-  app.add_option("--heads", options.heads, "with --attention: number of heads")->capture_default_str();
-  app.add_option("--head-size", options.head_size, "with --attention: numbers in a head")
-      ->capture_default_str();
+  add_shown(app, "--heads", options.heads, "with --attention: number of heads");
+  add_shown(app, "--head-size", options.head_size, "with --attention: numbers in a head");
   app.add_option("--length", options.length, "length of the sequences looked at (default: the context)");
   app.add_option("--keys", options.keys, "number of keys, where it is not the length");
   app.add_option("--pattern", options.pattern,

@@ -3,8 +3,7 @@
 # The CUDA toolkit is not among them: with it (nvcc on PATH or in /usr/local/cuda) the CUDA kernels are built too.
 
 packages=(build-essential cmake ninja-build git libyaml-cpp-dev libhdf5-dev libopenblas-dev libcli11-dev libpng-dev
-          libarchive-dev
-          libsndfile1-dev libsamplerate0-dev pkg-config libgtest-dev googletest)
+          libarchive-dev libsndfile1-dev libsamplerate0-dev pkg-config libgtest-dev googletest)
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -25,8 +24,7 @@ install_packages() {
 # nvcc's folder goes on PATH; true when there is a CUDA toolkit.
 have_nvcc() {
   command -v nvcc >/dev/null && return 0
-  [ -x /usr/local/cuda/bin/nvcc ] && export PATH="$PATH:/usr/local/cuda/bin" && return 0
-  return 1
+  [ -x /usr/local/cuda/bin/nvcc ] && export PATH="$PATH:/usr/local/cuda/bin"
 }
 
 have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }

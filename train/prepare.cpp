@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // prepare: raw data in, a token file out. See data/README.md.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "data/prepare/prepare.h"
 #include "kernels/view.h"
+#include "train/program/options.h"
 #include "train/program/program.h"
 
 namespace weft {
@@ -41,25 +41,22 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
   audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
   add_out(audio, a.audio.out)->required();
-  audio->add_option("--rate", a.audio.rate, "samples a second, to which they are resampled")
-      ->capture_default_str();
+  add_shown(*audio, "--rate", a.audio.rate, "samples a second, to which they are resampled");
   add_split(audio, a.audio.split);
   audio->footer("Example:\n  prepare audio a.flac b.wav --out audio.h5");
 
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
   add_out(enwik8, a.enwik8.out)->capture_default_str();
-  enwik8->add_option("--url", a.enwik8.url, "where it is downloaded from")->capture_default_str();
+  add_shown(*enwik8, "--url", a.enwik8.url, "where it is downloaded from");
   enwik8->add_flag("--allow-prefix", a.enwik8.allow_prefix, "take a shorter beginning of enwik8 too");
 
   CLI::App* copy = app.add_subcommand("copy", "A stream that repeats itself at a distance: entropy is known");
-  copy->add_option("--distance", a.copy.distance, "positions back to what is repeated")
-      ->capture_default_str();
-  copy->add_option("--length", a.copy.length, "tokens in all")->capture_default_str();
-  copy->add_option("--vocab", a.copy.vocab, "token values")->capture_default_str();
-  copy->add_option("--resample", a.copy.resample, "probability of a new token instead of a copy")
-      ->capture_default_str();
-  copy->add_option("--seed", a.copy.seed, "of the random tokens")->capture_default_str();
+  add_shown(*copy, "--distance", a.copy.distance, "positions back to what is repeated");
+  add_shown(*copy, "--length", a.copy.length, "tokens in all");
+  add_shown(*copy, "--vocab", a.copy.vocab, "token values");
+  add_shown(*copy, "--resample", a.copy.resample, "probability of a new token instead of a copy");
+  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens");
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
 }
@@ -79,7 +76,7 @@ void add_cifar10(CLI::App& app, PrepareCifar10& o) {
   add_valid(command, o.valid,
             "without it 2,000 of the whole set, chosen by seed, or the last 512 of other files");
   add_out(command, o.out)->capture_default_str();
-  command->add_option("--url", o.url, "where it is downloaded from")->capture_default_str();
+  add_shown(*command, "--url", o.url, "where it is downloaded from");
   command->footer(
       "Examples:\n"
       "  prepare cifar10\n"
@@ -107,9 +104,7 @@ void add_images(CLI::App& app, PrepareImages& o) {
       ->add_option("DIR", o.folder, "PNG files, or folders of them: then the names of the folders are labels")
       ->required();
   add_valid(command, o.valid, "chosen by seed; without it a tenth, at most 512");
-  command->add_option("--test", o.test, "images that test, chosen by seed")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_shown(*command, "--test", o.test, "images that test, chosen by seed")->check(CLI::NonNegativeNumber);
   add_out(command, o.out)->required();
   command->footer("Example:\n  prepare images photos --valid 500 --test 500 --out photos.h5");
 }

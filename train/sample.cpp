@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
 // sample: text from a checkpoint, token by token; images and sound as files. See train/README.md.
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
-#include <iostream>
-
-#include "src/files/checkpoint.h"
+#include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/ranks/ranks.h"
 #include "train/sampling/sample_run.h"
 
 namespace weft {
@@ -24,10 +18,10 @@ void add_image_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--rows", a.rows, "of each that are given (half)")
       ->needs(complete)
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--split", a.split, "of the data file")->needs(complete)->capture_default_str();
-  app.add_option("--first", a.first, "number of its first image")->needs(complete)->capture_default_str();
-  app.add_option("--images", a.images, "images of the data file")->needs(complete)->capture_default_str();
-  app.add_option("--rate", a.rate, "sound: samples a second")->capture_default_str();
+  add_shown(app, "--split", a.split, "of the data file")->needs(complete);
+  add_shown(app, "--first", a.first, "number of its first image")->needs(complete);
+  add_shown(app, "--images", a.images, "images of the data file")->needs(complete);
+  add_shown(app, "--rate", a.rate, "sound: samples a second");
 }
 
 void add_sample_options(CLI::App& app, SampleArguments& a) {
@@ -38,14 +32,11 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
          "--length", a.options.length,
          "tokens to add: texts need it (prompt and length fit into the context), images are drawn whole")
       ->check(CLI::PositiveNumber);
-  app.add_option("--temperature", a.options.temperature, "0: always the most likely token")
-      ->capture_default_str();
-  app.add_option("--top-k", a.options.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
-  app.add_option("--top-p", a.options.top_p, "only the most likely tokens that reach this probability")
-      ->capture_default_str();
-  app.add_option("--seed", a.options.seed, "same seed, same samples")->capture_default_str();
-  app.add_option("--count", a.options.count, "number of samples; with --complete of each image")
-      ->capture_default_str();
+  add_shown(app, "--temperature", a.options.temperature, "0: always the most likely token");
+  add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
+  add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples");
+  add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option("--batch", a.batch,
                  "samples at a time: does not change them (8 texts, images of about 800,000 tokens)")
       ->check(CLI::PositiveNumber);
@@ -75,13 +66,6 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
 int main(int argc, char** argv) {
   weft::SampleArguments arguments;
   const auto add_options = [&](CLI::App& app) { weft::add_sample_options(app, arguments); };
-  const auto work = [&] {
-    weft::with_ranks(
-        {arguments.gpus, arguments.device}, [&] { return weft::checkpoint_config(arguments.checkpoint); },
-        [&](weft::ProcessGroup& group) {
-          weft::Progress progress = weft::rank_progress(group, std::cerr, STDERR_FILENO);
-          weft::run_sample(arguments, group, weft::rank_output(group, std::cout), progress);
-        });
-  };
+  const auto work = [&] { weft::work_on_checkpoint(arguments, weft::run_sample); };
   return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
 }

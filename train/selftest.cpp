@@ -2,7 +2,6 @@
 // selftest: random attention cases on this machine against the definition. See train/README.md.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/program/options.h"
@@ -15,17 +14,14 @@ namespace {
 
 void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   add_device(app, options.device);
-  app.add_option("--minutes", options.minutes, "how long")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--cases", options.cases, "stop after this many; 0: only the time counts")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "number of the first case; the next ones count on")
-      ->capture_default_str();
+  add_shown(app, "--minutes", options.minutes, "how long")->check(CLI::PositiveNumber);
+  add_shown(app, "--cases", options.cases, "stop after this many; 0: only the time counts")
+      ->check(CLI::NonNegativeNumber);
+  add_shown(app, "--seed", options.seed, "number of the first case; the next ones count on");
   app.add_option("--case", options.only, "run this case alone: a failure prints its number");
-  app.add_option(
-         "--form", options.form,
-         "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all")
-      ->capture_default_str();
+  add_shown(
+      app, "--form", options.form,
+      "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all");
   app.footer(
       "Each case is a random pattern with random lengths, heads, element type and kernels; it compares "
       "tables,\n"

@@ -2,7 +2,6 @@
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "train/program/options.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The communicators of the CPU and of a process alone, and which one a device gets.
 #include "src/ranks/communicator.h"
 
 #include <algorithm>
@@ -17,8 +16,6 @@ class Alone : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string carrier() const override { return "nothing"; }
-  void fork() override {}
-  void join() override {}
   void all_reduce_sum(const TensorView&) override {}
   void reduce_scatter_sum(const TensorView&) override {}
   void all_gather(const TensorView&) override {}
@@ -51,8 +48,6 @@ class CpuCommunicator : public Communicator {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::string carrier() const override { return "TCP"; }
-  void fork() override {}
-  void join() override {}
 
   void all_reduce_sum(const TensorView& t) override {
     expect_floating(t, "all_reduce_sum: the tensor");
@@ -73,11 +68,11 @@ class CpuCommunicator : public Communicator {
     }
   }
   void reduce_scatter_sum(const TensorView& t) override {
-    piece_bytes(t, "reduce_scatter_sum");
+    piece_elements(t, "reduce_scatter_sum");
     all_reduce_sum(t);
   }
   void all_gather(const TensorView& t) override {
-    const std::int64_t mine = piece_bytes(t, "all_gather");
+    const std::int64_t mine = piece_elements(t, "all_gather") * size_of(t.dtype);
     char* all = static_cast<char*>(t.data);
     for (std::int64_t first = 0; first < mine; first += kPieceBytes) {
       const auto bytes = static_cast<std::size_t>(std::min(kPieceBytes, mine - first));
@@ -91,11 +86,6 @@ class CpuCommunicator : public Communicator {
   }
 
  private:
-  std::int64_t piece_bytes(const TensorView& t, const char* what) const {
-    WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
-               shape_text(t));
-    return t.bytes() / size();
-  }
   static void check_length(std::size_t got, std::size_t want) {
     WEFT_CHECK(got == want, "a collective of tensors: one rank's has other shapes than another's: ", got,
                " and ", want, " bytes");
@@ -105,6 +95,12 @@ class CpuCommunicator : public Communicator {
 };
 
 }  // namespace
+
+std::int64_t Communicator::piece_elements(const TensorView& t, const char* what) const {
+  WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
+             shape_text(t));
+  return t.size() / size();
+}
 
 #ifndef WEFT_NCCL
 std::string nccl_version() { return ""; }

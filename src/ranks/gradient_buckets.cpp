@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: MIT
-// From marks to ranges.
 #include "src/ranks/gradient_buckets.h"
 
 #include <algorithm>
 
 namespace weft {
-
-GradientBuckets::GradientBuckets(const ParameterStore& store, std::int64_t least)
-    : store_(store), least_(least) {
-  begin();
-}
-
-void GradientBuckets::begin() { from_ = store_.decayed(); }
 
 GradientRange GradientBuckets::passed(std::int32_t first) {
   const auto params = store_.params();

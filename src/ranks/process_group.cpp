@@ -29,12 +29,10 @@ struct ProcessGroup::State {
   const Peer& peer(int rank) const { return meeting.peers[static_cast<std::size_t>(rank)]; }
   const Descriptor& to(int rank) const { return meeting.words[static_cast<std::size_t>(rank)]; }
 
-  // While it lives, this rank waits for another one.
   struct Waiting {
     Watcher& watcher;
     Waiting(const State& state, int rank) : watcher(*state.watcher) { watcher.await(rank); }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
+    Waiting& operator=(Waiting&&) = delete;
     ~Waiting() { watcher.await(-1); }
   };
 

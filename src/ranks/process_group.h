@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ProcessGroup: the processes of one training run, on one host or several, and what they say to each other
-// outside the devices: small messages over TCP through rank 0. Watches that all of them live.
+// ProcessGroup: the processes of one run. They send small messages over TCP through rank 0, and watch that
+// all live.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,11 @@ namespace weft {
 class ProcessGroup {
  public:
   // Meets the others: rank 0 listens, the others connect. `identity` (one line: version, hash of the config)
-  // must be the same everywhere. Throws Error after `patience`: one clear line from rank 0 that names the
-  // ranks that are missing, or that differ with the identities of both; a taken port, a wrong world size.
-  // With SO_REUSEADDR: a launcher may keep the port bound, without listening, until rank 0 takes it.
+  // must be equal everywhere. Throws Error after `patience`: one line from rank 0 that names the ranks that
+  // are missing or differ; a taken port, a wrong world size. Sets SO_REUSEADDR: a launcher may hold the port.
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));
   ~ProcessGroup();  // says goodbye: a rank that leaves after it is not taken for dead
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   const World& world() const;
   int rank() const { return world().rank; }
@@ -33,25 +30,22 @@ class ProcessGroup {
   std::vector<std::string> all_gather(const std::string& mine);
   std::string broadcast(const std::string& of_rank_0);
   void barrier();
-  // For rank 0 alone; the others get an empty list.
-  std::vector<std::string> gather(const std::string& mine);
-  // `trouble` is "" where all is well. Otherwise all processes leave with exit code 1, and rank 0 prints one
-  // line that names the ranks in trouble and what each said; a process alone throws an Error.
+  std::vector<std::string> gather(const std::string& mine);  // for rank 0; the others get an empty list
+  // `trouble`: "" when all is well. Otherwise all leave with exit code 1, and rank 0 prints one line with
+  // each rank's trouble; a process alone throws an Error.
   void require_all(const std::string& trouble);
 
   // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints "error: rank 3:
-  // <why>". Where rank() is 0 the caller prints it, or gives it as `line`: then it is printed before the
-  // other processes end, whose launcher may end this one. Returns when rank 0 has spoken, or 10 s later.
-  // Afterwards this object is only good for being destroyed.
+  // <why>". On rank 0 the caller prints it, or gives it as `line` to print before the others end. Returns
+  // when rank 0 has spoken, or 10 s later; then only destroy this object.
   void fail(const std::string& why, const std::string& line = "") noexcept;
 
   // A rank that is dead, hung or cut off ends every other process, exit code 1, with one line that names it
-  // and its last step: at once when its process ends, 20 seconds after its host or process stopped, and when
-  // the time for a step is over, even while this process waits for a GPU or a disk.
-  // From watch() on a rank must come further within `limit`: report a step or what is done of it, or enter
-  // or leave a collective. It may take three times as long as it ever did since its first step, and ten times
-  // the limit until two steps are reported, at first and after take_time(), which announces work that is no
-  // step: files, devices. Checkpoints are safe: they are renamed when whole.
+  // and its last step: at once when its process ends, 20 s after its host or process stopped, and when its
+  // time for a step is over, even while this process waits for a GPU or a disk. From watch() on a rank must
+  // progress within `limit`: report a step or part of one, or enter or leave a collective. It gets three
+  // times its longest pause since its first step, and ten limits until two steps are reported, at first and
+  // after take_time(), which announces work outside steps. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
   void report_step(std::int64_t step);
   void report_progress();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the processes of a run meet: rank 0 listens, every other rank opens two connections to it, one for what
-// they say to each other and one over which they watch that all live.
+// How the processes of a run meet: rank 0 listens; each other rank opens two connections, messages and watch.
 #pragma once
 
 #include <chrono>
@@ -23,16 +22,13 @@ struct Meeting {
   std::vector<Descriptor> words, watch;  // by rank on rank 0; the others have one of each, to rank 0
 };
 
-// Throws Error on rank 0 when the world does not come about within `patience`, or is not the one that it
-// should be: one line that names the ranks that are missing, differ in `identity` or in the world's size, or
-// are there twice. The other ranks then leave, without a word, with exit code 1; those that
-// never reach rank 0 throw, rank 1 and the first of each host, or leave like that.
+// Throws Error on rank 0 when the world is not complete or not right within `patience`: one line that names
+// the ranks that are missing, double, or differ in `identity` or size. The others leave quietly; of those
+// that never reach rank 0, rank 1 and the first of each host throw.
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
-// Ends this process, exit code 1: another one has said why.
-[[noreturn]] void leave_quietly();
+[[noreturn]] void leave_quietly();  // exit code 1: another process has said why
 
-// "1", "1 and 4", "1, 2 and 4"
-std::string listed(const std::vector<std::string>& words);
+std::string listed(const std::vector<std::string>& words);  // "1, 2 and 4"
 
 }  // namespace weft

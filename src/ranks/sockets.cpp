@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// POSIX sockets, IPv4.
 #include "src/ranks/sockets.h"
 
 #include <arpa/inet.h>
@@ -34,7 +33,6 @@ struct FrameHeader {  // in the byte order of the machine
 
 std::string error_text(int code) { return std::strerror(code); }
 
-// The IPv4 address of a host. False: `why` says that the name is not known.
 bool resolve(const std::string& host, int port, sockaddr_in& out, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_INET;

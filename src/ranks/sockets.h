@@ -27,8 +27,7 @@ class Descriptor {
   int number_;
 };
 
-// Listens for the ranks that look for `address`; on the loopback interface alone when all are on this host
-// and it points there (a host's own name may do so, too). Throws Error when the port is taken.
+// Listens, on loopback alone when all are on this host and `address` is there. Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);
 // The next connection that somebody opens by `deadline`, or none.
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline);
@@ -54,12 +53,10 @@ struct Frame {
   std::uint64_t number = 0;  // of the collective
 };
 
-// All of it, however long it takes. False: the connection is gone, or what came is no frame of at most
-// `longest` bytes.
+// Whole frames, however long it takes. False: the connection is gone, or no frame of <= `longest` bytes came.
 bool send_frame(const Descriptor&, Kind, const std::string& body, std::uint64_t number = 0);
 bool receive_frame(const Descriptor&, Frame&, std::uint64_t longest);
-// After how long without a byte both give up; 0: never.
-void set_patience(const Descriptor&, std::chrono::seconds);
+void set_patience(const Descriptor&, std::chrono::seconds);  // without a byte for so long, gives up; 0: never
 
 // Strings as one string, and back; false for one that pack() did not make.
 std::string pack(const std::vector<std::string>& fields);

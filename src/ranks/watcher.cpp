@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ranks speak to rank 0, a few times a second, and rank 0 to all of them. Rank 0 decides who has stopped; of
-// rank 0 itself, the others do.
+// Ranks speak to rank 0 and back, a few times a second. Rank 0 judges the others, and they judge rank 0.
 #include "src/ranks/watcher.h"
 
 #include <poll.h>
@@ -8,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -108,7 +106,6 @@ struct Watcher::State {
   bool farewell = false, spoken = false;
   std::string failure;
 
-  // Of the thread alone.
   std::thread thread;
   std::string others_failure;
   Clock::time_point failed_at{}, last_turn = Clock::now(), last_beat{};
@@ -138,14 +135,12 @@ struct Watcher::State {
     say_to_all(Kind::beat, {reinterpret_cast<const char*>(&state), sizeof state});
   }
 
-  // The first line, and no other.
   void speak(const std::string& text) {
     const std::lock_guard lock(mutex);
     if (!text.empty() && !std::exchange(spoken, true)) print_error_line(text);
   }
 
-  // Ends this process, and on rank 0 all others; `text` is the one line that says why ("": someone else
-  // does).
+  // Ends this process, and on rank 0 all others, after the line `text` ("": someone else says it).
   [[noreturn]] void end(const std::string& text) {
     if (rank == 0 || prints) speak(text);
     if (rank == 0) {
@@ -227,8 +222,7 @@ struct Watcher::State {
                   seconds_text(states[static_cast<std::size_t>(hung[0])]->allowed)));
   }
 
-  // After the last word: stays until the others have heard it, or `longest`. What arrives at a closed
-  // connection can take what was sent before with it.
+  // Waits until the others have read the last word: closing a connection earlier could discard it.
   void linger(milliseconds longest) {
     const Clock::time_point began = Clock::now();
     for (const Line& line : lines)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Watcher: a thread that ends this process when another one of the run has stopped. Two rules: a rank whose
-// connection is lost is gone, and a rank has so long for a step. (The third, that a process has ended, is its
-// launcher's to say.)
+// Watcher: a thread that ends this process when another rank loses its connection or exceeds its time for a
+// step.
 #pragma once
 
 #include <chrono>
@@ -23,21 +22,17 @@ struct RankState {
   bool waiting = false;                  // in a collective, for another rank
 };
 
-// The ranks that hold up all others, when their time is over, and else none. Those at the lowest step do, but
-// for ranks that wait in a collective; where all wait, the one that rank 0 waits for (`awaited`, or -1).
-std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks,
-                           int awaited);  // null: has left
+// The ranks that hold up the others beyond their time, or none: those at the lowest step outside collectives;
+// where all wait, the one that rank 0 waits for (`awaited`, or -1). Null: has left.
+std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
 
 class Watcher {
  public:
   // `watch` as in Meeting, whose peers outlive this object.
   Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
 
-  // As those of ProcessGroup. A limit of 0, as at first: not watched.
-  void set_limit(std::chrono::milliseconds);
+  void set_limit(std::chrono::milliseconds);  // as those of ProcessGroup; 0, as at first: not watched
   void report_step(std::int64_t step);
   void report_progress();
   void take_time();
@@ -45,9 +40,8 @@ class Watcher {
 
   // This rank is done, and does not count as dead afterwards.
   void goodbye() { fail(""); }
-  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. `line`, where it is not
-  // empty, is printed here first, unless this process has printed another one: a launcher ends all processes
-  // when the first has ended. Returns when rank 0 has spoken, or 10 s later.
+  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. A non-empty `line` is
+  // printed here first, unless one was printed before. Returns when rank 0 has spoken, or 10 s later.
   void fail(const std::string& why, const std::string& line = "");
 
  private:

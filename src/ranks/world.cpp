@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// What torchrun, mpirun and srun say in the environment of the processes that they start.
 #include "src/ranks/world.h"
 
 #include <charconv>
@@ -7,8 +6,6 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
-
-#include "kernels/view.h"
 
 namespace weft {
 namespace {
@@ -30,10 +27,9 @@ class Environment {
     }
     return 0;
   }
-  // An empty variable counts as one that is not set.
   std::string text(const char* name) const {
     const char* value = lookup_(name);
-    return value ? value : "";
+    return value ? value : "";  // empty counts as not set
   }
   bool has(const char* name) const { return !text(name).empty(); }
 
@@ -62,8 +58,7 @@ class Environment {
   const EnvironmentLookup& lookup_;
 };
 
-// A port that all processes of one job find by themselves, and other jobs most likely do not: 15000 to 29999,
-// below those that systems hand out (FNV-1a, which is the same everywhere).
+// A port that all processes of a job compute alike, FNV-1a: 15000 to 29999, below the ephemeral ports.
 int port_of_job(const std::string& job) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -108,7 +103,6 @@ std::optional<int> tasks_of_node(const std::string& list, int index) {
   return std::nullopt;
 }
 
-// The variables in which a launcher says who a process is.
 struct Names {
   const char *source, *rank, *size, *local_rank, *local_size;
 };
@@ -191,8 +185,7 @@ World of_srun(const Environment& env) {
     fail_all(env.rank_at_best(), "the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
              "': how many processes has this host? expected a list such as 8(x2)");
   World world = counted(env, names, local_size);
-  // Rank 0 is on the first host of the list, unless a file of hosts has said where each rank is (srun -m
-  // arbitrary): the list is sorted even then.
+  // Rank 0 is on the first host, but for srun -m arbitrary, whose list is sorted all the same.
   const bool sorted = env.text("SLURM_DISTRIBUTION") != "arbitrary";
   set_meeting_point(
       world, env,
@@ -209,8 +202,7 @@ World world_from(const EnvironmentLookup& lookup) {
   const bool mpirun = env.has("OMPI_COMM_WORLD_RANK") || env.has("OMPI_COMM_WORLD_SIZE");
   if (env.has("RANK") || env.has("WORLD_SIZE")) {
     const World world = of_torchrun(env);
-    // torchrun may be started by mpirun, once a host; by itself, mpirun agrees with what is exported or it is
-    // stale.
+    // mpirun may start torchrun, once a host. Otherwise it agrees with what is exported, or that is stale.
     if (mpirun && !env.has("TORCHELASTIC_RUN_ID") && !env.has("WEFT_GPUS")) {
       const World other = of_mpirun(env);
       if (other.rank != world.rank || other.size != world.size)

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Counts of keys and pairs, and tables of text.
 #include "train/program/counts.h"
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 namespace {
 
 std::size_t bytes_of(const TileTables& t) {
@@ -38,7 +36,6 @@ std::string kernel_on(const AttentionTarget& target, int heads, const AttentionP
   return name_of(attention::select(problem, pass, target.compute_capability));
 }
 
-// Distinct ones, in order.
 template <class T>
 std::string sum_text(const std::vector<T>& parts) {
   std::string text;

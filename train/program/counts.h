@@ -10,7 +10,6 @@
 
 namespace weft {
 
-// What attention runs on, as far as tables and kernels depend on it.
 struct AttentionTarget {
   std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
   DType dtype = DType::f32;
@@ -24,8 +23,7 @@ struct AttentionCounts {
   PairCount pairs;                          // of one layer and sequence, these heads
   std::int64_t keys_min = 0, keys_max = 0;  // of a query
   double keys_mean = 0;
-  // Keys (and values) of one head that sampling has to keep at once, at most (src/patterns/cache_rows.h); 0
-  // when the pattern is not causal.
+  // Most cached keys of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
   std::int64_t cache_rows = 0;
   std::vector<int> edges;         // of the tiles, by part
   std::vector<std::string> form;  // the kernel that runs each part: "cpu", or name_of(attention::Kernel)
@@ -34,14 +32,12 @@ struct AttentionCounts {
   std::string edges_text() const;  // "64", "64 + 16"
   std::string form_text() const;   // "general", "hopper/band + hopper"
 };
-// For each group of heads.
 std::vector<AttentionCounts> count_attention(const AttentionPattern&, int heads, Lengths,
                                              const AttentionTarget&);
 
 // Ascending numbers in short: "0-29", "0, 2 .. 28", "0, 1, 5".
 std::string numbers_text(const std::vector<std::int64_t>& numbers);
-// "12,288"
-std::string grouped_digits(std::int64_t value);
+std::string grouped_digits(std::int64_t value);  // "12,288"
 // Rows of cells in columns two spaces apart; the first `left` columns are flush left, the others flush right.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From a checkpoint to a model that can be evaluated and sampled.
 #include "train/program/loaded_model.h"
 
 namespace weft {
@@ -12,12 +11,7 @@ std::string LoadedModel::weights_text() const {
   return str(ema ? "moving average of the weights" : "last weights", " of step ", state.step);
 }
 
-Ctx LoadedModel::inference() {
-  Ctx ctx;
-  ctx.queue = &device->queue;
-  ctx.pool = device->pool.get();
-  return ctx;
-}
+Ctx LoadedModel::inference() { return {.queue = &device->queue, .pool = device->pool.get()}; }
 
 Weights weights_from(const std::string& name) {
   if (name.empty()) return Weights::best;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The frame of a program.
 #include "train/program/program.h"
 
 #include <unistd.h>
@@ -22,11 +21,9 @@ int print_error(const std::string& what) {
   return 1;
 }
 
-// OpenMP's threads spin while they wait. Where other programs want the same cores, that makes a training step
-// twenty times and sampling a hundred times slower (2 cores, load 6); where none do, threads that sleep at
-// once lose a fifth of the time of a small model's step to being woken. So they spin for about a tenth of a
-// millisecond (libgomp's count). The library reads its settings before main() runs, so this process starts
-// once more with other defaults; whoever sets OMP_WAIT_POLICY keeps it.
+// Idle OpenMP threads spin. On shared cores that slows a training step 20 times (2 cores, load 6); threads
+// that sleep at once cost a small model a fifth of its step. So they spin for 0.1 ms (libgomp's count).
+// libgomp reads its settings before main(), so this process starts once more. OMP_WAIT_POLICY overrides.
 void spin_briefly(char** argv) {
   if (getenv("OMP_WAIT_POLICY") != nullptr || setenv("OMP_WAIT_POLICY", "passive", 0) != 0) return;
   setenv("GOMP_SPINCOUNT", "3000", 0);

@@ -19,15 +19,12 @@ struct Program {
   bool has_ranks = false;      // its work may be shared by several processes (train/ranks/ranks.h)
 };
 
-// Thrown by `work` when another process has said, or will say, what went wrong.
-struct SaidElsewhere {};
+struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-// What to say of std::bad_alloc.
-std::string out_of_memory();
+std::string out_of_memory();  // what to say of std::bad_alloc
 
-// Parses the command line and does the work. Exit code 0; 1 after "error: ..." on one line of stderr,
-// whatever went wrong, the command line included (src/files/error_line.h); 1 alone after
-// SaidElsewhere. Adds --help and --version.
+// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options too; 1
+// alone after SaidElsewhere. Adds --help and --version.
 int run_program(const Program&, int argc, char** argv);
 
 }  // namespace weft

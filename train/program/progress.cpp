@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Lines and numbers for people.
 #include "train/program/progress.h"
 
 #include <cmath>

@@ -14,8 +14,7 @@ namespace weft {
 std::string count_text(double count);       // "950", "48.1k", "1.52M"
 std::string duration_text(double seconds);  // "0:07", "12:34", "1:02:03"
 std::string fixed_text(double value, int digits);
-// "[#####.....]  50%  0:07 left" after `seconds`.
-std::string bar_text(std::int64_t done, std::int64_t all, double seconds);
+std::string bar_text(std::int64_t done, std::int64_t all, double seconds);  // "[##..]  50%  0:07 left"
 
 // A clock that can be stopped: counts only the seconds between start() and stop().
 class Stopwatch {
@@ -36,9 +35,7 @@ class Stopwatch {
 class Laps {
  public:
   Laps() { watch_.start(); }
-  // The time since the call before was for `part`, a literal.
-  void lap(const char* part);
-  // The same for what has just been made, handed on.
+  void lap(const char* part);  // the time since the call before was for `part`, a literal
   template <class T>
   T lap(const char* part, T made) {
     lap(part);
@@ -64,8 +61,7 @@ class Progress {
 
  private:
   std::ostream& out_;
-  bool terminal_;
-  bool passing_shown_ = false;
+  bool terminal_, passing_shown_ = false;
   std::chrono::steady_clock::time_point last_passing_{};
 };
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Signal handlers that set flags.
 #include "train/program/stop_signal.h"
 
 #include <signal.h>

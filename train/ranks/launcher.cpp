@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Processes, signals, and the one line about the first that failed.
 #include "train/ranks/launcher.h"
 
 #include <arpa/inet.h>
@@ -29,8 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long the others have to leave by themselves, and to say why, when one process has failed; and when one
-// has said it; and how long one that was killed may take to end.
+// How long the others may take to leave: after a failure, after its line, after being killed.
 constexpr seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 constexpr milliseconds kTurn(50);
 
@@ -46,8 +44,7 @@ std::vector<std::string> command_line() {
   return words;
 }
 
-// A port of this host that nobody else gets as long as `holder` is open: bound, but without a listener, so
-// that rank 0 can take it.
+// A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0 can take it.
 int reserve_port(Descriptor& holder) {
   holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "no socket"));
   const int on = 1;
@@ -72,8 +69,7 @@ class BlockedSignals {
     sigprocmask(SIG_BLOCK, &mask_, &before_);
   }
   ~BlockedSignals() { restore(); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(BlockedSignals&&) = delete;  // nor copied
   void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
   // Waits for a signal, not for long. SIGTERM or SIGINT, or 0.
   int next_stop() const {
@@ -90,8 +86,6 @@ class Launcher {
  public:
   explicit Launcher(int count) : count_(count) {}
   ~Launcher() { end_all(); }
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
 
   void run() {
     start_all();

@@ -6,16 +6,13 @@
 
 namespace weft {
 
-// Starts `count` processes of this program with the same command line, in a process group of their own, that
-// find each other through RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-// WEFT_GPUS, and waits for them. Cores are shared out (OMP_NUM_THREADS, unless it is set). SIGTERM and SIGINT
-// are passed on; a second one kills them and ends this process. When one fails, all are gone within seconds,
-// and the Error thrown names the first and says why. None outlives this process, however that ends, but for
-// one that the system keeps until a disk or a device answers, which the Error names, too. Throws Error, too,
-// when `device` is not the CPU and there are fewer GPUs.
+// Starts `count` processes of this program with the same command line in their own process group, which meet
+// through torchrun's variables and WEFT_GPUS, and waits for them. Shares out the cores (OMP_NUM_THREADS,
+// unless set). Passes SIGTERM and SIGINT on; a second one kills them and ends this process. When one fails,
+// all end within seconds, and the Error names the first and why. None outlives this process, but for one that
+// waits in the system for a disk or a device, which the Error names. Error, too, when there are fewer GPUs.
 void launch_ranks(int count, const std::string& device);
 
-// Arguments of this process, the program's name left out, one a line.
-std::string own_command_line();
+std::string own_command_line();  // this process's arguments, one a line, without the program's name
 
 }  // namespace weft

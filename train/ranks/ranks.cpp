@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
-// From one process to several, and from their errors to one line.
 #include "train/ranks/ranks.h"
 
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
-#include "src/device.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
 #include "train/ranks/launcher.h"
@@ -50,14 +47,12 @@ std::string text_or_error(const std::function<std::string()>& config, std::strin
   } catch (const std::exception& e) { return error = e.what(); }
 }
 
-// Rank 0 says what all ranks have. It may have to be started yet, and whoever starts it may end all when the
-// first has left.
+// Rank 0 reports what all ranks have. It may start late, and a launcher may end all when one leaves.
 [[noreturn]] void leave_it_to_rank_0() {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw SaidElsewhere();
 }
 
-// Who this process is. What all ranks would complain of, rank 0 does.
 World own_world() {
   try {
     return world_from_environment();
@@ -67,13 +62,11 @@ World own_world() {
   }
 }
 
-// What this rank cannot go on for.
 [[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what, const std::string& line) {
   group.fail(what, group.rank() == 0 ? line : "");
   throw SaidElsewhere();
 }
 
-// Work on one rank of several.
 void work_as_rank(const World& world, const std::function<std::string()>& config,
                   const std::function<void(ProcessGroup&)>& work) {
   std::string error;

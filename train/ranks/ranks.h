@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Programs that work as several processes, one for each GPU: how they are started, who they are, and what
-// becomes of their output and their errors.
+// Programs that run as several processes, one for each GPU: start, identity, output and errors.
 #pragma once
 
 #include <chrono>
@@ -16,29 +15,25 @@
 namespace weft {
 
 struct RankOptions {
-  int gpus = 0;                 // --gpus: start so many processes on this host; 0: the environment says
+  int gpus = 0;                 // --gpus: processes to start on this host; 0: the environment says
   std::string device = "auto";  // --device
 };
 
-// Of the program and of the libraries of weft that it has loaded.
-std::string build_id();
-// What must be the same on every rank: the version, this build, the command line, and `config`, the text of
-// what is to be done. One line.
+std::string build_id();  // of the program and its libraries of weft
+// One line that must be equal on every rank: version, build, command line, and `config`, the task's text.
 std::string rank_identity(const std::string& config);
 
-// Does `work` on every rank. With --gpus N this process starts N of itself (train/ranks/launcher.h) and
-// waits; in them, and in what torchrun, mpirun or srun started, `work` gets a group that has met; a process
-// alone gets a group of one. `config` runs first: it makes the text for rank_identity(), or throws. An Error
-// on one rank ends all of them, and one line says which rank it was. Throws Error, or SaidElsewhere
-// (train/program/program.h) where another process prints the line.
+// Does `work` on every rank. With --gpus N, starts N processes of itself and waits. In them, and in those of
+// torchrun, mpirun or srun, `work` gets a group that has met; a process alone gets a group of one. `config`
+// runs first: it makes the text for rank_identity(), or throws. An Error on one rank ends all, and one line
+// names it. Throws Error, or SaidElsewhere (train/program/program.h) where another process prints the line.
 void with_ranks(const RankOptions&, const std::function<std::string()>& config,
                 const std::function<void(ProcessGroup&)>& work);
 
-// What is wrong before work() could begin, with the command line, say: `what` becomes the text for
-// rank_identity(). Throws as with_ranks() does: rank 0 says it when all have it, and otherwise who has it.
+// An error before work() begins, in the command line, say; `what` takes the place of `config`. Throws as
+// with_ranks(): rank 0 says it when all have it, and otherwise who has it.
 [[noreturn]] void fail_before_work(const std::string& what);
-// Is this the process that speaks for all, by what the environment says?
-bool is_first_process();
+bool is_first_process();  // rank 0 by the environment: it speaks for all
 
 // The device of this rank: --device, and of several ranks on a host each its own GPU.
 std::string rank_device(const World&, const std::string& device);
@@ -51,7 +46,6 @@ Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_de
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
-// For ProcessGroup::watch(): WEFT_HANG_SECONDS, or else 45 s.
-std::chrono::seconds hang_limit();
+std::chrono::seconds hang_limit();  // for ProcessGroup::watch(): WEFT_HANG_SECONDS, or 45 s
 
 }  // namespace weft

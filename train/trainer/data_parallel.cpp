@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// All-reduces over ranks, and agreement among them.
 #include "train/trainer/data_parallel.h"
 
 #include <algorithm>
@@ -13,12 +12,10 @@ namespace weft {
 namespace {
 
 constexpr double kSecondsBetweenAgreements = 0.5;
-// At most, and at most twice as many as the time before: the clock sees steps launched, which the device may
-// have to do yet.
+// Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
 
-// The bytes of a tensor, a piece at a time: a multiply and a rotation for each 64-bit word, in independent
-// chains, for speed.
+// Hashes bytes piece by piece: multiply and rotate 64-bit words in independent chains, for speed.
 std::uint64_t hash_of(Device& device, const TensorView& tensor) {
   constexpr std::int64_t kPiece = 16 << 20;
   TensorView bytes = tensor;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What processes that train one model together do beyond what each does alone: gradients are reduced while
-// the backward pass goes on, losses are averaged, and decisions are taken by all of them at the same step.
+// Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
 #include <chrono>
@@ -22,12 +21,10 @@ std::int64_t bucket_elements(const TrainConfig&, DType gradients);
 Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
 
 // All-reduces gradients over the ranks. Each bucket starts when the backward pass has completed it, and
-// overlaps with the kernels that follow. A store with shards() is reduce-scattered: each rank gets the sums
-// of its own_parts() alone.
+// overlaps with later kernels. With shards(), reduce-scatters: each rank gets the sums of its own_parts().
 class GradientSum {
  public:
-  // train.reduce_dtype bf16: buckets are rounded to bf16 and all-reduced in it, which halves the bytes; with
-  // f32 nothing is copied. In f64 (tests) sums are f64.
+  // train.reduce_dtype bf16 rounds buckets to bf16 and halves the bytes; f32 copies nothing.
   GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
 
   void plan(double seconds);                // that a backward pass takes at least
@@ -56,8 +53,8 @@ class StopAgreement {
  public:
   // `group` null: a process alone.
   explicit StopAgreement(ProcessGroup* group) : group_(group) {}
-  // Called by every rank before update `step`, with its own reason or "": the reason of the first rank that
-  // has one, or "". Ranks speak to each other about every half second, not at each step.
+  // Every rank calls it before update `step` with its own reason or ""; returns the first rank's that has
+  // one. Ranks communicate about every half second, not at each step.
   std::string agree(std::int64_t step, const std::string& mine);
 
  private:
@@ -76,8 +73,7 @@ MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 // Collective: what the first rank says that has anything to say, and which that is; "" when all are silent.
 std::string first_to_speak(ProcessGroup&, const std::string& mine);
 
-// Collective. When the weights are not the same bits everywhere, rank 0 throws an Error that names the ranks
-// that differ from it, and the others end.
+// Collective. When weights differ, rank 0 throws an Error that names the ranks that differ; the others end.
 void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From the vectors of a batch to tensors.
 #include "train/trainer/device_batch.h"
 
 namespace weft {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences in device memory that stays where it is, filled batch after batch: a captured graph fills and
-// reads it.
+// Sequences in device memory that stays in place, batch after batch: a captured graph fills and reads it.
 #pragma once
 
 #include "data/batch_source.h"
@@ -15,10 +14,8 @@ class DeviceBatch {
 
   // Makes tensors for batches like this one: count sequences of `context` tokens.
   void make(const HostBatch&, std::int64_t count, std::int64_t context);
-  // Throws Error unless the batch has the parts and sizes of the one that tensors were made for.
-  void check(const HostBatch&) const;
-  // Of a batch that check() lets pass. The host's memory may change as soon as this returns; in the work of a
-  // GraphedStep, as Device::upload_async says.
+  void check(const HostBatch&) const;  // throws Error unless parts and sizes are those of the first
+  // After check(). The host's memory may change afterwards; in a GraphedStep, as Device::upload_async says.
   void upload(const HostBatch&);
   void reset() { sequences_ = Sequences(Tensor()); }
   bool made() const { return static_cast<bool>(sequences_.tokens); }

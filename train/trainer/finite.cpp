@@ -21,7 +21,6 @@ std::string TrainStep::first_non_finite(const Tensor& block, const char* what, b
   return "";
 }
 
-// "" when the token losses of the uploaded micro-batch are finite.
 std::string TrainStep::non_finite_loss() {
   Ctx ctx = ctx_;
   const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, batch_.sequences()).value);

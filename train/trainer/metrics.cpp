@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Writing, cutting and reading back metrics.jsonl.
 #include "train/trainer/metrics.h"
 
 #include <cmath>
@@ -15,12 +14,8 @@ namespace weft {
 namespace {
 
 void add_number(std::string& out, const char* key, double value) {
-  char text[64];
-  if (std::isfinite(value)) {
-    std::snprintf(text, sizeof text, "%.9g", value);
-  } else {
-    std::snprintf(text, sizeof text, "null");
-  }
+  char text[64] = "null";
+  if (std::isfinite(value)) std::snprintf(text, sizeof text, "%.9g", value);
   out += str(out.empty() ? "{" : ", ", '"', key, "\": ", text);
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// metrics.jsonl: one JSON object a logged step, so that any plotting tool reads a run. A resumed run first
-// cuts the lines beyond the step it goes on from: what remains, and what follows, is the log of an
-// uninterrupted run.
+// metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its step.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +15,9 @@ struct StepMetrics {
   double grad_norm = 0;     // before clipping
   double tokens_per_s = 0;  // since the line before
   std::int64_t context = 0;
-  double elapsed_s =
-      0;  // seconds spent in training steps since step 0; evaluation and saving are not counted
-  std::optional<double> loss_scale = {};                       // f16 only
-  std::optional<std::int64_t> skipped = {};                    // f16 only: updates skipped so far
+  double elapsed_s = 0;                      // in training steps since step 0, without evaluation and saving
+  std::optional<double> loss_scale = {};     // f16 only
+  std::optional<std::int64_t> skipped = {};  // f16 only: updates skipped so far
   std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations; NaN: it was given up
   std::optional<std::int64_t> valid_tokens = {};               // at evaluations: tokens scored
 
@@ -35,24 +32,19 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
 
 class MetricsLog {
  public:
-  // Opens `path` for appending. Keeps the lines up to `resumed_step` of the file `history` (which may be
-  // `path` itself or be missing) and drops the rest, half-written lines too. `resumed_step` 0 starts an empty
-  // log.
+  // Keeps whole lines of `history` (may be `path`, or missing) up to `resumed_step`; 0: an empty log.
   MetricsLog(std::string path, const std::string& history, std::int64_t resumed_step);
-  // Seconds of training up to `resumed_step`: the last kept line, carried on at its rate when it stands
-  // before that step. 0 without a kept line.
+  // Seconds of training up to `resumed_step`, extrapolated from the last kept line; 0 without one.
   double elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_step) const;
   void append(const StepMetrics&);
-  // The run was stopped in the evaluation of `resumed_step`: append_evaluation() writes its line, with the
-  // results that it lacked.
+  // The run stopped in the evaluation of `resumed_step`: append_evaluation() completes its line.
   bool lacks_evaluation() const { return lacks_evaluation_; }
   void append_evaluation(const StepMetrics&);
 
  private:
   void append_line(const std::string&) const;
 
-  std::string path_;
-  std::string last_line_;
+  std::string path_, last_line_;
   bool lacks_evaluation_ = false;
 };
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Divisors of the batch, from the largest down, against planned memory.
 #include "train/trainer/micro_batch.h"
 
 #include <charconv>

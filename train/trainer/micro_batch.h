@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `train --batch`: how many sequences go through the model at a time. The tokens of an update stay what the
-// config says; train.accumulation follows.
+// `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay.
 #pragma once
 
 #include <optional>
@@ -16,12 +15,11 @@ struct MicroBatch {
   std::string text;               // for people: what was chosen, and why
 };
 
-// `wish`: "auto", the most sequences of full context whose planned memory (with an evaluation between steps)
-// fits into what the device has free, or a number of sequences. Throws Error when it is neither, when it does
-// not divide the update, or when not even one sequence fits.
+// `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps)
+// fits. Throws Error when it is neither, does not divide the update, or not even one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&);
-// What the checkpoint of a run that goes on was trained with: other micro-batches would sum in another order.
-// Nothing where that many do not divide the batch of so many processes.
+// As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
+// batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 
 }  // namespace weft

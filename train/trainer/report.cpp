@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The texts of training.
 #include "train/trainer/report.h"
 
 #include <cstdio>

@@ -15,15 +15,13 @@ namespace weft {
 // What one micro-batch of full context needs on this device, to train or to evaluate.
 MemoryPlan planned_memory(const Config&, const Device&, bool training);
 
-// Planned bytes and free memory of the device, as text. Throws Error when the one does not fit into the
-// other: planned bytes, and what to lower.
+// Planned bytes and free memory as text. Throws Error when they do not fit, with what to lower.
 std::string check_memory(const Config&, const Device&);
 
 // Bytes of the optimizer's state here and, where processes share it, without sharing.
 std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
 
-// Device, model, for each layer and head the pattern, its pairs and the kernels that run it, data, tokens a
-// step: a few lines.
+// A few lines: device, model, patterns with their pairs and kernels, data, tokens a step.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// A ring of results and marks.
 #include "train/trainer/run_ahead.h"
 
 #include <algorithm>
@@ -8,11 +7,8 @@
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
-namespace {
 
 constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
-
-}  // namespace
 
 RunAhead::RunAhead(Device& device, std::int64_t micro_batches)
     : micro_batches_(micro_batches),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Updates are launched ahead of their results, so that the device always has something to do. Kernels write
-// what a micro-batch reports to memory of the host, and a mark behind them says when it is there.
+// Updates are launched ahead of their results, so that the device is never idle. Kernels write the results of
+// a micro-batch to host memory, and a mark behind them says when they are there.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,14 @@ class RunAhead {
  public:
   RunAhead(Device&, std::int64_t micro_batches);  // of an update
 
-  // Called before micro-batch `micro` of an update is launched. Waits until no more than kSeconds of work,
-  // and no more than kMost updates, are in flight: whoever stops the run has to wait for them.
+  // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
   void make_room(std::int64_t micro);
   // Called behind the launch of a micro-batch: keeps what it reports.
   void record(Ctx&, std::int64_t micro, const Tensor& results);
 
-  // Of the oldest update whose results have not been asked for: loss averaged over its micro-batches on this
-  // process. Waits for it.
+  // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();
-  // Of all updates since the last call, in order.
-  std::vector<StepResults> results();
+  std::vector<StepResults> results();  // of all updates since the last call, in order
 
   static constexpr std::int64_t kMost = 16;
   static constexpr double kSeconds = 2;
@@ -48,8 +45,7 @@ class RunAhead {
   std::deque<StepResults> unasked_;  // read, oldest first
 };
 
-// Whether training cannot go on behind these results. An update of f16 (`scaled`) whose gradient overflows is
-// skipped, down to the smallest loss scale.
+// Whether training cannot go on. f16 (`scaled`) skips overflows, down to the smallest loss scale.
 bool has_diverged(const StepResults&, bool scaled);
 
 }  // namespace weft

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Run folders: what may be started or resumed where, and which checkpoints stay.
 #include "train/trainer/run_folder.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
 
 #include "src/files/files.h"
 
@@ -88,14 +86,9 @@ std::string RunFolder::history() const {
   return resumed_from_.empty() ? "" : (fs::path(resumed_from_).parent_path() / "metrics.jsonl").string();
 }
 
-void RunFolder::save_latest(Device& device, const ParameterStore& store, const TrainState& state,
-                            const std::string& config_yaml) const {
-  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
-}
-
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
                               const std::string& config_yaml, std::int64_t keep) const {
-  save_latest(device, store, state, config_yaml);
+  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
   // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
@@ -111,11 +104,6 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
   if (keep <= 0) return;
   sync_names_beside(path(name));  // before any that it replaces goes
   prune(state.step, keep);
-}
-
-void RunFolder::save_best(Device& device, const ParameterStore& store, const TrainState& state,
-                          const std::string& config_yaml) const {
-  save_checkpoint(path("best.h5"), device, store, state, config_yaml);
 }
 
 void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {

@@ -17,19 +17,17 @@ namespace weft {
 
 class RunFolder {
  public:
-  // `out` empty: runs/<config name>. `resume`: empty optional for a new run, "" for the folder's latest.h5,
-  // otherwise a checkpoint. Checks what may go wrong before anything is trained or written: a new run in a
-  // folder that has a latest.h5, a missing checkpoint, a checkpoint of a config that differs in more
-  // than it may; `allowed` as below.
+  // `out` empty: runs/<config name>. `resume`: none for a new run, "" for latest.h5, or a checkpoint. Throws
+  // Error before anything is written: a folder with a run, a missing checkpoint, or a config that differs in
+  // more than it may (`allowed` as below).
   RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
             const std::string& allowed = "");
 
-  // The checkpoint that such a run goes on from; "": a new run. Throws Error when it does not exist.
+  // The checkpoint to resume; "": a new run. Throws Error when it does not exist.
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
                                           const std::optional<std::string>& resume);
 
-  // Makes the folder and writes config.yaml.
-  void create(const Config& config) const;
+  void create(const Config& config) const;  // makes the folder, writes config.yaml
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
   // What differs from the checkpoint and changes what is trained: a line for each key.
@@ -37,12 +35,9 @@ class RunFolder {
   std::string path(const std::string& file) const;
   std::string history() const;  // the metrics.jsonl beside the checkpoint that is resumed
 
-  void save_latest(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml) const;
-  // latest.h5, the same file again as step_<n>.h5, and all but the last `keep` numbered ones up to this step
-  // removed.
+  // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this step.
   void save_numbered(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml,
                      std::int64_t keep) const;
-  void save_best(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml) const;
 
  private:
   void prune(std::int64_t last_step, std::int64_t keep) const;
@@ -51,9 +46,8 @@ class RunFolder {
   std::vector<std::string> changes_;
 };
 
-// The first key that must be the same in two configs and is not: "train.batch: 4 in the checkpoint, 8 now";
-// "" when there is none. src/config/fields.cpp says which keys must be. `allowed`: one with OnResume::asked
-// that may differ, "*" for all of them.
+// The first key that must be equal and is not: "train.batch: 4 in the checkpoint, 8 now"; "" for none.
+// src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ, "*": all.
 std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed = "");
 
 }  // namespace weft

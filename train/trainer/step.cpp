@@ -26,8 +26,7 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const std::fun
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
-// Adds the gradients of one micro-batch. all_reduce: they are complete then, and each bucket is summed over
-// the processes as soon as the backward pass has completed it.
+// Adds the gradients of one micro-batch. all_reduce: each bucket is all-reduced as soon as it is complete.
 void TrainStep::forward_backward(bool all_reduce) {
   Tape tape;
   Ctx ctx = ctx_;
@@ -52,10 +51,6 @@ void TrainStep::apply_gradients() {
   update_parameters(ctx, store_, config_.train, communicator_);
 }
 
-void TrainStep::update() {
-  graphs_->update.run([&] { apply_gradients(); });
-}
-
 // ---- what goes to the device ----
 
 void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
@@ -66,8 +61,7 @@ void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t 
   host_micro_ = micro;
 }
 
-// Fills the memory that upload() copies from. Graphs have captured its place: vectors of a size that does not
-// change stay where they are.
+// Fills the memory that upload() copies from. Graphs captured its place: vectors of one size stay in place.
 void TrainStep::prepare(const BatchSource& source, std::int64_t step, std::int64_t micro) {
   host_scalars_ = step_scalars(config_, step);
   host_scalars_.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
@@ -94,8 +88,7 @@ Tensor device_bytes(Device& device, std::size_t bytes) {
   return t;
 }
 
-// The least time that the backward pass of a micro-batch takes: two thirds of its operations, at a rate that
-// no step comes near (H200, bf16: 430e12 FLOP/s).
+// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200: 430e12 FLOP/s).
 double least_backward_seconds(const Config& config, const StepShape& shape) {
   constexpr double kMostFlops = 7e14;
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The training step. Each micro-batch goes forward and backward; behind the last one gradients are summed
-// over the processes, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run on.
+// The training step. Each micro-batch runs forward and backward; after the last one, gradients are
+// all-reduced, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run on.
 #pragma once
 
 #include <functional>
@@ -23,15 +23,15 @@ class TrainStep {
  public:
   // `communicator`: of the config.ranks processes that train together; null when there is one.
   TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
-  TrainStep(const TrainStep&) = delete;  // graphs copy from its members
-  TrainStep& operator=(const TrainStep&) = delete;
+  TrainStep& operator=(TrainStep&&) = delete;  // nor copied: graphs copy from its members
 
-  // Launches update `step` on the sequences that `source` has for it, and reads those of the next step while
-  // the device works. `between` is called before each micro-batch but the first; what it throws, and
-  // Interrupted on the CPU, gives the step up: no parameter has changed.
+  // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
+  // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
   void run(const BatchSource& source, std::int64_t step, const std::function<void()>& between = {});
-  // Clips and updates once more with the gradients of the last step: for its time alone.
-  void update();
+  // Clips and updates once more with the last gradients, to be timed.
+  void update() {
+    graphs_->update.run([&] { apply_gradients(); });
+  }
 
   // The loss scale of f16. It is train.loss_scale with nothing counted until it is set.
   void set_loss_scale(const LossScale&);
@@ -42,9 +42,8 @@ class TrainStep {
   std::vector<StepResults> results() { return ahead_.results(); }
   const GradientSum* gradient_sum() const { return gradient_sum_.get(); }  // null for one process
 
-  // Runs `step` again, eagerly and without an update; f16 has this loss scale from here on. Names the first
-  // tensor that is not finite: weights, then the loss, then gradients in the order of the backward pass. Text
-  // for an error; "" when all are finite. Of this process alone.
+  // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale. Names the
+  // first tensor that is not finite: weights, loss, then gradients in backward order; "" when all are.
   std::string find_non_finite(const BatchSource& source, std::int64_t step, double loss_scale);
 
  private:

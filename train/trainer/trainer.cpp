@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The training loop.
 #include "train/trainer/trainer.h"
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 namespace weft {
 namespace {
 
-// Null: a process alone.
 std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
   return group ? make_communicator(device, *group) : nullptr;
 }
@@ -29,8 +27,7 @@ Config prepared(Config config, const ProcessGroup* group) {
   return config;
 }
 
-// With what --batch asks for in train.accumulation, and in `text` what to say of it.
-// Every rank takes the micro-batches that fit on all of them.
+// Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
 Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
                         std::string& text) {
   if (options.batch.empty()) return config;
@@ -140,8 +137,7 @@ std::string Trainer::reason_to_stop() {
   return stop_.agree(state_.step * config_.train.accumulation, signal ? signal : late ? "--max-minutes" : "");
 }
 
-// Gives up a step or an evaluation for which a signal does not wait any longer; all ranks do at the same
-// call.
+// Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
 void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
   const char* signal = StopSignal::overdue();
   given_up_ = agreement.agree(position, signal ? signal : "");
@@ -280,7 +276,8 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
-  write_checkpoint([&] { folder_.save_best(*device_, store_, state_, to_yaml(config_)); });
+  write_checkpoint(
+      [&] { save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_)); });
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
@@ -296,11 +293,9 @@ void Trainer::write_checkpoint(Write write) {
 void Trainer::save(bool numbered) {
   progress_.passing(str("saving step ", state_.step));
   write_checkpoint([&] {
-    if (numbered) {
-      folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
-    } else {
-      folder_.save_latest(*device_, store_, state_, to_yaml(config_));
-    }
+    if (!numbered)
+      return save_checkpoint(folder_.path("latest.h5"), *device_, store_, state_, to_yaml(config_));
+    folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
   });
   saved_step_ = state_.step;
 }
@@ -335,7 +330,7 @@ void Trainer::fail_non_finite(std::int64_t step) {
   std::string first;
   try {
     first = train_step_->find_non_finite(source_, step, scale);
-  } catch (const Interrupted&) { first.clear(); }
+  } catch (const Interrupted&) {}
   if (group_) first = first_to_speak(*group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,

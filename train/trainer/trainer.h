@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Trainer: from a config to a trained model in a run folder. The loop is here, the step in step.h, the texts
-// in report.h.
+// Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
-#include "src/optimizer.h"
 #include "src/ranks/communicator.h"
 #include "train/program/progress.h"
 #include "train/trainer/data_parallel.h"
@@ -37,11 +34,9 @@ struct TrainOptions {
 
 class Trainer {
  public:
-  // `group`: the processes that train together, each with a Trainer of its own; all of them read, rank 0
-  // writes the folder.
+  // `group`: the processes that train together, a Trainer each. All read; rank 0 writes the folder.
   Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
-  // Trains to train.steps or until a limit or a signal; saves; says how to go on. Throws Error when something
-  // is wrong, leaving the checkpoints of before.
+  // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
   const TrainState& state() const { return state_; }
 
@@ -90,9 +85,8 @@ class Trainer {
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;
-  double logged_s_ = 0;           // clock_ at the line before
-  std::int64_t logged_step_ = 0;  // step of the line before
-  std::int64_t saved_step_ = -1, first_step_ = 0;
+  double logged_s_ = 0;  // clock_ at the line before
+  std::int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;
 };
 

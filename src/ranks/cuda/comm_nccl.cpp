@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Collectives of GPUs on a stream of their own, which overlaps with the queue's: through memory of the host
-// where that is fast enough, and else by NCCL.
+// Collectives of GPUs on their own stream: through host memory where that is fast enough, else by NCCL.
 
 #include <nccl.h>
 
@@ -17,9 +16,7 @@
 namespace weft {
 namespace {
 
-// Thread blocks that a collective of NCCL takes of the GPU: the rest computes meanwhile. NCCL_MAX_CTAS
-// overrides it.
-constexpr int kMaxBlocks = 8;
+constexpr int kMaxBlocks = 8;  // thread blocks of a collective; NCCL_MAX_CTAS overrides it
 
 ncclDataType_t nccl_type(DType type) {
   switch (type) {
@@ -40,14 +37,12 @@ void check(ncclResult_t result, ncclComm_t comm, const char* what) {
            "; NCCL_DEBUG=INFO says more"));
 }
 
-// The additions of a ring have an order that depends on the number of ranks and nothing else. Those of
-// NVLink's multicast are left to whoever asks for them.
+// The order of additions in a ring depends on the number of ranks alone; NVLink multicast is opt-in.
 void choose_algorithm() {
   setenv("NCCL_ALGO", "Ring", 0);
   setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
 
-// Every process has a GPU of its own.
 void check_gpus(int index, ProcessGroup& group) {
   cudaDeviceProp properties{};
   WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties, index));
@@ -101,8 +96,6 @@ class NcclCommunicator : public Communicator {
     WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
     by_host_ = host_ != nullptr;
   }
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   // After an error the others may never come to what this rank still waits for.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > exceptions_) {
@@ -158,7 +151,7 @@ class NcclCommunicator : public Communicator {
   }
   void reduce_scatter_sum(const TensorView& t) override {
     expect_floating(t, "reduce_scatter_sum: the tensor");
-    const std::int64_t piece = elements_of_piece(t, "reduce_scatter_sum");
+    const std::int64_t piece = piece_elements(t, "reduce_scatter_sum");
     start([&] {
       if (by_host_ && HostReduce::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
@@ -167,7 +160,7 @@ class NcclCommunicator : public Communicator {
     });
   }
   void all_gather(const TensorView& t) override {
-    const std::int64_t piece = elements_of_piece(t, "all_gather");
+    const std::int64_t piece = piece_elements(t, "all_gather");
     start([&] {
       check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
                           comm_, stream_),
@@ -183,12 +176,6 @@ class NcclCommunicator : public Communicator {
     if (in_line) fork();
     call();
     if (in_line) join();
-  }
-
-  std::int64_t elements_of_piece(const TensorView& t, const char* what) const {
-    WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
-               shape_text(t));
-    return t.size() / size();
   }
   void* own_piece(const TensorView& t, std::int64_t piece) const {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);

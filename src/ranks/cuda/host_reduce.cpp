@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// A file without a name, which all processes map; who sums what; and flags for which streams wait.
 #include "src/ranks/cuda/host_reduce.h"
 
 #include <fcntl.h>
@@ -73,8 +72,8 @@ HostReduce::HostReduce(int rank, int size)
       slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
       file_bytes_(kPage + kBytesOfRank * static_cast<std::size_t>(size)) {}
 
-// What cannot be had is said to all, so that all go the same way. A mark in the memory tells whether the
-// others have opened that file and no other: what a process is called, each container decides for itself.
+// All ranks learn of a failure, so that all go the same way. A mark in the memory tells whether they opened
+// the same file: containers have their own process ids.
 std::unique_ptr<HostReduce> HostReduce::make(ProcessGroup& group) {
   if (group.world().local_size != group.size() || group.size() > kMostRanks) return nullptr;
   std::unique_ptr<HostReduce> reduce(new HostReduce(group.rank(), group.size()));
@@ -131,7 +130,6 @@ void HostReduce::pin() {
   terms_ = static_cast<char*>(terms);
 }
 
-// Do flags arrive that the ranks send each other?
 bool HostReduce::answers() {
   cudaStream_t stream = nullptr;
   WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -150,7 +148,7 @@ bool HostReduce::answers() {
   return arrived;
 }
 
-// After an error the GPU may wait for ever for what does not come, and giving memory back would wait for it.
+// After an error the GPU may wait for ever, and freeing memory would wait for it.
 HostReduce::~HostReduce() {
   if (std::uncaught_exceptions() > exceptions_) return;
   if (terms_) static_cast<void>(cudaFree(terms_));
@@ -169,9 +167,8 @@ CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
   return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(std::uint32_t) * static_cast<std::size_t>(number);
 }
 
-// The stream goes on when those of all ranks have come to a meeting of this flag; what they did before is
-// then seen. All in one batch, in this order. A flag is taken back by the rank that waited for it: the next
-// one comes only after this rank's signal of the other flag, for each meeting is followed by one of that.
+// The stream waits until all ranks reach this flag's meeting; their earlier writes are then visible. The
+// waiting rank resets the flag: the next signal comes after a meeting of the other flag.
 void HostReduce::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
   const auto write = [](CUdeviceptr address, std::uint32_t value) {
@@ -201,8 +198,7 @@ void HostReduce::meet(Flag which, cudaStream_t stream) const {
   WEFT_CHECK(result == CUDA_SUCCESS, "a meeting of ranks: CUDA error ", static_cast<int>(result));
 }
 
-// Afterwards this rank has the sums of its parts, and with `share` those of all. A slot is written again
-// after the meeting that follows its last reading.
+// Leaves the sums of its parts here, with `share` those of all. A slot is rewritten after the next meeting.
 void HostReduce::sum(std::span<const Split> splits, CudaQueue& queue, bool share) {
   const cudaStream_t stream = queue.stream;
   const auto of_others = [&](const auto& work) {  // each its neighbours first

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// HostReduce: all-reduce and reduce-scatter between the GPUs of one host through memory of the host that all
-// of their processes have mapped.
+// All-reduce and reduce-scatter between the GPUs of one host, through host memory that all processes map.
 #pragma once
 
 #include <cuda.h>
@@ -10,37 +9,30 @@
 #include <exception>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 
 namespace weft {
 
-// Each rank's GPU copies the terms of the others' sums to the host with its copy engine, and fetches its own;
-// one kernel then adds them up, in the order of the ranks, in f32, rounded once. Links between the GPUs stay
-// asleep, and multiprocessors are taken by that kernel alone: the bandwidth of PCIe is enough for sums that
-// overlap with a backward pass. Streams meet by flags in the same memory.
-// Both sums are collective and run on the stream of `queue`, which may be captured.
+// Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in rank
+// order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet by flags in the
+// same memory. Both collectives run on the stream of `queue`, which may be captured.
 class HostReduce {
  public:
   static constexpr int kMostRanks = 8;
-  // Bytes a second that a GPU copies there or back while all others do the same, or somewhat fewer (H200:
-  // 53e9). A constant, so that runs on the same GPUs take the same way.
+  // Bytes/s that a GPU copies while all do (H200: 53e9). Constant: equal GPUs take the same way.
   static constexpr double kBandwidth = 50e9;
 
-  // Collective, of the CUDA device that is current. Null where ranks are on several hosts or more than
-  // kMostRanks, or one does not see what another one has.
+  // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared memory.
   static std::unique_ptr<HostReduce> make(ProcessGroup&);
   ~HostReduce();
-  HostReduce(const HostReduce&) = delete;
-  HostReduce& operator=(const HostReduce&) = delete;
+  HostReduce& operator=(HostReduce&&) = delete;  // nor copied
 
   static bool takes(const TensorView& t) {  // smaller ones take longer to meet than to travel
     return t.bytes() >= 64 << 10 &&
            (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16);
   }
-  // As the calls of Communicator (src/ranks/communicator.h).
   void all_reduce(std::span<const TensorView>, CudaQueue&);
   void reduce_scatter(const TensorView&, CudaQueue&);
 
@@ -61,9 +53,8 @@ class HostReduce {
 
   const int rank_, size_;
   const std::size_t slot_bytes_, file_bytes_;
-  char *host_ = nullptr,
-       *terms_ = nullptr;      // host_: of file_bytes_; terms_: a slot for each rank, on the GPU
-  char* on_device_ = nullptr;  // host_, as the GPU sees it
+  char *host_ = nullptr, *on_device_ = nullptr;  // file_bytes_; as the GPU sees them
+  char* terms_ = nullptr;                        // a slot for each rank, on the GPU
   const int exceptions_ = std::uncaught_exceptions();
 };
 

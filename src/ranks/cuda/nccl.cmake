@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-# NCCL, over which several GPUs train together: WEFT_NCCL AUTO (if it is found), ON or OFF. Sets nccl_found,
-# nccl_include and nccl_library. Looked for in NCCL_ROOT (a variable of CMake or of the environment), where systems
-# have their libraries, and where pip puts the package nvidia-nccl-cu12 or -cu13 of the Python on PATH.
+# WEFT_NCCL: AUTO (if found), ON or OFF. Sets nccl_found, WEFT_NCCL_INCLUDE and WEFT_NCCL_LIBRARY. Looks in NCCL_ROOT
+# (CMake or environment), the system's folders, and pip's nvidia-nccl-cu12 or -cu13 of the Python on PATH.
 set(WEFT_NCCL "AUTO" CACHE STRING "Training on several GPUs: AUTO (if NCCL is found), ON or OFF")
 set(nccl_found OFF)
 if(with_cuda AND WEFT_NCCL AND NOT (WEFT_STATIC AND WEFT_NCCL STREQUAL "AUTO"))
