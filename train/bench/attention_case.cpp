@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Tensors of random numbers, both passes of a pattern, and their check.
 #include "train/bench/attention_case.h"
 
 #include <algorithm>
@@ -29,8 +28,7 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
   return x;
 }
 
-// What rounding of inputs, probabilities and results to the type may cost, relative to the largest number of
-// a row.
+// What rounding to the type may cost, relative to the largest number of a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
 HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {

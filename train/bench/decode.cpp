@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
-#include "train/bench/decode.h"
-
 #include <algorithm>
 #include <cmath>
 #include <ostream>
 
+#include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
@@ -109,18 +108,18 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
   if (options.json) {
-    out << json_object({{"config", config.name},
-                        {"device", device->name},
-                        {"dtype", name_of(dtype)},
-                        {"batch", options.batch},
-                        {"positions", stats.positions},
-                        {"seconds", stats.seconds},
-                        {"ms", ms},
-                        {"tok_s", tokens_per_s},
-                        {"kernels", stats.launches},
-                        {"cache_bytes", stats.cache_bytes},
-                        {"difference", difference}})
-        << std::endl;
+    const JsonMembers members = {{"config", config.name},
+                                 {"device", device->name},
+                                 {"dtype", name_of(dtype)},
+                                 {"batch", options.batch},
+                                 {"positions", stats.positions},
+                                 {"seconds", stats.seconds},
+                                 {"ms", ms},
+                                 {"tok_s", tokens_per_s},
+                                 {"kernels", stats.launches},
+                                 {"cache_bytes", stats.cache_bytes},
+                                 {"difference", difference}};
+    out << json_object(members) << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
