@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The oracle's problems on a device: poisoned buffers with guard bands, which forms cover a case, their
-// errors.
+// The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case, errors.
 #pragma once
 
 #include <cstring>
@@ -202,10 +201,9 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
   return forms;
 }
 
-// What a form may err beyond twice the CPU form's error in the same type, relative to the largest number.
-// Sums in f32 in another order cost units of 2^-24 for some tens of terms. Tensor-core forms also round
-// probabilities and score gradients to T: three units of 2^-11 or 2^-9 where one key has nearly all the
-// weight.
+// What a form may err beyond twice the CPU form's error in the same type, relative to the largest number: f32
+// sums in another order, 2^-24 for some tens of terms. Tensor-core forms also round probabilities and score
+// gradients to T: three units of 2^-11 or 2^-9 where one key has nearly all the weight.
 template <class T>
 double floor_of(AttentionForm form) {
   if (dtype_of<T> == DType::f64) return 1e-13;

@@ -101,29 +101,16 @@ Row measure(Device& device, const AttentionBenchShape& shape, const std::string&
 void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
   JsonMembers members = shape_members(r.shape, r.mode);
   const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
-  const double matmul = device.peak_flops(r.dtype) * 1e-12, copy = device.copy_bandwidth() * 1e-12;
-  const JsonMembers rates = {{"peer", "weft"},
-                             {"asked", options.form},
-                             {"form", r.work.form},
-                             {"dtype", name_of(r.dtype)},
-                             {"fwd_ms", r.forward.ms},
-                             {"fwdbwd_ms", r.both.ms},
-                             {"fwd_MHz", r.forward.clock},
-                             {"fwdbwd_MHz", r.both.clock},
-                             {"pause_ms", options.pause_ms},
-                             {"fwd_tflops", r.forward.tflops},
-                             {"fwdbwd_tflops", r.both.tflops},
-                             {"fwd_TBps", r.forward.tbps},
-                             {"fwdbwd_TBps", r.both.tbps},
-                             {"matmul_tflops", matmul},
-                             {"copy_TBps", copy}};
-  add(rates);
-  if (r.both.of_all > 0) add({{"fwd_of_all", r.forward.of_all}, {"fwdbwd_of_all", r.both.of_all}});
-  const JsonMembers checks = {{"pairs", r.work.pairs},
-                              {"waste", r.work.waste},
-                              {"error", r.work.error},
-                              {"verified", options.verify}};
-  add(checks);
+  const PassRow &f = r.forward, &b = r.both;
+  add({{"peer", "weft"}, {"asked", options.form}, {"form", r.work.form}, {"dtype", name_of(r.dtype)}});
+  add({{"fwd_ms", f.ms}, {"fwdbwd_ms", b.ms}, {"fwd_MHz", f.clock}, {"fwdbwd_MHz", b.clock}});
+  add({{"pause_ms", options.pause_ms}, {"fwd_tflops", f.tflops}, {"fwdbwd_tflops", b.tflops}});
+  add({{"fwd_TBps", f.tbps}, {"fwdbwd_TBps", b.tbps}});
+  add({{"matmul_tflops", device.peak_flops(r.dtype) * 1e-12},
+       {"copy_TBps", device.copy_bandwidth() * 1e-12}});
+  if (b.of_all > 0) add({{"fwd_of_all", f.of_all}, {"fwdbwd_of_all", b.of_all}});
+  add({{"pairs", r.work.pairs}, {"waste", r.work.waste}, {"error", r.work.error}});
+  members.emplace_back("verified", options.verify);
   out << json_object(members) << std::endl;
 }
 

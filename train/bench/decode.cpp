@@ -108,18 +108,18 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
   if (options.json) {
-    const JsonMembers members = {{"config", config.name},
-                                 {"device", device->name},
-                                 {"dtype", name_of(dtype)},
-                                 {"batch", options.batch},
-                                 {"positions", stats.positions},
-                                 {"seconds", stats.seconds},
-                                 {"ms", ms},
-                                 {"tok_s", tokens_per_s},
-                                 {"kernels", stats.launches},
-                                 {"cache_bytes", stats.cache_bytes},
-                                 {"difference", difference}};
-    out << json_object(members) << std::endl;
+    out << json_object({{"config", config.name},
+                        {"device", device->name},
+                        {"dtype", name_of(dtype)},
+                        {"batch", options.batch},
+                        {"positions", stats.positions},
+                        {"seconds", stats.seconds},
+                        {"ms", ms},
+                        {"tok_s", tokens_per_s},
+                        {"kernels", stats.launches},
+                        {"cache_bytes", stats.cache_bytes},
+                        {"difference", difference}})
+        << std::endl;
     return;
   }
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"

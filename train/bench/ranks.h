@@ -29,8 +29,7 @@ struct Exchange {
   KindTimes alone;                          // each rank by itself, all at once, with its share of the update
   double exposed_ms = 0;                    // communication: median of together - without
   double wait_ms = 0;                       // for the slowest rank of each step: median of without - alone
-  // The part of exposed_ms that is cycles, at the clock of `without`; the rest is a change of the clock. 0 on
-  // the CPU.
+  // The part of exposed_ms that is cycles, at the clock of `without`; the rest is the clock. 0 on the CPU.
   double exposed_cycles_ms = 0;
   double scaling() const { return alone.ms / together.ms; }
 };
@@ -40,8 +39,7 @@ Exchange measure_exchange(Device&, ProcessGroup&, Communicator&, Model&, Paramet
                           const TokenDataset&, std::int64_t steps);
 
 // A communicator that sums eight numbers in place of gradients: ranks wait for each other as in training, and
-// communication takes next to no time. Other ranks' weights stay as they are. Device and communicator outlive
-// it.
+// communication takes next to no time. Other ranks' weights stay. Device and communicator outlive it.
 std::unique_ptr<Communicator> make_lockstep(Device&, Communicator&);
 
 // The same collectives; *nanoseconds, in the queue's memory, counts how long the queue is stalled for them.

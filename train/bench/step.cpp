@@ -91,25 +91,15 @@ void write_json(const Report& r, std::ostream& out) {
   JsonMembers parts;
   for (const auto& [part, seconds] : r.timing.start.parts()) parts.emplace_back(part, seconds);
   const Timing& t = r.timing;
-  const JsonMember::Raw start{json_object(parts)};
-  const JsonMembers members = {{"config", r.config.name},
-                               {"device", r.device.name},
-                               {"dtype", name_of(r.dtype)},
-                               {"context", r.shape.context},
-                               {"tokens", r.shape.tokens()},
-                               {"ms", t.median()},
-                               {"ms_min", t.milliseconds.front()},
-                               {"ms_max", t.milliseconds.back()},
-                               {"ms_in_a_row", t.in_a_row},
-                               {"tok_s", r.tokens_per_s()},
-                               {"tflop_per_s", r.flops() * 1e-12},
-                               {"mfu", r.mfu()},
-                               {"peak_bytes", r.peak},
-                               {"optimizer_bytes", r.state_bytes},
-                               {"update_ms", r.update_ms},
-                               {"first_step_s", t.start.last()},
-                               {"first_step_parts_s", start},
-                               {"ranks", r.config.ranks}};
+  JsonMembers members;
+  const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
+  add({{"config", r.config.name}, {"device", r.device.name}, {"dtype", name_of(r.dtype)}});
+  add({{"context", r.shape.context}, {"tokens", r.shape.tokens()}, {"ms", t.median()}});
+  add({{"ms_min", t.milliseconds.front()}, {"ms_max", t.milliseconds.back()}, {"ms_in_a_row", t.in_a_row}});
+  add({{"tok_s", r.tokens_per_s()}, {"tflop_per_s", r.flops() * 1e-12}, {"mfu", r.mfu()}});
+  add({{"peak_bytes", r.peak}, {"optimizer_bytes", r.state_bytes}, {"update_ms", r.update_ms}});
+  add({{"first_step_s", t.start.last()}, {"first_step_parts_s", JsonMember::Raw{json_object(parts)}}});
+  members.emplace_back("ranks", r.config.ranks);
   out << "{" << json_members(members) << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
 }

@@ -162,14 +162,12 @@ std::string breakdown_json(const StepBreakdown& b, double step_ms) {
                                  {"roofline_ms", g.roofline_ms}, {"roofline_share", share(g)}};
     kernels += (kernels.empty() ? "" : ", ") + json_object(members);
   }
-  const JsonMember::Raw list{"[" + kernels + "]"};
-  const JsonMembers members = {{"copy_tb_per_s", b.copy_bandwidth * 1e-12},
-                               {"gemm_tflop_per_s", b.peak_flops * 1e-12},
-                               {"kernel_ms", kernel_ms},
-                               {"gap_ms", step_ms - kernel_ms},
-                               {"roofline_ms", roofline_ms},
-                               {"kernels", list}};
-  return json_members(members);
+  return json_members({{"copy_tb_per_s", b.copy_bandwidth * 1e-12},
+                       {"gemm_tflop_per_s", b.peak_flops * 1e-12},
+                       {"kernel_ms", kernel_ms},
+                       {"gap_ms", step_ms - kernel_ms},
+                       {"roofline_ms", roofline_ms},
+                       {"kernels", JsonMember::Raw{"[" + kernels + "]"}}});
 }
 
 }  // namespace weft

@@ -73,6 +73,10 @@ double CaseRun::random(std::int64_t i) const {
   return sum * std::sqrt(3.0);
 }
 
+std::function<double(std::int64_t)> CaseRun::noise(DType rounded, double deviation, double mean) const {
+  return [=, this](std::int64_t i) { return rounded_to(rounded, mean + deviation * random(i)); };
+}
+
 // `value` empty: poison.
 TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
                         const std::function<double(std::int64_t)>& value) {
@@ -101,15 +105,11 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
 }
 
 TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, type(), [=, this](std::int64_t i) {
-    return rounded_to(options_.rounded, mean + deviation * random(i));
-  });
+  return add("", shape, type(), noise(options_.rounded, deviation, mean));
 }
 
 TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, wide_type(), [=, this](std::int64_t i) {
-    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
-  });
+  return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
 }
 
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
@@ -132,19 +132,15 @@ TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
 GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
   has_gradients_ = true;
   if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
-  return {add(name, shape, stored, [=, this](std::int64_t i) { return rounded_to(rounded, random(i)); }),
-          true};
+  return {add(name, shape, stored, noise(rounded, 1, 0)), true};
 }
 
 TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
-  return add(name, shape, t, [=, this](std::int64_t i) {
-    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
-  });
+  return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
 }
 
 TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
-  return add(name, shape, type(),
-             [=, this](std::int64_t i) { return rounded_to(options_.rounded, deviation * random(i)); });
+  return add(name, shape, type(), noise(options_.rounded, deviation, 0));
 }
 
 TensorView CaseRun::scratch(const Shape& shape, DType t) {

@@ -106,6 +106,7 @@ class CaseRun {
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
   void* bytes_at(const char* name, const void* value, std::size_t size);
   double random(std::int64_t i) const;
+  std::function<double(std::int64_t)> noise(DType rounded, double deviation, double mean) const;
 
   Device& device_;
   CaseOptions options_;

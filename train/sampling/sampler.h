@@ -59,8 +59,7 @@ using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
 
-// Keys that a head reads for a token, mean over heads and positions first .. last - 1, and with dense
-// attention.
+// Keys read for a token, mean over heads and positions first .. last - 1, and with dense attention.
 struct KeysRead {
   double pattern = 0, dense = 0;
 };

@@ -29,8 +29,7 @@ SelftestCase make_selftest_case(std::uint32_t seed, bool cuda);
 
 // ---- checks of tables and pictures against the pattern's predicate; Error names the first disagreement ----
 
-// keys_of() names the keys of attends(), each once; causal patterns no later ones; heads of a group are
-// equal.
+// keys_of() lists the keys of attends(), each once, no later ones if causal; heads of a group are equal.
 void check_enumeration(const SelftestCase&);
 // The tile maps, as a kernel reads them, hold each attended pair once, in both directions, over all passes.
 void check_tile_maps(const SelftestCase&);
