@@ -3,10 +3,7 @@
 #include <iostream>
 
 #include "src/config/config.h"
-#include "train/bench/attention.h"
-#include "train/bench/decode.h"
-#include "train/bench/kernels.h"
-#include "train/bench/step.h"
+#include "train/bench/bench.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Read, upload, run, download, write.
 #include "train/attention/attention_file.h"
 
 #include <cmath>
@@ -12,6 +11,7 @@
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/pattern.h"
+#include "train/attention/backward_of.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 
@@ -134,12 +134,9 @@ template <class Kernel>
 double run_timed(Device& device, const Kernel& kernel) {
   if (device.is_cuda()) launch(device.queue, kernel);
   const auto work = [&] { launch(device.queue, kernel); };
-  return std::visit(
-      [&](auto& queue) {
-        return time_runs(
-            queue, 1, [] {}, work)[0];
-      },
-      device.queue);
+  const auto before = [] {};
+  const auto time = [&](auto& queue) { return time_runs(queue, 1, before, work)[0]; };
+  return std::visit(time, device.queue);
 }
 
 AttentionForward forward(const Arrays& a, const AttentionMaps& maps, double scale, AttentionForm form) {
@@ -155,20 +152,8 @@ AttentionForward forward(const Arrays& a, const AttentionMaps& maps, double scal
 }
 
 AttentionBackward backward(const Arrays& a, const AttentionMaps& maps, double scale, AttentionForm form) {
-  return {.dq = a.view(a.dq),
-          .dk = a.view(a.dk),
-          .dv = a.view(a.dv),
-          .delta = a.delta,
-          .dy = a.view(a.dout),
-          .y = a.view(a.o),
-          .lse = a.lse,
-          .q = a.view(a.q),
-          .k = a.view(a.k),
-          .v = a.view(a.v),
-          .maps = maps,
-          .scale = scale,
-          .segments = a.segments(),
-          .form = form};
+  return backward_of(forward(a, maps, scale, form), a.view(a.dq), a.view(a.dk), a.view(a.dv), a.delta,
+                     a.view(a.dout));
 }
 
 // The kernels that run the passes; refuses a wanted form that does not cover them before anything runs.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The program `attention`: attention over a pattern from arrays in one HDF5 file to arrays in another, for
-// people who want it without the trainer and without C++.
+// The program `attention`: attention over a pattern, from arrays in one HDF5 file to arrays in another.
 #pragma once
 
 #include <iosfwd>
@@ -18,8 +17,7 @@ struct AttentionFileOptions {
   std::string device = "auto", form = "automatic", dtype = "f32";
   std::optional<double> scale;  // 1 / sqrt(Dqk)
 };
-// Prints pairs, planned bytes, the kernels that run, and milliseconds. Throws Error and leaves `out` as it
-// was when something is wrong.
+// Prints pairs, planned bytes, the kernels that run, and milliseconds. After an Error `out` is as it was.
 void run_attention_file(const AttentionFileOptions&, std::ostream& report);
 
 }  // namespace weft

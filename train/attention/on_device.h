@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Problems of train/attention/oracle.h on a device: buffers with poison and guard bands, strided views, which
-// forms cover a case, and what a form may err.
+// The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case, errors.
 #pragma once
 
 #include <cstring>
@@ -46,7 +45,7 @@ class GuardedMatrix {
       std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
     return values;
   }
-  // All that there is, guard bands and spare columns too; `all` is used again from call to call.
+  // Everything, guard bands and spare columns too.
   void fetch(std::vector<T>& all) const {
     all.resize(poison_.size());
     device_.download(all.data(), memory_);
@@ -93,8 +92,7 @@ struct MapsOnDevice {
   }
 };
 
-// The inputs of `x` on a device: k and v (and their gradients) side by side, q, y and dy alone, all with
-// spare columns.
+// `x` on a device, with spare columns; k and v (and their gradients) lie side by side.
 template <class T>
 struct OnDevice {
   static constexpr std::int64_t kSpare = 8;
@@ -142,21 +140,8 @@ struct OnDevice {
             form};
   }
   AttentionBackward backward(const AttentionMaps& maps) const {
-    const AttentionForward f = forward(maps);
-    return {heads(dq, s.time, 0, s.qk),
-            heads(dk_dv, keys, 0, s.qk),
-            heads(dk_dv, keys, qk, s.v),
-            scalars(delta),
-            heads(dy, s.time, 0, s.v),
-            f.y,
-            f.lse,
-            f.q,
-            f.k,
-            f.v,
-            maps,
-            f.scale,
-            f.segments,
-            form};
+    return backward_of(forward(maps), heads(dq, s.time, 0, s.qk), heads(dk_dv, keys, 0, s.qk),
+                       heads(dk_dv, keys, qk, s.v), scalars(delta), heads(dy, s.time, 0, s.v));
   }
   // The same with scratch where that makes a difference, whether it gains or loses time.
   AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
@@ -216,10 +201,9 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
   return forms;
 }
 
-// What a form may err beyond twice the error of the CPU form in the same type, relative to the largest
-// number. Sums in f32 in another order: units of 2^-24 for each of some tens of terms. The tensor-core forms
-// also round probabilities and score gradients to T: three units of 2^-11 or 2^-9 where one key has nearly
-// all the weight.
+// What a form may err beyond twice the CPU form's error in the same type, relative to the largest number: f32
+// sums in another order, 2^-24 for some tens of terms. Tensor-core forms also round probabilities and score
+// gradients to T: three units of 2^-11 or 2^-9 where one key has nearly all the weight.
 template <class T>
 double floor_of(AttentionForm form) {
   if (dtype_of<T> == DType::f64) return 1e-13;

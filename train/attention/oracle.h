@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What attention is measured by: the definition for all pairs, random problems, and tables in host memory
-// with tiles of either edge. `selftest` and the tests share it.
+// The oracle of `selftest` and the tests: attention by definition, random problems, tables in host memory.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
+#include "train/attention/backward_of.h"
 
 namespace weft::attention_oracle {
 
@@ -73,8 +73,7 @@ struct Data {
     query_segments = other.query_segments, key_segments = other.key_segments;
   }
 
-  // Segments: documents of random lengths, some of them padding (negative). In self-attention keys have those
-  // of their queries.
+  // Documents of random lengths, some of them padding (negative); in self-attention keys have their queries'.
   void pack_documents(unsigned seed = 1) {
     std::mt19937 random(seed);
     const auto documents = [&](std::int64_t n) {
@@ -115,20 +114,8 @@ struct Data {
             scale(),           segments(),       form};
   }
   AttentionBackward backward(const AttentionMaps& maps) {
-    return {heads(dq, size.qk),
-            heads(dk, size.qk),
-            heads(dv, size.v),
-            rows(delta),
-            heads(dy, size.v),
-            heads(y, size.v),
-            rows(lse),
-            heads(q, size.qk),
-            heads(k, size.qk),
-            heads(v, size.v),
-            maps,
-            scale(),
-            segments(),
-            form};
+    return backward_of(forward(maps), heads(dq, size.qk), heads(dk, size.qk), heads(dv, size.v), rows(delta),
+                       heads(dy, size.v));
   }
 };
 
@@ -139,8 +126,8 @@ wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-// y and lse by definition: all pairs, the predicate. In f64 it is what is right; in another type it is the
-// plain computation, with sums in wide(T), whose error is the measure of the others.
+// y and lse by definition, over all pairs. In f64 they are the reference; in another type, with sums in
+// wide(T), their error is the measure of the kernels'.
 template <class T>
 void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
@@ -203,8 +190,7 @@ void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
   round(dq, x.dq), round(dk, x.dk), round(dv, x.dv);
 }
 
-// Largest |a - b|, relative to the largest |b| (or 1); infinite where one is NaN or infinite and the other
-// not.
+// Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other not.
 template <class A, class B>
 double difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();

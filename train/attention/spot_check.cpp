@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j, with their lse as
-// the kernel gave it (which is checked by itself).
+// y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the kernel's lse.
 #include "train/attention/spot_check.h"
 
 #include <algorithm>
@@ -92,11 +91,8 @@ class Head {
     const double delta = dot(dy, y);
     for (std::size_t k = 0; k < keys.size(); ++k)
       add(dq, scale() * p[k] / sum * (dot(dy, value(keys[k])) - delta), key(keys[k]));
-    const double lse = keys.empty() ? top : top + std::log(sum);
-    const double of_lse =
-        lse == lse_[static_cast<std::size_t>(i)]
-            ? 0
-            : std::abs(lse - lse_[static_cast<std::size_t>(i)]) / std::max(1.0, std::abs(lse));
+    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[static_cast<std::size_t>(i)];
+    const double of_lse = lse == got ? 0 : std::abs(lse - got) / std::max(1.0, std::abs(lse));
     return std::max({error_of(y_.row(i, head_ * x_.v_size, x_.v_size), y),
                      error_of(dqkv_.row(i, head_ * x_.qk_size, x_.qk_size), dq), of_lse});
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Some rows of a large attention's results, recomputed in f64 from the definition: what a shape that is too
-// long for the whole oracle can still be held to.
+// Some rows of attention, recomputed in f64 from the definition, for shapes too long for the whole oracle.
 #pragma once
 
 #include "src/device.h"

@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: MIT
-// `bench attention`: the shapes of the paper's models, rows of times and of rates. Rates count needed pairs
-// and bytes only.
-#include "train/bench/attention.h"
-#include "src/patterns/pattern.h"
-
+// `bench attention`: the shapes of the paper's models, rows of times and of rates.
 #include <algorithm>
 #include <ostream>
 #include <sstream>
 
 #include "kernels/attention/select.h"
 #include "train/bench/attention_case.h"
-#include "train/bench/kernels.h"
 #include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {
 
-const std::vector<AttentionBenchShape>& paper_shapes() {
-  static const std::vector<AttentionBenchShape> shapes = {
-      {"enwik8", 4, 8, 12288, 64, 64, 128, 32},
-      {"cifar10", 32, 2, 3072, 128, 128, 128, 32},
-      {"cifar10_half", 32, 2, 3072, 64, 128, 128, 32},
-      {"cifar10_s96", 32, 2, 3072, 128, 128, 96, 32},
-      {"cifar10_half_s96", 32, 2, 3072, 64, 128, 96, 32},
-      {"long64k", 1, 8, 65536, 64, 64, 256, 32},
-      {"long1m", 1, 4, 1048576, 64, 64, 1024, 32, {"strided", "fixed"}},
-  };
-  return shapes;
-}
+const std::vector<AttentionBenchShape> kPaperShapes = {
+    {"enwik8", 4, 8, 12288, 64, 64, 128, 32},
+    {"cifar10", 32, 2, 3072, 128, 128, 128, 32},
+    {"cifar10_half", 32, 2, 3072, 64, 128, 128, 32},
+    {"cifar10_s96", 32, 2, 3072, 128, 128, 96, 32},
+    {"cifar10_half_s96", 32, 2, 3072, 64, 128, 96, 32},
+    {"long64k", 1, 8, 65536, 64, 64, 256, 32},
+    {"long1m", 1, 4, 1048576, 64, 64, 1024, 32, {"strided", "fixed"}},
+};
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
@@ -53,15 +45,13 @@ AttentionBenchShape custom_shape(const std::string& text) {
 
 std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& options) {
   if (!options.custom.empty()) return {custom_shape(options.custom)};
-  if (options.shapes == "paper") return paper_shapes();
+  if (options.shapes == "paper") return kPaperShapes;
   std::vector<AttentionBenchShape> chosen;
   for (const std::string& name : split(options.shapes)) {
-    const auto& known = paper_shapes();
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const auto& s) { return s.name == name; });
-    if (found == known.end()) {
+    const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
+    if (found == kPaperShapes.end()) {
       std::string names;
-      for (const auto& shape : known) names += ", " + shape.name;
+      for (const auto& shape : kPaperShapes) names += ", " + shape.name;
       fail(str("--shapes: no shape '", name, "'; known: paper (all)", names));
     }
     chosen.push_back(*found);
@@ -111,26 +101,16 @@ Row measure(Device& device, const AttentionBenchShape& shape, const std::string&
 void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
   JsonMembers members = shape_members(r.shape, r.mode);
   const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
-  add({{"peer", "weft"},
-       {"asked", options.form},
-       {"form", r.work.form},
-       {"dtype", name_of(r.dtype)},
-       {"fwd_ms", r.forward.ms},
-       {"fwdbwd_ms", r.both.ms},
-       {"fwd_MHz", r.forward.clock},
-       {"fwdbwd_MHz", r.both.clock},
-       {"pause_ms", options.pause_ms},
-       {"fwd_tflops", r.forward.tflops},
-       {"fwdbwd_tflops", r.both.tflops},
-       {"fwd_TBps", r.forward.tbps},
-       {"fwdbwd_TBps", r.both.tbps},
-       {"matmul_tflops", device.peak_flops(r.dtype) * 1e-12},
+  const PassRow &f = r.forward, &b = r.both;
+  add({{"peer", "weft"}, {"asked", options.form}, {"form", r.work.form}, {"dtype", name_of(r.dtype)}});
+  add({{"fwd_ms", f.ms}, {"fwdbwd_ms", b.ms}, {"fwd_MHz", f.clock}, {"fwdbwd_MHz", b.clock}});
+  add({{"pause_ms", options.pause_ms}, {"fwd_tflops", f.tflops}, {"fwdbwd_tflops", b.tflops}});
+  add({{"fwd_TBps", f.tbps}, {"fwdbwd_TBps", b.tbps}});
+  add({{"matmul_tflops", device.peak_flops(r.dtype) * 1e-12},
        {"copy_TBps", device.copy_bandwidth() * 1e-12}});
-  if (r.both.of_all > 0) add({{"fwd_of_all", r.forward.of_all}, {"fwdbwd_of_all", r.both.of_all}});
-  add({{"pairs", r.work.pairs},
-       {"waste", r.work.waste},
-       {"error", r.work.error},
-       {"verified", options.verify}});
+  if (b.of_all > 0) add({{"fwd_of_all", f.of_all}, {"fwdbwd_of_all", b.of_all}});
+  add({{"pairs", r.work.pairs}, {"waste", r.work.waste}, {"error", r.work.error}});
+  members.emplace_back("verified", options.verify);
   out << json_object(members) << std::endl;
 }
 

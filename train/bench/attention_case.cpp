@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Tensors of random numbers, both passes of a pattern, and their check.
 #include "train/bench/attention_case.h"
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <random>
 
 #include "kernels/attention/select.h"
+#include "train/attention/backward_of.h"
 
 namespace weft {
 namespace {
@@ -29,8 +29,7 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
   return x;
 }
 
-// What rounding of inputs, probabilities and results to the type may cost, relative to the largest number of
-// a row.
+// What rounding to the type may cost, relative to the largest number of a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
 HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
@@ -43,7 +42,6 @@ HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
   return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
 }
 HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
-double scale_of(const AttentionTensors& x) { return 1 / std::sqrt(static_cast<double>(x.qk_size)); }
 
 AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
   return {.y = y_of(x, x.y),
@@ -52,24 +50,7 @@ AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps
           .k = k_of(x, x.qkv),
           .v = v_of(x, x.qkv),
           .maps = maps,
-          .scale = scale_of(x),
-          .form = form};
-}
-
-AttentionBackward backward_of(const AttentionWorkload& load, const AttentionMaps& maps, AttentionForm form) {
-  const AttentionTensors& x = load.tensors;
-  return {.dq = q_of(x, x.dqkv),
-          .dk = k_of(x, x.dqkv),
-          .dv = v_of(x, x.dqkv),
-          .delta = load.delta,
-          .dy = y_of(x, x.dy),
-          .y = y_of(x, x.y),
-          .lse = x.lse,
-          .q = q_of(x, x.qkv),
-          .k = k_of(x, x.qkv),
-          .v = v_of(x, x.qkv),
-          .maps = maps,
-          .scale = scale_of(x),
+          .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
           .form = form};
 }
 
@@ -116,7 +97,9 @@ AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape
       maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
             std::max(shape.qk_size, shape.v_size)),
       forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
-      backward_(backward_of(load, maps_.maps(), forward_.form)),
+      backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
+                            k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
+                            load.delta, y_of(load.tensors, load.tensors.dy))),
       scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
   backward_.scratch = scratch_;
   form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";

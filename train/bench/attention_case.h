@@ -10,11 +10,19 @@
 #include "src/device.h"
 #include "src/patterns/pattern.h"
 #include "train/attention/spot_check.h"
-#include "train/bench/attention.h"
+#include "train/bench/bench.h"
 #include "train/bench/table.h"
 #include "train/program/json.h"
 
 namespace weft {
+
+// One shape of attention, with the numbers that its patterns take.
+struct AttentionBenchShape {
+  std::string name;
+  std::int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
+  std::int64_t stride = 128, c = 32;
+  std::vector<std::string> modes = {"all", "local", "strided", "fixed", "merged_strided"};
+};
 
 // Random inputs, and outputs, of one shape and type; patterns share them.
 struct AttentionWorkload {
@@ -27,8 +35,7 @@ struct AttentionWorkload {
 // A pattern of a workload. Both outlive it.
 class AttentionBenchCase {
  public:
-  // Runs both passes once. With options.verify, throws Error where a result differs from f64 by more than
-  // rounding explains.
+  // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
   AttentionBenchCase(Device&, const AttentionBenchShape&, const std::string& mode, const AttentionWorkload&,
                      const BenchAttentionOptions&);
   void run_forward() const { launch(device_.queue, forward_); }
@@ -54,9 +61,8 @@ class AttentionBenchCase {
 JsonMembers shape_members(const AttentionBenchShape&, const std::string& mode);
 
 // `--f16-against-bf16`: two rows a pattern, forward and forward + backward, each with both types. Sustained:
-// in turn each type runs for 0.3 s, then 0.3 s are timed, in four rounds, of which each type begins two.
-// Rested: in turn single runs after `pause_ms` (of options; 20 where it is 0). Each type is checked against
-// f64 first, if options.verify.
+// each type in turn runs for 0.3 s, then 0.3 s are timed, in four rounds. Rested: single runs in turn after
+// options.pause_ms (20 if 0).
 void bench_f16_against_bf16(Device&, const AttentionBenchShape&, const std::vector<std::string>& modes,
                             const BenchAttentionOptions&, std::ostream& out);
 const Columns& f16_against_bf16_columns();

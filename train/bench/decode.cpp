@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
-#include "train/bench/decode.h"
-
 #include <algorithm>
 #include <cmath>
 #include <ostream>
 
+#include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"

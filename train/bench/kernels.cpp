@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include "train/bench/kernels.h"
-
 #include <algorithm>
 #include <ostream>
 #include <set>
 
-#include "kernels/timer.h"
+#include "train/bench/bench.h"
+#include "train/bench/run_timer.h"
 #include "train/bench/table.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
@@ -14,8 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
-constexpr double kLongestOnCpu = 1e12;                         // FLOP of a case: a minute or so
+constexpr double kLongestOnCpu = 1e12;  // FLOP of a case: a minute or so
 
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
 
@@ -30,10 +28,8 @@ Row time_case(Device& device, CaseRun& run) {
     return std::visit([&](auto& q) { return time_runs(q, repeats, before, work); }, device.queue);
   };
   const double first = timed(device.is_cuda() ? 3 : 1).back();  // warm
-  std::vector<double> times =
-      timed(std::clamp(static_cast<int>((device.is_cuda() ? 400 : 1000) / first), 3, 50));
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return {times[times.size() / 2], run.bytes(), run.flops()};
+  const int repeats = std::clamp(static_cast<int>((device.is_cuda() ? 400 : 1000) / first), 3, 50);
+  return {median(timed(repeats)), run.bytes(), run.flops()};
 }
 
 const Columns kColumns = {{"kernel", 24}, {"sizes", 52}, {"ms", 12, 4}, {"TB/s", 9, 3}, {"TFLOP/s", 10, 2}};
@@ -42,29 +38,13 @@ void print(const Row& row, const KernelCase& c, const Device& device, const Benc
            std::ostream& out) {
   const double tbps = row.bytes / row.milliseconds * 1e-9, tflops = row.flops / row.milliseconds * 1e-9;
   if (!options.json) return print_row(out, kColumns, {c.kernel, c.sizes, row.milliseconds, tbps, tflops});
-  out << json_object({{"kernel", c.kernel},
-                      {"sizes", c.sizes},
-                      {"dtype", options.dtype},
-                      {"device", device.name},
-                      {"ms", row.milliseconds},
-                      {"tb_per_s", tbps},
-                      {"tflop_per_s", tflops}})
-      << std::endl;
+  const JsonMembers members = {{"kernel", c.kernel},    {"sizes", c.sizes},       {"dtype", options.dtype},
+                               {"device", device.name}, {"ms", row.milliseconds}, {"tb_per_s", tbps},
+                               {"tflop_per_s", tflops}};
+  out << json_object(members) << std::endl;
 }
 
 }  // namespace
-
-DType bench_dtype(const std::string& name) {
-  for (const DType t : {DType::f32, DType::f16, DType::bf16}) {
-    if (name == name_of(t)) return t;
-  }
-  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
-}
-
-std::function<void()> l2_flush(Device& device) {
-  if (!device.is_cuda()) return [] {};
-  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] { device.zero(flush); };
-}
 
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {
   const DType type = bench_dtype(options.dtype);
@@ -86,12 +66,10 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
   }
   std::set<std::string> verified;
   for (const KernelCase* c : chosen) {
-    if (options.verify && verified.insert(c->kernel).second) {
-      for (const KernelCase& small : kernel_cases()) {
+    if (options.verify && verified.insert(c->kernel).second)
+      for (const KernelCase& small : kernel_cases())
         if (small.kernel == std::string(c->kernel) && !small.realistic)
           verify(*device, small, {type, type, false, false});
-      }
-    }
     CaseRun run(*device, *c, {type, type, false, false});
     if (!device->is_cuda() && run.flops() > kLongestOnCpu) {
       notes << "left out on the CPU, " << run.flops() * 1e-12 << " TFLOP: " << title(*c) << std::endl;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Updates of several ranks, of three kinds in turn, with the clocks and waiting of each.
 #include "train/bench/ranks.h"
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
 
-#include "kernels/timer.h"
+#include "train/bench/run_timer.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"
 #include "train/trainer/report.h"
@@ -19,12 +19,6 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 constexpr int kRounds = 8;           // of a row of each kind
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Lockstep : public Communicator {
  public:
@@ -98,6 +92,10 @@ class Timed : public Communicator {
 struct Row {
   double ms = 0, clock_mhz = 0, wait_ms = 0;
 };
+// Of all ranks: means, and the least waiting.
+struct RowOfAll : Row {
+  double least_wait_ms = 0;
+};
 
 // Memory of the queue for what a row counts.
 class Meter {
@@ -145,27 +143,19 @@ class Meter {
   const Tensor began_, ended_, waited_;
 };
 
-// Of a row, of all ranks: means, and the least waiting.
-struct RowOfAll : Row {
-  double least_wait_ms = 0;
-};
-
 RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
-  RowOfAll all;
-  bool first = true;
+  RowOfAll all{{}, std::numeric_limits<double>::infinity()};
   for (const std::string& text : group.all_gather(str(mine.ms, ' ', mine.clock_mhz, ' ', mine.wait_ms))) {
     Row row;
     std::istringstream(text) >> row.ms >> row.clock_mhz >> row.wait_ms;
     all.ms += row.ms / group.size();
     all.clock_mhz += row.clock_mhz / group.size();
     all.wait_ms += row.wait_ms / group.size();
-    all.least_wait_ms = first ? row.wait_ms : std::min(all.least_wait_ms, row.wait_ms);
-    first = false;
+    all.least_wait_ms = std::min(all.least_wait_ms, row.wait_ms);
   }
   return all;
 }
 
-// A kind of update that is timed in turn with others.
 struct Kind {
   TrainStep& step;
   const BatchSource& source;
@@ -174,21 +164,18 @@ struct Kind {
   void run(std::int64_t steps) const {
     for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
-  std::vector<double> of(const std::function<double(const RowOfAll&)>& value) const {
+  double median_of(double RowOfAll::*value) const {
     std::vector<double> values;
-    for (const RowOfAll& row : rows) values.push_back(value(row));
-    return values;
+    for (const RowOfAll& row : rows) values.push_back(row.*value);
+    return median(std::move(values));
   }
   KindTimes times() const {
-    return {.ms = median(of([](const RowOfAll& r) { return r.ms; })),
-            .clock_mhz = median(of([](const RowOfAll& r) { return r.clock_mhz; })),
-            .join_wait_ms = median(of([](const RowOfAll& r) { return r.wait_ms; })),
-            .least_join_wait_ms = median(of([](const RowOfAll& r) { return r.least_wait_ms; }))};
+    return {median_of(&RowOfAll::ms), median_of(&RowOfAll::clock_mhz), median_of(&RowOfAll::wait_ms),
+            median_of(&RowOfAll::least_wait_ms)};
   }
 };
 
-// In turn, there and back: clocks drift by more than what is looked for. All ranks begin a row together; in
-// the times of kinds that wait for each other the slowest counts by itself.
+// In turn, there and back: clocks drift by more than what is measured. All ranks begin a row together.
 void time_in_turn(Meter& meter, ProcessGroup& group, std::span<Kind> kinds, std::int64_t steps) {
   for (Kind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
   for (int round = 0; round < kRounds; ++round) {

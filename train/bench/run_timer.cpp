@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Runs between readings of the clocks.
 #include "train/bench/run_timer.h"
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <thread>
 
-#include "train/bench/kernels.h"
-
 namespace weft {
 namespace {
+
+constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
+
+}  // namespace
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -20,7 +20,16 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace
+DType bench_dtype(const std::string& name) {
+  for (const DType t : {DType::f32, DType::f16, DType::bf16})
+    if (name == name_of(t)) return t;
+  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
+}
+
+std::function<void()> l2_flush(Device& device) {
+  if (!device.is_cuda()) return [] {};
+  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] { device.zero(flush); };
+}
 
 double TimedRuns::median_ms() const { return median(milliseconds); }
 
@@ -60,8 +69,7 @@ void RunTimer::read(int reading) {
   std::visit([&](auto& queue) { read_clocks(queue, to); }, device_.queue);
 }
 
-// What is read at the end of a run comes ahead of what the next one begins with, so that nothing stands
-// between a run and its events.
+// The end of a run is read just before the next one begins: nothing stands between a run and its events.
 TimedRuns RunTimer::time_some(int repeats, const std::function<void()>& work) {
   device_.zero(readings_);
   int started = 0;

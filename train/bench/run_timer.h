@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Times of runs on a device, with the clock frequency of a GPU meanwhile: time x clock is what a kernel
-// needs, whatever the clock does at the power limit.
+// Times of runs on a device, with the GPU's clock meanwhile: time x clock does not depend on the power limit.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/timer.h"
@@ -22,10 +22,13 @@ struct TimedRuns {
   void append(const TimedRuns& other);
 };
 
+double median(std::vector<double> values);   // the upper one of an even number
+DType bench_dtype(const std::string& name);  // f32, f16 or bf16; throws Error for other names
+std::function<void()> l2_flush(Device&);     // clears the caches: to be run before each timed run
+
 class RunTimer {
  public:
-  // The device rests for `pause_ms` before each run, so that its clock is not at the power limit; 0: runs
-  // follow each other.
+  // The device rests for `pause_ms` before each run, so that its clock is not at the power limit.
   explicit RunTimer(Device&, int pause_ms = 0);
   // `repeats` runs (at least one) that start with cold caches.
   TimedRuns time(int repeats, const std::function<void()>& work);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // `bench step`: the training step alone, without data, logs and checkpoints.
-#include "train/bench/step.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <ostream>
 
+#include "train/bench/bench.h"
 #include "train/bench/ranks.h"
 #include "train/bench/step_breakdown.h"
 #include "train/program/json.h"
@@ -91,26 +90,17 @@ struct Report {
 void write_json(const Report& r, std::ostream& out) {
   JsonMembers parts;
   for (const auto& [part, seconds] : r.timing.start.parts()) parts.emplace_back(part, seconds);
-  out << "{"
-      << json_members({{"config", r.config.name},
-                       {"device", r.device.name},
-                       {"dtype", name_of(r.dtype)},
-                       {"context", r.shape.context},
-                       {"tokens", r.shape.tokens()},
-                       {"ms", r.timing.median()},
-                       {"ms_min", r.timing.milliseconds.front()},
-                       {"ms_max", r.timing.milliseconds.back()},
-                       {"ms_in_a_row", r.timing.in_a_row},
-                       {"tok_s", r.tokens_per_s()},
-                       {"tflop_per_s", r.flops() * 1e-12},
-                       {"mfu", r.mfu()},
-                       {"peak_bytes", r.peak},
-                       {"optimizer_bytes", r.state_bytes},
-                       {"update_ms", r.update_ms},
-                       {"first_step_s", r.timing.start.last()},
-                       {"first_step_parts_s", JsonMember::Raw{json_object(parts)}},
-                       {"ranks", r.config.ranks}})
-      << (r.exchange ? exchange_json(*r.exchange) : "")
+  const Timing& t = r.timing;
+  JsonMembers members;
+  const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
+  add({{"config", r.config.name}, {"device", r.device.name}, {"dtype", name_of(r.dtype)}});
+  add({{"context", r.shape.context}, {"tokens", r.shape.tokens()}, {"ms", t.median()}});
+  add({{"ms_min", t.milliseconds.front()}, {"ms_max", t.milliseconds.back()}, {"ms_in_a_row", t.in_a_row}});
+  add({{"tok_s", r.tokens_per_s()}, {"tflop_per_s", r.flops() * 1e-12}, {"mfu", r.mfu()}});
+  add({{"peak_bytes", r.peak}, {"optimizer_bytes", r.state_bytes}, {"update_ms", r.update_ms}});
+  add({{"first_step_s", t.start.last()}, {"first_step_parts_s", JsonMember::Raw{json_object(parts)}}});
+  members.emplace_back("ranks", r.config.ranks);
+  out << "{" << json_members(members) << (r.exchange ? exchange_json(*r.exchange) : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Profiled steps, their medians, and the table.
 #include "train/bench/step_breakdown.h"
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 #include <ostream>
 
 #include "kernels/attention/attention.h"
-#include "train/bench/kernels.h"
+#include "train/bench/run_timer.h"
 #include "train/bench/table.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
@@ -17,8 +16,8 @@ namespace weft {
 namespace {
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
-// On a GPU the host must stay ahead of the device, or a small kernel takes as long as its launch. So the
-// device first clears kFlushBytes (kernels.cpp) this many times, some 10 ms.
+// The device first clears the caches this many times, some 10 ms, so that the host stays ahead of it:
+// otherwise a small kernel takes as long as its launch.
 constexpr int kHeadStart = 160;
 
 // The queue has a profile for as long as this lives.
@@ -41,7 +40,7 @@ class Profiled {
   std::unique_ptr<LaunchProfile> profile_;
 };
 
-// The launches of a step, with the median time of each over the steps.
+// The launches of a step, each with its median time.
 std::vector<LaunchRecord> medians(std::vector<std::vector<LaunchRecord>> steps) {
   std::vector<LaunchRecord> result = steps.front();
   for (const auto& step : steps)
@@ -50,8 +49,7 @@ std::vector<LaunchRecord> medians(std::vector<std::vector<LaunchRecord>> steps) 
   for (std::size_t i = 0; i < result.size(); ++i) {
     std::vector<double> times;
     for (const auto& step : steps) times.push_back(step[i].milliseconds);
-    std::nth_element(times.begin(), times.begin() + kSteps / 2, times.end());
-    result[i].milliseconds = times[kSteps / 2];
+    result[i].milliseconds = median(std::move(times));
   }
   return result;
 }
@@ -90,8 +88,7 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launche
   }
   std::vector<KernelGroup> sorted;
   for (auto& [key, group] : groups) sorted.push_back(std::move(group));
-  std::sort(sorted.begin(), sorted.end(),
-            [](const KernelGroup& a, const KernelGroup& b) { return a.milliseconds > b.milliseconds; });
+  std::ranges::sort(sorted, std::greater(), &KernelGroup::milliseconds);
   return sorted;
 }
 
@@ -157,15 +154,13 @@ std::string breakdown_json(const StepBreakdown& b, double step_ms) {
   for (const KernelGroup& g : b.groups) {
     kernel_ms += g.milliseconds;
     roofline_ms += g.roofline_ms;
-    kernels += (kernels.empty() ? "" : ", ") +
-               json_object({{"kernel", g.kernel},
-                            {"shape", g.shape},
-                            {"launches", g.launches},
-                            {"ms", g.milliseconds},
-                            {"tflop_per_s", per_second(g.flops, g.milliseconds) * 1e-12},
-                            {"tb_per_s", per_second(g.bytes, g.milliseconds) * 1e-12},
-                            {"roofline_ms", g.roofline_ms},
-                            {"roofline_share", share(g)}});
+    const double tflops = per_second(g.flops, g.milliseconds) * 1e-12;
+    const double tbps = per_second(g.bytes, g.milliseconds) * 1e-12;
+    const JsonMembers members = {{"kernel", g.kernel},           {"shape", g.shape},
+                                 {"launches", g.launches},       {"ms", g.milliseconds},
+                                 {"tflop_per_s", tflops},        {"tb_per_s", tbps},
+                                 {"roofline_ms", g.roofline_ms}, {"roofline_share", share(g)}};
+    kernels += (kernels.empty() ? "" : ", ") + json_object(members);
   }
   return json_members({{"copy_tb_per_s", b.copy_bandwidth * 1e-12},
                        {"gemm_tflop_per_s", b.peak_flops * 1e-12},

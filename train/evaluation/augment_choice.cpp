@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Choices from text and back.
 #include "train/evaluation/augment_choice.h"
 
 #include <algorithm>
@@ -31,8 +30,7 @@ AugmentChoice parse_choice(const std::string& text, const Config& config) {
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string name = part.substr(0, equals);
-    const auto kind =
-        std::find_if(kinds.begin(), kinds.end(), [&](const Condition& c) { return name == name_of(c.kind); });
+    const auto kind = std::ranges::find_if(kinds, [&](const auto& c) { return name == name_of(c.kind); });
     std::int32_t value = -1;
     const char* begin = part.data() + std::min(equals + 1, part.size());
     const auto [end, error] = std::from_chars(begin, part.data() + part.size(), value);

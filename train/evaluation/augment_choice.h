@@ -9,8 +9,7 @@
 
 namespace weft {
 
-// Kinds that are not named have the value 0; "" and "none" name none. Throws Error, with the kinds and values
-// of the config's model, for anything else.
+// Kinds that are not named have the value 0; "" and "none" name none. Errors list the model's kinds.
 AugmentChoice parse_choice(const std::string& text, const Config&);
 // All kinds of the config with their values, "rotation=1,color=0"; "none" when it has no kinds.
 std::string choice_text(const AugmentChoice&, const Config&);

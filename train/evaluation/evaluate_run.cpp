@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The work of `evaluate`.
 #include "train/evaluation/evaluate_run.h"
 
 #include <algorithm>

@@ -20,8 +20,7 @@ struct EvaluateArguments {
   std::string augmentations;    // "all", or one combination: "rotation=1,color=2"
   std::string heatmap, losses;  // files to write
 };
-// A JSON line for each evaluation to `out`; progress, and a line for people, to `progress`. Every rank of the
-// group calls it; rank 0 writes the files.
+// A JSON line for each evaluation to `out`, a sentence to `progress`. Collective; rank 0 writes the files.
 void run_evaluate(const EvaluateArguments&, ProcessGroup&, std::ostream& out, Progress& progress);
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Evaluation over a split, and the moving average in place of the weights.
 #include "train/evaluation/evaluator.h"
 
 #include <algorithm>
@@ -20,7 +19,6 @@ std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
   return std::span(matrix).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
 }
 
-// The sequences of `count` windows.
 HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, const EvalWindow* windows,
                        std::int64_t count) {
   const std::int64_t length = windows[0].length;
@@ -52,11 +50,11 @@ struct Scored {
 Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
              const EvalWindow* windows, std::int64_t count) {
   const std::int64_t length = windows[0].length;
-  Scored scored;
   HostBatch host = read_windows(data, options, windows, count);
   DeviceBatch batch(device, "evaluation");
   batch.make(host, count, length);
   batch.upload(host);
+  Scored scored;
   scored.nats = to_host(device, model.token_losses(ctx, batch.sequences()).value);
   scored.tokens = std::move(host.tokens);
   for (std::int64_t b = 0; b < count; ++b) {

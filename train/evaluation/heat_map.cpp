@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Means by position, and their picture.
 #include "train/evaluation/heat_map.h"
 
 #include <algorithm>
@@ -83,8 +82,8 @@ HeatMap::Scale HeatMap::scale(std::int64_t first_channel, std::int64_t end_chann
 
 Image HeatMap::image() const {
   const std::int64_t zoom = std::max<std::int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
-  const std::int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin,
-                     height = shape_.height * zoom;
+  const std::int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
+  const std::int64_t height = shape_.height * zoom;
   const std::int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
   Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0), height + 2 * kMargin);
   fill(image, 0, 0, image.width, image.height, kPaper);

@@ -19,8 +19,8 @@ class HeatMap {
   double mean(std::int64_t position) const;  // NaN where nothing was added
   // The sum over the channels of a pixel.
   double pixel(std::int64_t row, std::int64_t column) const;
-  // A panel for the sum over channels with its colour bar, then one for each channel with theirs: dark is the
-  // least of a bar, bright the most. A text has the first alone.
+  // A panel for the sum over channels with its colour bar, from dark (least) to bright, then one for each
+  // channel with theirs. A text has the first alone.
   Image image() const;
   // What the bars stand for, a line each.
   std::string text() const;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Connectivity matrices and receptive fields as text and as images; images as PNG, masks as .npy.
 #include "train/inspect/picture.h"
 #include "src/patterns/pattern.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Pictures of an attention pattern: the connectivity matrix (which query sees which key) and the receptive
-// field of one position, as in Figure 3 of arXiv 1904.10509. Drawn from key_runs(), so that long sequences
-// are cheap.
+// field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +11,19 @@
 
 namespace weft {
 
-// The matrix of one head, queries x keys, scaled down to at most max_cells cells a side. Row r covers queries
-// r * n / rows .. (r + 1) * n / rows - 1, columns cover keys in the same way.
+// The matrix of one head, queries x keys, in at most max_cells cells a side. Row r covers queries
+// r * n / rows .. (r + 1) * n / rows - 1; columns likewise.
 struct ConnectivityGrid {
   std::int64_t rows = 0, columns = 0;
-  std::vector<double> share =
-      {};                 // (rows, columns): attended pairs of the cell / all its pairs; -1: it has none
-  std::int64_t own = -1;  // of a receptive field: the cell of the query itself
+  std::vector<double> share = {};  // (rows, columns): attended pairs of the cell / all its pairs; -1: none
+  std::int64_t own = -1;           // of a receptive field: the cell of the query itself
 };
 ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, std::int64_t max_cells);
 
-// One line a row of cells: '#' everything attended, '.' nothing, ":-=+*" a growing share. With n <= max_cells
-// every cell is one pair: '#' or '.'.
+// One line a row of cells: '#' everything attended, '.' nothing, ":-=+*" a growing share.
 std::string connectivity_text(const AttentionPattern&, int head, Lengths, std::int64_t max_cells = 64);
 
-// Where the key positions lie in a picture of a receptive field: in rows of `width`, or, with channels, as an
-// image whose positions run over rows, columns and channels; the channels stand side by side.
+// Where the keys lie in a receptive field: in rows of `width`, or as an image with its channels side by side.
 struct FieldLayout {
   std::int64_t keys = 0, height = 0, width = 1, channels = 1;
 
@@ -61,9 +57,8 @@ struct Image {
 Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
 void fill(Image&, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb&);
 
-// Panels side by side. First the receptive field of `position` in rows of `row_length`: the position red, the
-// keys that it sees blue, the others light. With `grid` the same on an image. Last the connectivity matrix,
-// with a mark at the row of the position.
+// Panels side by side: the receptive field of `position` in rows of `row_length` (the position red, the keys
+// that it sees blue), with `grid` the same on an image, and the connectivity matrix with the position's row.
 struct PictureSpec {
   int head = 0;
   Lengths n;
@@ -75,8 +70,7 @@ Image pattern_image(const AttentionPattern&, const PictureSpec&);
 
 // Files appear whole or not at all; Error when they cannot be written.
 void write_png(const std::string& path, const Image&);
-// The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order). At most kMaxMaskLength positions a
-// side.
+// The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a side.
 inline constexpr std::int64_t kMaxMaskLength = 32768;
 void write_mask_npy(const std::string& path, const AttentionPattern&, int head, Lengths);
 

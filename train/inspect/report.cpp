@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The report on a config, and the pictures of one head.
 #include "train/inspect/report.h"
 
 #include <algorithm>
@@ -37,12 +36,11 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
     const std::size_t first = std::min(info.name.find_first_of("0123456789"), info.name.size());
     const std::size_t end = std::min(info.name.find_first_not_of("0123456789", first), info.name.size());
     const std::string before = info.name.substr(0, first), after = info.name.substr(end);
-    const auto like = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& group) {
+    const auto like = std::ranges::find_if(groups, [&](const ParameterGroup& group) {
       return group.before == before && group.after == after && group.shape == info.shape;
     });
     ParameterGroup& group =
-        like != groups.end() ? *like : groups.emplace_back(ParameterGroup{before, after, {}, {}});
-    group.shape = info.shape;
+        like != groups.end() ? *like : groups.emplace_back(ParameterGroup{before, after, {}, info.shape});
     if (end > first) group.numbers.push_back(std::stoll(info.name.substr(first, end - first)));
   }
   return groups;
@@ -87,7 +85,6 @@ void print_memory(const Config& config, std::ostream& out) {
   out << text_table(rows, 1);
 }
 
-// Conditions of the model.
 void print_conditions(const Config& config, std::ostream& out) {
   const std::vector<Condition> told = conditions(config);
   if (told.empty()) {
@@ -165,9 +162,7 @@ std::int64_t natural_columns(const PatternSpec& spec, std::int64_t keys) {
   if (!spec.grid.empty()) return spec.grid.back();
   if (!spec.of.empty()) return natural_columns(spec.of[0], keys);
   const std::vector<std::string> fields = fields_read(spec);
-  const auto reads = [&](const char* field) {
-    return std::find(fields.begin(), fields.end(), field) != fields.end();
-  };
+  const auto reads = [&](const char* field) { return std::ranges::count(fields, field) > 0; };
   if (reads("stride")) return spec.stride;
   if (reads("block") && spec.block > 0) return spec.block;
   return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(keys))));

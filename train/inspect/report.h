@@ -26,7 +26,7 @@ struct InspectOptions {
 };
 
 // Without `pattern` and `attention`: parameters, memory, FLOPs, and what each layer's attention costs. With
-// one of them: a head's pattern as text, and as the files asked for.
+// one of them: a head's pattern as text and files.
 void inspect(const InspectOptions&, std::ostream&);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Attention over the patterns of the paper: q, k and v in place in a packed projection, as the model has
-// them.
+// Attention over the patterns of the paper: q, k and v in place in the model's packed projection.
 #include <cmath>
 
 #include "kernels/sampling/decode_attention.h"
@@ -17,11 +16,8 @@ struct Sizes {
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk)); }
 };
 
-std::string text_of(const Sizes& s) {
-  return str("B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk, " and ", s.v);
-}
 std::string text_of(const PatternSpec& spec, const Sizes& s) {
-  return str(spec.kind, " ", spec.stride, ", ", text_of(s));
+  return str(spec.kind, " ", spec.stride, ", B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk, " and ", s.v);
 }
 
 struct Prepared {
@@ -39,16 +35,25 @@ Prepared prepare(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   return p;
 }
 
-// What a case has besides its pattern. Segments: numbers -1 to 1 in no order, so that some positions are
-// padding and many pairs are not attended.
+// What a case has besides its pattern. Segments -1 to 1 in no order: some padding, many pairs not attended.
 struct With {
   bool segments = false, scratch = false;
   AttentionForm form = AttentionForm::automatic;
 };
 
-Segments segments(CaseRun& r, const Sizes& s) {
+// The fields that a forward and a backward pass share.
+template <class Kernel>
+void set_inputs(CaseRun& r, Kernel& k, const AttentionMaps& maps, const TensorView& qkv, const Sizes& s,
+                const With& with) {
+  k.q = heads_of(qkv, 0, s.h, s.qk);
+  k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
+  k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
+  k.maps = maps;
+  k.scale = s.scale();
+  k.form = with.form;
+  if (!with.segments) return;
   const TensorView numbers = r.integers({s.b, s.t}, -1, 1);
-  return {numbers, numbers};
+  k.segments = {numbers, numbers};
 }
 
 Build forward(const PatternSpec& spec, const Sizes& s, const With& with) {
@@ -58,13 +63,7 @@ Build forward(const PatternSpec& spec, const Sizes& s, const With& with) {
     AttentionForward k;
     k.y = heads_of(r.output("y", {s.b, s.t, s.h * s.v}, r.type()), 0, s.h, s.v);
     k.lse = r.output("lse", {s.b, s.h, s.t}, r.wide_type());
-    k.q = heads_of(qkv, 0, s.h, s.qk);
-    k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
-    k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
-    k.maps = p.maps;
-    k.scale = s.scale();
-    if (with.segments) k.segments = segments(r, s);
-    k.form = with.form;
+    set_inputs(r, k, p.maps, qkv, s, with);
     r.kernel(k, p.pairs * static_cast<double>(2 * s.qk + 2 * s.v));
   };
 }
@@ -82,13 +81,7 @@ Build backward(const PatternSpec& spec, const Sizes& s, const With& with) {
     k.dy = heads_of(r.input({s.b, s.t, s.h * s.v}), 0, s.h, s.v);
     k.y = heads_of(r.input({s.b, s.t, s.h * s.v}), 0, s.h, s.v);
     k.lse = r.wide_input({s.b, s.h, s.t}, 0.1, std::log(p.pairs / static_cast<double>(s.b * s.h * s.t)) + 1);
-    k.q = heads_of(qkv, 0, s.h, s.qk);
-    k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
-    k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
-    k.maps = p.maps;
-    k.scale = s.scale();
-    if (with.segments) k.segments = segments(r, s);
-    k.form = with.form;
+    set_inputs(r, k, p.maps, qkv, s, with);
     const auto wanted = [&](const auto& queue) { return backward_scratch(queue, k); };
     if (const std::int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
       k.scratch = r.scratch({size}, DType::f32);
@@ -96,13 +89,8 @@ Build backward(const PatternSpec& spec, const Sizes& s, const With& with) {
   };
 }
 
-TensorView numbers(CaseRun& r, const std::vector<double>& values) {
-  return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values);
-}
-
-// The query of the last position against the keys of its pattern. The rows of each head lie apart from those
-// of the others, as in a cache of layers whose heads keep different positions. `own`: the key and value of
-// the position are put there first, those of the first head nowhere.
+// The query of the last position against the keys of its pattern. Heads have rows of their own, as in a cache
+// whose heads keep different positions. `own`: the position's key and value are stored first, but for head 0.
 Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
   return [=](CaseRun& r) {
     const auto heads = static_cast<int>(s.h);
@@ -116,9 +104,6 @@ Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
       start.push_back(static_cast<double>(keys.size()));
     }
     for (int h = 0; h < heads; ++h) groups.push_back(pattern->group(h));
-    const auto on_device = [&](const std::vector<double>& values) {
-      return numbers(r, values).as<std::int32_t>();
-    };
     std::vector<double> first;
     for (int h = 0; h < heads; ++h) first.push_back(static_cast<double>(h * s.t));
     AttentionDecode k;
@@ -136,13 +121,13 @@ Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
       for (int h = 0; h < heads; ++h) rows.push_back(h == 0 ? -1 : static_cast<double>((h + 1) * s.t - 1));
       k.new_k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
       k.new_v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
-      k.own_row = on_device(rows);
+      k.own_row = r.numbers(rows);
       k.longest = static_cast<std::int64_t>(keys.size());
     }
-    k.first_row = on_device(first);
-    k.keys = on_device({keys.begin(), keys.end()});
-    k.key_start = on_device(start);
-    k.group_of_head = on_device(groups);
+    k.first_row = r.numbers(first);
+    k.keys = r.numbers({keys.begin(), keys.end()});
+    k.key_start = r.numbers(start);
+    k.group_of_head = r.numbers(groups);
     k.scale = s.scale();
     const double rows =
         static_cast<double>(keys.size()) * static_cast<double>(s.b * s.h / pattern->groups(heads));
@@ -154,40 +139,36 @@ Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
 }  // namespace
 
 void add_attention_cases(Table& table) {
-  const auto add = [&](const PatternSpec& spec, const Sizes& s, bool realistic) {
-    const std::string text = text_of(spec, s);
-    table.put<AttentionForward>(realistic, forward(spec, s, {}), text);
-    table.put<AttentionBackward>(realistic, backward(spec, s, {}), text);
-    for (const bool own : {false, true})
-      table.put<AttentionDecode>(realistic, decode(spec, s, own), text, own ? ", written first" : "");
+  const auto add_passes = [&](bool realistic, const PatternSpec& spec, const Sizes& s, const With& with,
+                              const char* what) {
+    table.put<AttentionForward>(realistic, forward(spec, s, with), text_of(spec, s), what);
+    table.put<AttentionBackward>(realistic, backward(spec, s, with), text_of(spec, s), what);
   };
-  const auto add_with = [&](const PatternSpec& spec, const Sizes& s, const With& with, const char* what) {
-    table.add<AttentionForward>(forward(spec, s, with), text_of(spec, s), what);
-    table.add<AttentionBackward>(backward(spec, s, with), text_of(spec, s), what);
+  const auto add = [&](const PatternSpec& spec, const Sizes& s, bool realistic = false) {
+    add_passes(realistic, spec, s, {}, "");
+    for (const bool own : {false, true})
+      table.put<AttentionDecode>(realistic, decode(spec, s, own), text_of(spec, s),
+                                 own ? ", written first" : "");
   };
   for (const std::int64_t t : {1, 33, 65, 200}) {
     const std::int64_t stride = std::min<std::int64_t>(16, t);
-    for (const PatternSpec& spec : {PatternSpec{"all", stride, 1, 1}, PatternSpec{"local", stride, 1, 1},
-                                    PatternSpec{"strided", stride, 1, 1}, PatternSpec{"fixed", 16, 4, 2}}) {
-      add(spec, {2, t, 2, 16, 16}, false);
-    }
+    for (const char* kind : {"all", "local", "strided"}) add({kind, stride, 1, 1}, {2, t, 2, 16, 16});
+    add({"fixed", 16, 4, 2}, {2, t, 2, 16, 16});
   }
-  add({"all", 128, 32, 1}, {1, 150, 2, 64, 128}, false);
-  add({"fixed", 32, 8, 2}, {2, 161, 4, 64, 64}, false);
-  add({"strided", 32, 8, 1}, {1, 129, 3, 40, 24}, false);
-  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16},
-      false);  // 32 residue columns, keys of 130: no band kernel covers them
-  add({"local", 70, 8, 1}, {1, 300, 1, 128, 128}, false);
-  add({"local", 200, 8, 1}, {2, 450, 2, 64, 40}, false);
+  add({"all", 128, 32, 1}, {1, 150, 2, 64, 128});
+  add({"fixed", 32, 8, 2}, {2, 161, 4, 64, 64});
+  add({"strided", 32, 8, 1}, {1, 129, 3, 40, 24});
+  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16});  // keys of 130 a residue column: no band kernel
+  add({"local", 70, 8, 1}, {1, 300, 1, 128, 128});
+  add({"local", 200, 8, 1}, {2, 450, 2, 64, 40});
   for (const char* kind : {"all", "local", "strided", "fixed"}) {
     const PatternSpec spec = {kind, 32, 8, 2};
     const Sizes some = {2, 192, 2, 64, 64};
-    add_with(spec, some, {.segments = true}, ", segments");
-    add_with(spec, some, {.form = AttentionForm::simple}, ", simple");
-    add_with(spec, some, {.scratch = true}, ", scratch");
-  }
-  for (const char* kind : {"all", "local", "strided", "fixed"})
+    add_passes(false, spec, some, {.segments = true}, ", segments");
+    add_passes(false, spec, some, {.form = AttentionForm::simple}, ", simple");
+    add_passes(false, spec, some, {.scratch = true}, ", scratch");
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
+  }
   const PatternSpec images = {"local", 96, 1, 1};
   const Sizes step = {256, 3072, 2, 64, 128};
   table.time<AttentionDecode>(decode(images, step, true), text_of(images, step));

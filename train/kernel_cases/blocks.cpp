@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Residual blocks in sampling: odd numbers of sequences, heads of every padded size, lists that are empty,
-// short, longer than what is held at a time, with and without the row at hand.
+// Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists of keys.
 #include <cmath>
 
 #include "kernels/sampling/decode_blocks.h"
@@ -21,11 +20,6 @@ struct Lists {
   bool own;
 };
 
-const std::int32_t* numbers(CaseRun& r, std::vector<double> values) {
-  values.push_back(0);  // never empty
-  return r.input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
-}
-
 // Every third row of `rows` of a head, as far as they go round.
 void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& lists, std::int64_t rows) {
   std::vector<double> keys, start = {0}, group, first, own;
@@ -41,11 +35,12 @@ void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& list
     first.push_back(static_cast<double>(h * rows));
     own.push_back(lists.own ? static_cast<double>((h + 1) * rows - 1) : -1);
   }
-  block.keys = numbers(r, keys);
-  block.key_start = numbers(r, start);
-  block.group_of_head = numbers(r, group);
-  block.first_row = numbers(r, first);
-  block.own_row = numbers(r, own);
+  for (std::vector<double>* list : {&keys, &start, &group, &first, &own}) list->push_back(0);  // never empty
+  block.keys = r.numbers(keys);
+  block.key_start = r.numbers(start);
+  block.group_of_head = r.numbers(group);
+  block.first_row = r.numbers(first);
+  block.own_row = r.numbers(own);
 }
 
 DecodeAffine affine(CaseRun& r, std::int64_t out, std::int64_t in, double gain) {

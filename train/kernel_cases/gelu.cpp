@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// GEMMs with a GELU in the epilogue: awkward sizes to verify, and those of the text and of the image model to
-// time.
+// GEMMs with a GELU in the epilogue.
 #include "kernels/linear/gelu.h"
 #include "train/kernel_cases/table.h"
 
@@ -57,9 +56,8 @@ void add(Table& t, const Sizes& s, bool all, bool realistic,
 
 }  // namespace
 
-// Of the awkward sizes, those with an inner axis and an M that are multiples of 8 have a kernel of their own
-// on Hopper: tiles of 128 rows, groups of 256 columns, inner axes padded to 256 or 512. Its 66 clusters of
-// thread blocks take several tiles each of 8,600 rows, and several groups of 16,904 columns.
+// Sizes whose inner axis and M are multiples of 8 run on Hopper's own kernel: tiles of 128 rows, groups of
+// 256 columns. Its 66 clusters take several tiles each of 8,600 rows, and several groups of 16,904 columns.
 void add_linear_gelu_cases(Table& t) {
   constexpr Sizes awkward[] = {
       {1, 1, 1},       {1, 33, 31},    {31, 32, 33},    {33, 31, 65},    {65, 72, 63},    {130, 64, 128},

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Memory of a case, and the comparison of its outputs.
 #include "train/kernel_cases/kernel_cases.h"
 
 #include <algorithm>
@@ -44,12 +43,8 @@ double read_element(const unsigned char* at, DType t) {
   switch (t) {
     case DType::f64: return get(double{});
     case DType::f32: return get(float{});
-    case DType::f16:
-      return static_cast<double>(
-          static_cast<float>(std::bit_cast<f16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
-    case DType::bf16:
-      return static_cast<double>(
-          static_cast<float>(std::bit_cast<bf16>(static_cast<std::uint16_t>(at[0] | at[1] << 8))));
+    case DType::f16: return get(f16{});
+    case DType::bf16: return get(bf16{});
     case DType::i32: return get(std::int32_t{});
     case DType::u8: return get(std::uint8_t{});
   }
@@ -76,6 +71,10 @@ double CaseRun::random(std::int64_t i) const {
   double sum = 0;  // four uniform numbers: variance 4 / 12
   for (int j = 0; j < 4; ++j) sum += static_cast<double>((bits >> (16 * j)) & 0xffffu) / 65536.0 - 0.5;
   return sum * std::sqrt(3.0);
+}
+
+std::function<double(std::int64_t)> CaseRun::noise(DType rounded, double deviation, double mean) const {
+  return [=, this](std::int64_t i) { return rounded_to(rounded, mean + deviation * random(i)); };
 }
 
 // `value` empty: poison.
@@ -106,15 +105,11 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
 }
 
 TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, type(), [=, this](std::int64_t i) {
-    return rounded_to(options_.rounded, mean + deviation * random(i));
-  });
+  return add("", shape, type(), noise(options_.rounded, deviation, mean));
 }
 
 TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, wide_type(), [=, this](std::int64_t i) {
-    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
-  });
+  return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
 }
 
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
@@ -137,19 +132,15 @@ TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
 GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
   has_gradients_ = true;
   if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
-  return {add(name, shape, stored, [=, this](std::int64_t i) { return rounded_to(rounded, random(i)); }),
-          true};
+  return {add(name, shape, stored, noise(rounded, 1, 0)), true};
 }
 
 TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
-  return add(name, shape, t, [=, this](std::int64_t i) {
-    return rounded_to(wide(options_.rounded), mean + deviation * random(i));
-  });
+  return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
 }
 
 TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
-  return add(name, shape, type(),
-             [=, this](std::int64_t i) { return rounded_to(options_.rounded, deviation * random(i)); });
+  return add(name, shape, type(), noise(options_.rounded, deviation, 0));
 }
 
 TensorView CaseRun::scratch(const Shape& shape, DType t) {
@@ -160,10 +151,9 @@ TensorView CaseRun::scratch(const Shape& shape, DType t) {
 
 const StepScalars* CaseRun::step() {
   const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
-  Tensor memory(*device_.pool, {sizeof(StepScalars)}, DType::u8, "case");
+  const TensorView memory = scratch({sizeof scalars}, DType::u8);
   device_.upload(memory, &scalars);
-  kept_.push_back(std::make_shared<Tensor>(memory));
-  return static_cast<const StepScalars*>(memory.view().data);
+  return static_cast<const StepScalars*>(memory.data);
 }
 
 StepResults* CaseRun::results(float update_scale, bool is_output) {
@@ -196,8 +186,7 @@ std::vector<CaseOutput> CaseRun::outputs() {
                  " or its surroundings were written to");
       continue;
     }
-    const auto begin =
-        static_cast<unsigned char*>(block.view.data) - static_cast<unsigned char*>(block.memory.view().data);
+    const auto begin = static_cast<char*>(block.view.data) - static_cast<char*>(block.memory.view().data);
     const auto intact = [](unsigned char byte) { return byte == kOutputGuard; };
     WEFT_CHECK(std::all_of(host.begin(), host.begin() + begin, intact), "memory before ", block.name,
                " was written to");
@@ -205,9 +194,10 @@ std::vector<CaseOutput> CaseRun::outputs() {
                block.name, " was written to");
     CaseOutput out{block.name, block.view.dtype, block.through,
                    std::vector<double>(static_cast<std::size_t>(block.view.size()))};
-    for (std::int64_t i = 0; i < block.view.size(); ++i) {
-      out.values[static_cast<std::size_t>(i)] =
-          read_element(host.data() + begin + i * size_of(out.dtype), out.dtype);
+    const unsigned char* at = host.data() + begin;
+    for (double& value : out.values) {
+      value = read_element(at, out.dtype);
+      at += size_of(out.dtype);
     }
     outputs.push_back(std::move(out));
   }
@@ -218,9 +208,7 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double squares = 0, error_squares = 0, largest = 0, largest_error = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) {
-      if (!std::isfinite(want[i])) continue;
-    }
+    if (std::isnan(want[i]) ? std::isnan(got[i]) : std::isinf(want[i]) && got[i] == want[i]) continue;
     const double error = std::abs(got[i] - want[i]);
     if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
     squares += want[i] * want[i];
@@ -270,21 +258,19 @@ void verify(Device& device, const KernelCase& c, CaseOptions options) {
   const std::vector<CaseOutput> want = f64.outputs(), plain = run_once(*cpu, c, options);
   const std::vector<CaseOutput> got = run_once(device, c, options), again = run_once(device, c, options);
   for (std::size_t i = 0; i < want.size(); ++i) {
-    WEFT_CHECK(
-        std::none_of(want[i].values.begin(), want[i].values.end(), [](double v) { return std::isnan(v); }),
-        c.kernel, " (", c.sizes, "): elements of ", want[i].name, " are not written, or NaN");
+    WEFT_CHECK(std::ranges::none_of(want[i].values, [](double v) { return std::isnan(v); }), c.kernel, " (",
+               c.sizes, "): elements of ", want[i].name, " are not written, or NaN");
     const Tolerance tolerance = tolerance_of(got[i].dtype);
     const double cpu_error = relative_error(plain[i].values, want[i].values);
     const double error = relative_error(got[i].values, want[i].values);
     const double bound = std::max(tolerance.bound, tolerance_of(got[i].through).bound);
-    WEFT_CHECK(cpu_error <= bound, c.kernel, " (", c.sizes, ", ", name_of(options.compute),
-               "): ", want[i].name, " on the CPU is off by ", cpu_error, " of its size, at most ", bound,
+    const std::string what =
+        str(c.kernel, " (", c.sizes, ", ", name_of(options.compute), "): ", want[i].name);
+    WEFT_CHECK(cpu_error <= bound, what, " on the CPU is off by ", cpu_error, " of its size, at most ", bound,
                " is right");
-    WEFT_CHECK(error <= 2 * cpu_error + tolerance.floor, c.kernel, " (", c.sizes, ", ",
-               name_of(options.compute), "): ", want[i].name, " on ", device.name, " is off by ", error,
+    WEFT_CHECK(error <= 2 * cpu_error + tolerance.floor, what, " on ", device.name, " is off by ", error,
                " of its size, the CPU form by ", cpu_error);
-    WEFT_CHECK(same_bits(got[i].values, again[i].values), c.kernel, " (", c.sizes, ", ",
-               name_of(options.compute), "): ", want[i].name, " on ", device.name,
+    WEFT_CHECK(same_bits(got[i].values, again[i].values), what, " on ", device.name,
                " differs from run to run");
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The table of all kernels: how to make inputs of given sizes, what is written, and how right it must be.
-// Tests go through it on every device and type; bench verifies with it and times its realistic sizes.
+// The table of all kernels: their inputs and outputs at given sizes, and how exact they must be. Tests go
+// through it on every device and type; bench verifies with it and times its realistic sizes.
 #pragma once
 
 #include <functional>
@@ -28,10 +28,9 @@ const std::vector<KernelCase>& kernel_cases();
 
 struct CaseOptions {
   DType compute = DType::f32;  // T
-  DType rounded =
-      DType::f32;  // inputs are rounded to this T first: the f64 reference of a bf16 run gets its numbers
-  bool accumulate = false;  // gradients are added to what is there
-  bool misaligned = false;  // tensors begin one element past a 256-byte boundary
+  DType rounded = DType::f32;  // inputs are rounded to it: the f64 reference gets the numbers of a bf16 run
+  bool accumulate = false;     // gradients are added to what is there
+  bool misaligned = false;     // tensors begin one element past a 256-byte boundary
 };
 
 struct CaseOutput {
@@ -58,6 +57,9 @@ class CaseRun {
   TensorView input(const Shape&, double deviation = 1, double mean = 0);       // type T
   TensorView wide_input(const Shape&, double deviation = 1, double mean = 0);  // type wide(T)
   TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
+  const std::int32_t* numbers(const std::vector<double>& values) {
+    return input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
+  }
   TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
   TensorView output(const char* name, const Shape&, DType);
   // The output made last is a function of values that the kernel has rounded to T.
@@ -104,6 +106,7 @@ class CaseRun {
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
   void* bytes_at(const char* name, const void* value, std::size_t size);
   double random(std::int64_t i) const;
+  std::function<double(std::int64_t)> noise(DType rounded, double deviation, double mean) const;
 
   Device& device_;
   CaseOptions options_;
@@ -118,11 +121,10 @@ class CaseRun {
 // Infinite where one is NaN or infinite and the other is not the same.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want);
 
-// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the same rounded
-// inputs. Throws Error unless, for each output, the CPU's error is within a fixed bound for its type (or for
-// the coarser one that through_rounded() says), the device's is at most twice the CPU's (and a floor of a few
-// roundings), and a second run gives the same bits. With options.accumulate, a kernel without gradients has
-// nothing to show and is not run.
+// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the same inputs.
+// Throws Error unless, for each output: the CPU's error is within the bound of its type (or of the coarser
+// one of through_rounded()), the device's is at most twice that plus a floor, and a second run gives equal
+// bits. With options.accumulate, kernels without gradients are not run.
 void verify(Device& device, const KernelCase&, CaseOptions options);
 
 }  // namespace weft

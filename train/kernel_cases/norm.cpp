@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation, alone and behind a residual connection: awkward sizes to verify, and those of the text
-// and of the image model to time.
+// Layer normalisation, alone and behind a residual connection.
 #include "kernels/layers/layernorm.h"
 #include "train/kernel_cases/table.h"
 
@@ -9,15 +8,9 @@ namespace {
 
 Build layernorm_forward(std::int64_t n, std::int64_t c) {
   return [=](CaseRun& r) {
-    LayerNormForward k;
-    k.y = r.output("y", {n, c}, r.type());
-    k.mean = r.output("mean", {n}, r.wide_type());
-    k.rstd = r.output("rstd", {n}, r.wide_type());
-    k.x = r.input({n, c}, 2, 0.5);
-    k.w = r.wide_input({c}, 0.3, 1);
-    k.b = r.wide_input({c});
-    k.eps = 1e-2;
-    r.kernel(k);
+    r.kernel(LayerNormForward{r.output("y", {n, c}, r.type()), r.output("mean", {n}, r.wide_type()),
+                              r.output("rstd", {n}, r.wide_type()), r.input({n, c}, 2, 0.5),
+                              r.wide_input({c}, 0.3, 1), r.wide_input({c}), 1e-2});
   };
 }
 
@@ -43,8 +36,8 @@ struct Around {
   bool bias = true;
   bool norm = true;
   bool stream = true;  // a gradient reaches the sum otherwise, too
-  bool x = true;       // and x's is wanted
-  bool branch = true;  // and the branch's
+  bool x = true;       // its gradient is wanted
+  bool branch = true;  // its gradient is wanted
   Recomputed recomputed = Recomputed::no;
 };
 
@@ -101,33 +94,39 @@ Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
 
 std::string rows(std::int64_t n, std::int64_t c) { return str("N ", n, ", C ", c); }
 
-void add_residual(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text) {
-  t.add<ResidualForward>(residual_forward(n, c, with), rows(n, c), text);
-  t.add<ResidualBackward>(residual_backward(n, c, with), rows(n, c), text);
+void add_residual_backward(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text,
+                           bool realistic = false) {
+  t.put<ResidualBackward>(realistic, residual_backward(n, c, with), rows(n, c), text);
+}
+void add_residual(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text,
+                  bool realistic = false) {
+  t.put<ResidualForward>(realistic, residual_forward(n, c, with), rows(n, c), text);
+  add_residual_backward(t, n, c, with, text, realistic);
+}
+void add_norm(Table& t, std::int64_t n, std::int64_t c, bool realistic = false) {
+  t.put<LayerNormForward>(realistic, layernorm_forward(n, c), rows(n, c));
+  t.put<LayerNormBackward>(realistic, layernorm_backward(n, c, true, true), rows(n, c));
 }
 
 }  // namespace
 
 void add_norm_cases(Table& t) {
+  const Around in_place{.recomputed = Recomputed::in_place_of_h};
   for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
     const std::int64_t n = c % 32 + 1;
-    t.add<LayerNormForward>(layernorm_forward(n, c), rows(n, c));
-    t.add<LayerNormBackward>(layernorm_backward(n, c, true, true), rows(n, c));
+    add_norm(t, n, c);
     add_residual(t, n, c, {}, ", p 0.4");
-    t.add<ResidualBackward>(residual_backward(n, c, {.recomputed = Recomputed::in_place_of_h}), rows(n, c),
-                            ", p 0.4, y in place of h");
+    add_residual_backward(t, n, c, in_place, ", p 0.4, y in place of h");
   }
   for (const std::int64_t c : {40, 260, 512, 1037}) {
     add_residual(t, 33, c, {.p = 0}, ", p 0");
     add_residual(t, 33, c, {.bias = false}, ", p 0.4, no bias");
     add_residual(t, 33, c, {.norm = false}, ", p 0.4, no norm");
-    t.add<ResidualBackward>(residual_backward(33, c, {.stream = false}), rows(33, c), ", p 0.4, dy alone");
-    t.add<ResidualBackward>(residual_backward(33, c, {.x = false}), rows(33, c), ", p 0.4, no dx");
-    t.add<ResidualBackward>(residual_backward(33, c, {.p = 0, .branch = false}), rows(33, c),
-                            ", p 0, no dbranch");
-    t.add<ResidualBackward>(
-        residual_backward(33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart}),
-        rows(33, c), ", p 0.4, dy alone, no dbranch, y");
+    add_residual_backward(t, 33, c, {.stream = false}, ", p 0.4, dy alone");
+    add_residual_backward(t, 33, c, {.x = false}, ", p 0.4, no dx");
+    add_residual_backward(t, 33, c, {.p = 0, .branch = false}, ", p 0, no dbranch");
+    add_residual_backward(t, 33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart},
+                          ", p 0.4, dy alone, no dbranch, y");
   }
   t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), rows(33, 65), ", dx alone");
   t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), rows(1025, 72), ", dw and db alone");
@@ -137,13 +136,10 @@ void add_norm_cases(Table& t) {
   }
   add_residual(t, 1100, 37, {}, ", p 0.4");
   constexpr std::int64_t kTokens = 4 * 12288;
-  t.time<LayerNormForward>(layernorm_forward(kTokens, 512), rows(kTokens, 512));
-  t.time<LayerNormBackward>(layernorm_backward(kTokens, 512, true, true), rows(kTokens, 512));
+  add_norm(t, kTokens, 512, true);
   for (const std::int64_t c : {256, 512}) {
-    t.time<ResidualForward>(residual_forward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
-    t.time<ResidualBackward>(residual_backward(kTokens, c, {}), rows(kTokens, c), ", p 0.4");
-    t.time<ResidualBackward>(residual_backward(kTokens, c, {.recomputed = Recomputed::in_place_of_h}),
-                             rows(kTokens, c), ", p 0.4, y in place of h");
+    add_residual(t, kTokens, c, {}, ", p 0.4", true);
+    add_residual_backward(t, kTokens, c, in_place, ", p 0.4, y in place of h", true);
   }
 }
 

@@ -26,19 +26,17 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
   };
 }
 
-// Position 1 of texts of three, of which `given` belong to the prompt; sample numbers from 3 on. `few`: few
-// different logits, so that many are equal.
+// Position 1 of texts of three, `given` of the prompt; sample numbers from 3 on. `few`: many equal logits.
 Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few, std::int64_t given) {
   return [=](CaseRun& r) {
-    const auto number = [&](double value) { return r.input_of({1}, DType::i32, {value}).as<std::int32_t>(); };
     ChooseToken k;
     k.tokens = r.output("tokens", {b, 3}, DType::i32);
     k.drawn = r.output("drawn", {3, b}, DType::i32);
     std::vector<double> values(static_cast<std::size_t>(b * v));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 37 % 11) * 0.5 - 2;
     k.logits = few ? r.input_of({b, v}, r.type(), values) : r.input({b, v}, 2);
-    k.position = number(1);
-    k.first_sample = number(3);
+    k.position = r.numbers({1});
+    k.first_sample = r.numbers({3});
     k.given = given;
     k.choice = choice;
     k.seed = 0x123456789abcdef0u;
@@ -56,21 +54,21 @@ void add_linear(Table& t) {
                                        {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
                                        {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
                                        {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}};
-  const AroundLinear variants[] = {{false, true, false, false},
-                                   {false, false, false, false},
-                                   {true, false, true, false},
-                                   {true, true, true, true},
-                                   {false, true, false, true}};
+  const AroundLinear variants[] = {{},
+                                   {.bias = false},
+                                   {.norm = true, .bias = false, .gelu = true},
+                                   {.norm = true, .gelu = true, .residual = true},
+                                   {.residual = true}};
   for (const auto& [n, k, m] : sizes)
     for (const AroundLinear& with : variants)
       t.add<DecodeLinear>(decode_linear(n, k, m, with), text_of(n, k, m, with));
   const auto time = [&](std::int64_t k, std::int64_t m, const AroundLinear& with) {
     t.time<DecodeLinear>(decode_linear(256, k, m, with), text_of(256, k, m, with));
   };
-  time(256, 512, {true, true, false, false});
-  time(256, 512, {true, true, true, false});
-  time(256, 256, {false, true, false, true});
-  time(512, 256, {false, true, false, true});
+  time(256, 512, {.norm = true});
+  time(256, 512, {.norm = true, .gelu = true});
+  time(256, 256, {.residual = true});
+  time(512, 256, {.residual = true});
 }
 
 void add_choices(Table& t) {

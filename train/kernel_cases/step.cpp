@@ -19,11 +19,7 @@ Build mean_forward(std::int64_t n) {
 
 Build mean_backward(std::int64_t n, bool with_dy) {
   return [=](CaseRun& r) {
-    MeanBackward k;
-    k.dx = r.wide_gradient("dx", {n});
-    if (with_dy) k.dy = r.wide_input({1});
-    k.step = r.step();
-    r.kernel(k);
+    r.kernel(MeanBackward{r.wide_gradient("dx", {n}), with_dy ? r.wide_input({1}) : TensorView{}, r.step()});
   };
 }
 
@@ -93,13 +89,12 @@ Build apply_loss_scale(double scale, std::int64_t parts) {
 // Of update number 7.
 Build update_loss_scale(const LossScale& state, float norm) {
   return [=](CaseRun& r) {
-    UpdateLossScale k;
-    k.state = r.memory("state", state);
-    k.results = r.memory("results", StepResults{.loss = 2, .gradient_norm = norm, .update_scale = 0.5});
-    k.step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11});
-    k.window = 4;
-    k.ema_decay = 0.999;
-    r.kernel(k);
+    const StepResults results{.loss = 2, .gradient_norm = norm, .update_scale = 0.5};
+    r.kernel(UpdateLossScale{.state = r.memory("state", state),
+                             .results = r.memory("results", results),
+                             .step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
+                             .window = 4,
+                             .ema_decay = 0.999});
   };
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Every kernel once: a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), a realistic one to time
-// (the 12,288-token model of width 512, four sequences). A new kernel gets a builder and a line in each list
-// it needs.
-#include <algorithm>
+// Each kernel has a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), and realistic ones to time
+// (the 12,288-token model of width 512, four sequences).
+#include <cmath>
 
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/embedding.h"
@@ -36,16 +35,13 @@ Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool 
     k.dy = r.input({n, m});
     if (k.x = r.input({n, k_size}); !dw) k.x.data = nullptr;
     k.w = r.input({m, k_size}, 0.1);
-    r.kernel(k, (dx ? 2.0 : 0.0) * static_cast<double>(n * k_size * m) +
-                    (dw ? 2.0 : 0.0) * static_cast<double>(n * k_size * m));
+    r.kernel(k, (2.0 * dx + 2.0 * dw) * static_cast<double>(n * k_size * m));
   };
 }
 
 Build gelu_forward(std::int64_t n, std::int64_t c, bool bias) {
   return [=](CaseRun& r) {
-    GeluForward k;
-    k.y = r.output("y", {n, c}, r.type());
-    k.x = r.input({n, c}, 3);
+    GeluForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
     if (bias) k.bias = r.input({c});
     r.kernel(k);
   };
@@ -64,15 +60,7 @@ Build gelu_backward(std::int64_t n, std::int64_t c, bool bias) {
 }
 
 Build dropout(std::int64_t n, double p) {
-  return [=](CaseRun& r) {
-    Dropout k;
-    k.y = r.gradient("y", {n});
-    k.x = r.input({n});
-    k.p = p;
-    k.site = 3;
-    k.step = r.step();
-    r.kernel(k);
-  };
+  return [=](CaseRun& r) { r.kernel(Dropout{r.gradient("y", {n}), r.input({n}), p, 3, r.step()}); };
 }
 
 Build add(std::int64_t n) {
@@ -154,38 +142,29 @@ Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::in
 
 Build cross_entropy_forward(std::int64_t n, std::int64_t v) {
   return [=](CaseRun& r) {
-    CrossEntropyForward k;
-    k.loss = r.output("loss", {n}, r.wide_type());
-    k.lse = r.output("lse", {n}, r.wide_type());
-    k.logits = r.input({n, v}, 3);
-    k.targets = r.integers({n}, -1, v - 1);
-    r.kernel(k);
+    r.kernel(CrossEntropyForward{r.output("loss", {n}, r.wide_type()), r.output("lse", {n}, r.wide_type()),
+                                 r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
   };
 }
 
 Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
   return [=](CaseRun& r) {
-    CrossEntropyBackward k;
-    k.dlogits = r.gradient("dlogits", {n, v});
-    k.dloss = r.wide_input({n});
-    k.lse = r.wide_input({n}, 0.1, std::log(static_cast<double>(v)) + 4);
-    k.logits = r.input({n, v}, 3);
-    k.targets = r.integers({n}, -1, v - 1);
-    r.kernel(k);
+    const double lse = std::log(static_cast<double>(v)) + 4;
+    r.kernel(CrossEntropyBackward{r.gradient("dlogits", {n, v}), r.wide_input({n}),
+                                  r.wide_input({n}, 0.1, lse), r.input({n, v}, 3),
+                                  r.integers({n}, -1, v - 1)});
   };
 }
 
 void add_cross_entropy(Table& t) {
-  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007}) {
-    const std::int64_t n = v % 32 + 1;
-    t.add<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
-    t.add<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
-  }
-  for (const std::int64_t v : {256, 65536}) {
-    const std::int64_t n = v == 256 ? kTokens : 4096;
-    t.time<CrossEntropyForward>(cross_entropy_forward(n, v), "N ", n, ", V ", v);
-    t.time<CrossEntropyBackward>(cross_entropy_backward(n, v), "N ", n, ", V ", v);
-  }
+  const auto add = [&](bool realistic, std::int64_t n, std::int64_t v) {
+    t.put<CrossEntropyForward>(realistic, cross_entropy_forward(n, v), "N ", n, ", V ", v);
+    t.put<CrossEntropyBackward>(realistic, cross_entropy_backward(n, v), "N ", n, ", V ", v);
+  };
+  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007})
+    add(false, v % 32 + 1, v);
+  add(true, kTokens, 256);
+  add(true, 4096, 65536);
 }
 
 void add_linear(Table& t) {
@@ -226,15 +205,13 @@ void add_elementwise(Table& t) {
   }
   constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
                                        {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
-  for (const auto& [n, c] : sizes) {
-    t.add<GeluForward>(gelu_forward(n, c, true), "N ", n, ", C ", c);
-    t.add<GeluBackward>(gelu_backward(n, c, true), "N ", n, ", C ", c);
-  }
+  const auto add_gelu = [&](bool realistic, std::int64_t n, std::int64_t c) {
+    t.put<GeluForward>(realistic, gelu_forward(n, c, true), "N ", n, ", C ", c);
+    t.put<GeluBackward>(realistic, gelu_backward(n, c, true), "N ", n, ", C ", c);
+  };
+  for (const auto& [n, c] : sizes) add_gelu(false, n, c);
   constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
-  for (const std::int64_t c : {512, 2048}) {
-    t.time<GeluForward>(gelu_forward(kTokens, c, true), "N ", kTokens, ", C ", c);
-    t.time<GeluBackward>(gelu_backward(kTokens, c, true), "N ", kTokens, ", C ", c);
-  }
+  for (const std::int64_t c : {512, 2048}) add_gelu(true, kTokens, c);
   t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
   t.time<Add>(add(residual), residual, " elements");
   t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
@@ -259,13 +236,12 @@ void add_embedding(Table& t) {
       t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
     }
   }
-  // The row of a position that comes round all the time: hundreds of thousands of terms.
+  // A row of a position axis sums hundreds of thousands of terms.
   t.add<EmbeddingBackward>(embedding_backward(1, 1 << 20, 16, 4, 1024),
                            "B 1, T 2^20, V 16, C 4, stride 1024");
-  t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288),
-                           "B 4, T 12288, V 256, C 512, stride 128");
-  t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128),
-                            "B 4, T 12288, V 256, C 512, stride 128");
+  const char* const text = "B 4, T 12288, V 256, C 512, stride 128";
+  t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288), text);
+  t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128), text);
 }
 
 }  // namespace
@@ -273,16 +249,10 @@ void add_embedding(Table& t) {
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> cases = [] {
     Table t;
-    add_norm_cases(t);
-    add_cross_entropy(t);
-    add_linear(t);
-    add_linear_gelu_cases(t);
-    add_elementwise(t);
-    add_step_cases(t);
-    add_embedding(t);
-    add_sampling_cases(t);
-    add_block_cases(t);
-    add_attention_cases(t);
+    for (const auto add :
+         {add_norm_cases, add_cross_entropy, add_linear, add_linear_gelu_cases, add_elementwise,
+          add_step_cases, add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
+      add(t);
     return t.cases;
   }();
   return cases;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the files of this folder make the table of cases: one function each, listed here and called in
-// table.cpp.
+// How the files of this folder fill the table of cases: a function each, called in table.cpp.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// From arguments to prompts, conditions and positions, and from tokens to pictures.
 #include "train/sampling/sample_images.h"
 
 #include <algorithm>
@@ -38,20 +37,19 @@ std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& con
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
     fail(str(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
              " from --first ", a.first, " on are not among them"));
-  std::vector<Tokens> images(static_cast<std::size_t>(a.images),
-                             Tokens(static_cast<std::size_t>(data.image().tokens())));
-  for (std::size_t i = 0; i < images.size(); ++i)
-    data.read((a.first + static_cast<std::int64_t>(i)) * data.image().tokens(), images[i]);
+  const std::int64_t tokens = data.image().tokens();
+  std::vector<Tokens> images;
+  for (std::int64_t i = a.first; i < a.first + a.images; ++i)
+    data.read(i * tokens, images.emplace_back(static_cast<std::size_t>(tokens)));
   return images;
 }
 
 // The images to complete, as people see them.
 std::vector<Tokens> given_images(const SampleArguments& a, const Config& config) {
   if (a.complete.empty()) return {};
-  const auto is_png = [](const std::string& path) {
-    return path.ends_with(".png") || path.ends_with(".PNG");
-  };
-  if (a.complete.size() == 1 && !is_png(a.complete[0])) return images_from_data(a, config);
+  const std::string& first = a.complete[0];
+  const bool is_png = first.ends_with(".png") || first.ends_with(".PNG");
+  if (a.complete.size() == 1 && !is_png) return images_from_data(a, config);
   std::vector<Tokens> images;
   for (const std::string& path : a.complete) images.push_back(image_from_png(path, image_shape(config)));
   return images;
@@ -89,9 +87,7 @@ class ImageSampler {
     clock.start();
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
-        [&](std::int64_t i, std::int64_t, std::int32_t token) {
-          drawn[static_cast<std::size_t>(i)].push_back(token);
-        },
+        [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
         [&](std::int64_t done, std::int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
     progress.clear();
     const bool writes = options_.group->rank() == 0;

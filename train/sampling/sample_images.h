@@ -9,8 +9,7 @@
 
 namespace weft {
 
-// Whether this is a model of images whose tokens are brightnesses: rows, columns and channels are its
-// context.
+// Whether this is a model of images whose tokens are brightnesses.
 bool draws_images(const Config&);
 
 // Writes the grid and the single images that `arguments` name.
@@ -19,8 +18,7 @@ void sample_images(const SampleArguments&, LoadedModel&, Progress&);
 // tokens (H, W, C) from 0 to 255, C 1 (grey) or 3; below 0: unknown, drawn in middle grey. Error for others.
 Image image_of(const ImageShape&, std::span<const std::int32_t> tokens);
 
-// Where cell `index` of a grid lies, counted row by row. Small images are enlarged: a pixel is a square of
-// `zoom` pixels.
+// Where cell `index` of a grid lies, counted row by row. Small images are enlarged `zoom` times.
 struct GridLayout {
   std::int64_t columns, rows, zoom, width, height;  // width and height of a cell
 

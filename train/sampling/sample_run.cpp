@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The work of `sample`.
 #include "train/sampling/sample_run.h"
 
 #include <fstream>
@@ -47,10 +46,9 @@ class SampleWriter {
   // Sample `turn_` is complete: the next one follows.
   void next() {
     flush();
-    if (++turn_ < static_cast<std::int64_t>(texts_.size())) {
-      out_ << "\n==== sample " << turn_ + 1 << " ====\n";
-      flush();
-    }
+    if (++turn_ == static_cast<std::int64_t>(texts_.size())) return;
+    out_ << "\n==== sample " << turn_ + 1 << " ====\n";
+    flush();
   }
 
  private:
@@ -106,9 +104,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   std::vector<std::vector<std::int32_t>> sounds(static_cast<std::size_t>(a.options.count));
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
-      [&](std::int64_t sample, std::int64_t, std::int32_t token) {
-        sounds[static_cast<std::size_t>(sample)].push_back(token);
-      },
+      [&](std::int64_t sample, std::int64_t, std::int32_t token) { sounds[sample].push_back(token); },
       bar(notes));
   notes.clear();
   for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)

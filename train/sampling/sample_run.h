@@ -29,8 +29,8 @@ struct SampleArguments {
   std::int64_t rows = -1;              // given of each; -1: half
   std::int64_t rate = 12000;           // of a WAV file
 };
-// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`. Every
-// rank of the group calls it; rank 0 writes the files.
+// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`.
+// Collective; rank 0 writes the files.
 void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The sampling loop and the choice of a token.
 #include "train/sampling/sampler.h"
 
 #include <algorithm>
@@ -23,8 +22,8 @@ constexpr double kLateSeconds = 0.04;
   fail("the model's logits are not finite: its weights are damaged or training diverged");
 }
 
-// Batches of samples, one after the other, in lock step. All have the same number of rows, so that the cache
-// and the graph serve them all; rows beyond the last sample are computed and dropped.
+// Batches of samples, one after the other, with equal numbers of rows: one cache and one graph serve them
+// all. Rows beyond the last sample are computed and dropped.
 class BatchSampler {
  public:
   BatchSampler(Device& device, Model& model, const SampleOptions& options, SampleStats& stats)
@@ -78,7 +77,7 @@ class BatchSampler {
     device_.upload(first_sample_, &number);
   }
 
-  // What the GPU does at a position; nothing in it depends on the position but through memory.
+  // What the GPU does at a position, which it reads from memory: a graph replays it.
   void step() {
     const Tensor logits = model_.decode_step(ctx_, *cache_, sequences_);
     ctx_.launch(ChooseToken{.tokens = sequences_.tokens,
@@ -160,7 +159,7 @@ void check_prompts(const SampleOptions& options, std::int64_t vocab) {
     fail(str(options.prompts.size(), " prompts for ", options.count, " samples"));
   std::vector<std::vector<std::int32_t>> all = options.prompts;
   all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
-  for (const std::vector<std::int32_t>& prompt : all) {
+  for (const auto& prompt : all) {
     if (static_cast<std::int64_t>(prompt.size()) != options.given())
       fail(str("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens"));
     for (const std::int32_t token : prompt)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Autoregressive sampling. Which token comes next depends on the weights, the tokens before it and (seed,
-// number of the sample, position) alone: the same seed gives the same text in any batch.
+// Autoregressive sampling. A token depends on the weights, the tokens before it and (seed, sample, position)
+// alone: the same seed gives the same text in any batch.
 #pragma once
 
 #include <cstdint>
@@ -50,26 +50,22 @@ struct SampleStats {
   std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
 };
 
-// Called for each token drawn: sample, position in its text (the prompt is 0 .. given() - 1), token; position
-// after position, and at each sample after sample. Tokens come some positions late, where these take a few
-// milliseconds at most.
+// Called for each token drawn, by position and then by sample: sample, position in its text (the prompt is
+// 0 .. given() - 1), token. Tokens may come some positions late.
 using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
 // Called now and then: positions done and to do, all batches (of this rank).
 using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
-// With a group a collective: every rank draws a part, and rank 0 hands out all tokens at the end. The same
-// samples for any number of ranks.
+// With a group a collective: every rank draws a part, and rank 0 hands out all tokens at the end.
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
 
-// Keys that one head reads for a token on average over heads and positions first .. last - 1, and the number
-// it would read with dense attention.
+// Keys read for a token, mean over heads and positions first .. last - 1, and with dense attention.
 struct KeysRead {
   double pattern = 0, dense = 0;
 };
 KeysRead keys_read(const AttentionPattern&, int heads, std::int64_t first, std::int64_t last);
 
-// What `sample --stats` prints about drawing the positions from `first` on: speed, and for the layers of each
-// pattern the keys read and the cache, against dense attention.
+// What `sample --stats` prints of the positions from `first` on: speed, and keys and cache of each pattern.
 std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One case of `selftest`, a random pattern with random sizes, and its checks. All of it follows
-// from a number, so that a case that fails can be run again alone.
+// One case of `selftest`: a random pattern with random sizes, both from a seed, and its checks.
 #pragma once
 
 #include "src/patterns/more/layout.h"
@@ -28,11 +27,9 @@ struct SelftestCase {
 // `cuda`: no f64.
 SelftestCase make_selftest_case(std::uint32_t seed, bool cuda);
 
-// ---- checks without a kernel: tables and pictures agree with the predicate of the pattern ----
-// Each throws an Error that names the first disagreement.
+// ---- checks of tables and pictures against the pattern's predicate; Error names the first disagreement ----
 
-// key_runs() and keys_of() name the keys of attends(), each once; causal patterns no later ones; heads of a
-// group are equal.
+// keys_of() lists the keys of attends(), each once, no later ones if causal; heads of a group are equal.
 void check_enumeration(const SelftestCase&);
 // The tile maps, as a kernel reads them, hold each attended pair once, in both directions, over all passes.
 void check_tile_maps(const SelftestCase&);
@@ -43,11 +40,10 @@ void check_picture(const SelftestCase&);
 
 // ---- checks of the kernels, on any device ----
 
-// Forward and backward of every form that covers the case, against the definition in f64: an error of at most
-// twice that of the plain computation in the same type, plus a floor; rows that see nothing; equal bits of
-// two runs; no writes out of bounds. Decoding against the forward pass where the pattern is causal. `only`,
-// if not automatic: that form and no decoding. Returns the forms that ran, none where `only` does not cover
-// the case; throws an Error that names the first disagreement.
+// Both passes of every form that covers the case, against f64: at most twice the error of the plain
+// computation in the same type, plus a floor; rows that see nothing are 0; two runs have equal bits; no write
+// is out of bounds. Causal patterns decode, too. `only`, if not automatic: that form and no decoding. Returns
+// the forms that ran, none where `only` does not cover the case.
 std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
                                          AttentionForm only = AttentionForm::automatic);
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Kernels against the definition.
 #include "kernels/sampling/decode_attention.h"
 #include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
@@ -19,8 +18,8 @@ double rounding_of_parts(const AttentionMaps& maps) {
   return kUnit * (maps.passes - 1);
 }
 
-// Kernels accumulate in another order than the plain computation, which is exact where a query sees one key
-// (dy . v - delta is 0 then): a unit of f32 for each number of a head, and some for the sum over queries.
+// Kernels sum in another order than the plain computation, which is exact where a query sees one key: a unit
+// of f32 for each number of a head, and some for the sum over queries.
 template <class T>
 double rounding_of_sums(const Sizes& s) {
   return dtype_of<T> == DType::f64 ? 0 : 0x1p-23 * static_cast<double>(std::max(s.qk, s.v) + 32);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Random fields, within what each kind takes.
 #include "train/selftest/random_patterns.h"
 
 #include <algorithm>

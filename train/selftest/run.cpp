@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The loop over cases, and the report.
 #include "train/selftest/run.h"
 
 #include "kernels/attention/select.h"

@@ -29,8 +29,7 @@ struct SelftestResult {
   std::map<std::string, std::int64_t> ran;  // cases of each kind, element type and form
 };
 
-// What all checks of a case cover: patterns, tables, kernels, decoding, pictures. Returns the forms that ran;
-// throws Error.
+// All checks of a case. Returns the forms that ran; throws Error.
 std::vector<AttentionForm> check_case(Device&, const SelftestCase&);
 
 // Ends early after a few failures.

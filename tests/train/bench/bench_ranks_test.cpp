@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/train/training.h"
-#include "train/bench/kernels.h"
+#include "train/bench/run_timer.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/metrics.h"
 #include "train/trainer/step.h"

@@ -14,10 +14,7 @@
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 #include "train/attention/spot_check.h"
-#include "train/bench/attention.h"
-#include "train/bench/decode.h"
-#include "train/bench/kernels.h"
-#include "train/bench/step.h"
+#include "train/bench/bench.h"
 #include "train/bench/step_breakdown.h"
 #include "train/trainer/metrics.h"
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "tests/temp_dir.h"
-#include "train/bench/attention.h"
+#include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 
 namespace weft {

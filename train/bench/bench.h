@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// The commands of `bench`. Each prints rows to `out`, as text or as JSON objects, and throws Error when a
+// result is wrong.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "src/ranks/process_group.h"
+
+namespace weft {
+
+// `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
+struct BenchKernelsOptions {
+  std::string filter;  // in "kernel (sizes)"; empty: all
+  std::string device = "auto";
+  std::string dtype = "bf16";  // f32, f16 or bf16
+  bool json = false;           // one object a row
+  bool verify = true;
+};
+// `notes` names what is left out and why.
+void bench_kernels(const BenchKernelsOptions&, std::ostream& out, std::ostream& notes);
+
+// `bench attention`: both passes at the shapes of the paper's models or at others. Each row is checked
+// against f64 first; every timed run starts with cold caches.
+struct BenchAttentionOptions {
+  std::string shapes = "paper";  // "paper": all of them; or names, separated by commas
+  std::string modes;             // separated by commas; empty: those of the shape
+  std::string custom;            // "B,H,n,Dqk,Dv,stride,c": another shape, instead of `shapes`
+  std::string device = "auto";
+  std::string dtype = "bf16";        // f32, f16 or bf16, or several of them, separated by commas
+  std::string form = "automatic";    // which CUDA kernels: see AttentionForm
+  int pause_ms = 0;                  // the device is idle for so long before each timed run
+  bool f16_against_bf16 = false;     // rows of both types in turn: bench_f16_against_bf16()
+  bool json = false, verify = true;  // one object a row; check first
+};
+// A row a pattern: median times of the forward pass and of both passes, FLOP/s of the needed pairs, bandwidth
+// with each tensor counted once, speedup over `all` if measured before, the kernels that ran. JSON rows add
+// the mean clock. GEMM rate and copy bandwidth of the device come first, measured in the same process.
+void bench_attention(const BenchAttentionOptions&, std::ostream& out);
+
+// `bench decode`: sampling in batches from a model with random weights, once cached logits agree with those
+// of forward passes.
+struct BenchDecodeOptions {
+  std::string config;
+  std::vector<std::string> overrides;  // "a.b=c"
+  std::string device = "auto";
+  std::int64_t batch = 8;
+  std::int64_t positions = 0;  // of a text; 0: the context
+  bool json = false;
+};
+void bench_decode(const BenchDecodeOptions&, std::ostream& out);
+
+// `bench step`: times whole updates of a config on random tokens.
+struct BenchStepOptions {
+  std::string config;
+  std::vector<std::string> overrides;  // "a.b=c"
+  std::string device = "auto";
+  std::int64_t steps = 20;  // timed, after the warm-up
+  bool json = false;        // one object
+  bool breakdown = true;    // by kernel, too
+};
+// Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed pairs, MFU
+// of the measured GEMM rate, peak memory, the seconds up to the end of the first step, and where the time of
+// a step goes (train/bench/step_breakdown.h). Several ranks time the update of all of them, then what they
+// lose to each other (train/bench/ranks.h). `out` counts on rank 0.
+void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
+
+}  // namespace weft
