@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// TMA, the copy engine of sm_90a (PTX ISA, "cp.async.bulk.tensor"): tensor maps that describe a tensor in
-// global memory, and copies of one box of it to or from shared memory by one thread.
+// TMA, the tensor memory accelerator of sm_90a (PTX ISA, "cp.async.bulk.tensor"): tensor maps that describe a
+// tensor in global memory, and copies of one box of it to or from shared memory by one thread.
 #pragma once
 
 #include <cuda.h>

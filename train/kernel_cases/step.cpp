@@ -94,6 +94,8 @@ Build update_loss_scale(const LossScale& state, float norm) {
                              .results = r.memory("results", results),
                              .step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
                              .window = 4,
+                             .beta1 = 0.8,
+                             .beta2 = 0.99,
                              .ema_decay = 0.999});
   };
 }

@@ -106,7 +106,7 @@ void Trainer::prepare() {
   for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs
-  start_.lap("matrix rate");
+  start_.lap("matmul rate");
   device_->pool->reset_peak();
   first_step_ = logged_step_ = state_.step;
   logged_s_ = clock_.seconds();

@@ -81,9 +81,9 @@ struct Step {
   int tile, mask[kTiles];
 };
 template <int kTiles>
-class Walk {
+class ListIterator {
  public:
-  __device__ explicit Walk(const Task<kTiles>& task) : task_(task) {
+  __device__ explicit ListIterator(const Task<kTiles>& task) : task_(task) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       at_[i] = task.begin[i];
@@ -144,13 +144,13 @@ class Stream {
   using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
 
   __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
-      : shared_(shared), task_(task), walk_(task), own_(own) {}
+      : shared_(shared), task_(task), list_(task), own_(own) {}
 
   // Starts the slots of the first two tiles: what is copied before begin() need not wait for them.
   __device__ __forceinline__ void begin_slots() {
-    next_ = walk_.next();
+    next_ = list_.next();
     fetch_slots(next_.tile, 0);
-    fetch_slots(walk_.peek(), 1);
+    fetch_slots(list_.peek(), 1);
     cp_async_commit_group();
   }
   __device__ __forceinline__ void begin() {
@@ -179,7 +179,7 @@ class Stream {
     wait();
     if (!next_started_) fetch(next_, stage_ ^ 1);
     next_started_ = false;
-    fetch_slots(walk_.peek(), stage_);
+    fetch_slots(list_.peek(), stage_);
   }
   __device__ __forceinline__ void advance() {
     tile_ = next_.tile;
@@ -187,7 +187,7 @@ class Stream {
 #pragma unroll
     for (int i = 1; i < kTiles; ++i)
       if (own_ == i) mask_ = next_.mask[i];
-    next_ = walk_.next();
+    next_ = list_.next();
     stage_ ^= 1;
   }
 
@@ -276,7 +276,7 @@ class Stream {
 
   std::uint32_t shared_;
   const Task<kTiles>& task_;
-  Walk<kTiles> walk_;
+  ListIterator<kTiles> list_;
   Step<kTiles> next_;
   bool next_started_;              // already, by begin()
   int own_, stage_, tile_, mask_;  // of the warp; of the current tile

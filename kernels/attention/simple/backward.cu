@@ -29,22 +29,23 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   }
   typename S::RowSums dq;
   clear<S>(dq);
-  own.walk(place, g.segments.queries, g.segments.keys, [&](const std::int32_t* order, auto&& attended) {
-    gather<S>(k, g.k, place, order);
-    gather<S>(v, g.v, place, order);
-    __syncthreads();
-    typename S::Scores s, ds;
-    multiply_transposed<S>(s, q, k);
-    multiply_transposed<S>(ds, dy, v);
+  own.for_each_partner(
+      place, g.segments.queries, g.segments.keys, [&](const std::int32_t* order, auto&& attended) {
+        gather<S>(k, g.k, place, order);
+        gather<S>(v, g.v, place, order);
+        __syncthreads();
+        typename S::Scores s, ds;
+        multiply_transposed<S>(s, q, k);
+        multiply_transposed<S>(ds, dy, v);
 #pragma unroll
-    for (int i = 0; i < S::kRowsOfThread; ++i)
+        for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
-      for (int j = 0; j < S::kColumnsOfThread; ++j)
-        ds[i][j] = attended(i, j) ? expf(s[i][j] * scale - lse[i]) * (ds[i][j] - delta[i]) : 0.0f;
-    put_weights<S>(weights, ds);
-    __syncwarp();
-    multiply_add<S>(dq, weights, k);
-  });
+          for (int j = 0; j < S::kColumnsOfThread; ++j)
+            ds[i][j] = attended(i, j) ? expf(s[i][j] * scale - lse[i]) * (ds[i][j] - delta[i]) : 0.0f;
+        put_weights<S>(weights, ds);
+        __syncwarp();
+        multiply_add<S>(dq, weights, k);
+      });
   store_rows<S>(g.dq, place, own.order(), dq, scales, map.accumulate);
 }
 
@@ -65,31 +66,32 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   typename S::RowSums dk, dv;
   clear<S>(dk);
   clear<S>(dv);
-  own.walk(place, g.segments.keys, g.segments.queries, [&](const std::int32_t* order, auto&& attended) {
-    gather<S>(q, g.q, place, order);
-    gather<S>(dy, g.dy, place, order);
-    __syncthreads();
-    typename S::Scores p, ds;
-    multiply_transposed<S>(p, k, q);
-    multiply_transposed<S>(ds, v, dy);
+  own.for_each_partner(
+      place, g.segments.keys, g.segments.queries, [&](const std::int32_t* order, auto&& attended) {
+        gather<S>(q, g.q, place, order);
+        gather<S>(dy, g.dy, place, order);
+        __syncthreads();
+        typename S::Scores p, ds;
+        multiply_transposed<S>(p, k, q);
+        multiply_transposed<S>(ds, v, dy);
 #pragma unroll
-    for (int j = 0; j < S::kColumnsOfThread; ++j) {
-      const int position = order[column_thread() + j * kColumnThreads];
-      const float lse = scalar(g.lse, place, position), delta = scalar(g.delta, place, position);
+        for (int j = 0; j < S::kColumnsOfThread; ++j) {
+          const int position = order[column_thread() + j * kColumnThreads];
+          const float lse = scalar(g.lse, place, position), delta = scalar(g.delta, place, position);
 #pragma unroll
-      for (int i = 0; i < S::kRowsOfThread; ++i) {
-        p[i][j] = attended(i, j) ? expf(p[i][j] * scale - lse) : 0.0f;
-        ds[i][j] = attended(i, j) ? p[i][j] * (ds[i][j] - delta) : 0.0f;
-      }
-    }
-    put_weights<S>(weights, p);
-    __syncwarp();
-    multiply_add<S>(dv, weights, dy);
-    __syncwarp();
-    put_weights<S>(weights, ds);
-    __syncwarp();
-    multiply_add<S>(dk, weights, q);
-  });
+          for (int i = 0; i < S::kRowsOfThread; ++i) {
+            p[i][j] = attended(i, j) ? expf(p[i][j] * scale - lse) : 0.0f;
+            ds[i][j] = attended(i, j) ? p[i][j] * (ds[i][j] - delta) : 0.0f;
+          }
+        }
+        put_weights<S>(weights, p);
+        __syncwarp();
+        multiply_add<S>(dv, weights, dy);
+        __syncwarp();
+        put_weights<S>(weights, ds);
+        __syncwarp();
+        multiply_add<S>(dk, weights, q);
+      });
   typename S::RowScalars scales, ones;
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i) scales[i] = scale, ones[i] = 1;

@@ -87,17 +87,18 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   const float scale = static_cast<float>(f.scale);
   OnlineSoftmax<S> softmax;
   if (map.accumulate) softmax.resume(f, place, own.order());
-  own.walk(place, f.segments.queries, f.segments.keys, [&](const std::int32_t* order, auto&& attended) {
-    gather<S>(k, f.k, place, order);
-    gather<S>(v, f.v, place, order);
-    __syncthreads();
-    typename S::Scores s;
-    multiply_transposed<S>(s, q, k);
-    softmax.add(s, scale, attended);
-    put_weights<S>(weights, s);
-    __syncwarp();
-    multiply_add<S>(softmax.y, weights, v);
-  });
+  own.for_each_partner(place, f.segments.queries, f.segments.keys,
+                       [&](const std::int32_t* order, auto&& attended) {
+                         gather<S>(k, f.k, place, order);
+                         gather<S>(v, f.v, place, order);
+                         __syncthreads();
+                         typename S::Scores s;
+                         multiply_transposed<S>(s, q, k);
+                         softmax.add(s, scale, attended);
+                         put_weights<S>(weights, s);
+                         __syncwarp();
+                         multiply_add<S>(softmax.y, weights, v);
+                       });
   softmax.store(f, place, own.order());
 }
 

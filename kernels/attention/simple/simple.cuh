@@ -196,8 +196,8 @@ struct Strip {
   // Calls f(order of a strip of the other side, attended) for each one with pairs; attended(i, j): row
   // first_row() + i sees column column_thread() + 16 j. The threads meet before each call.
   template <class F>
-  __device__ void walk(const BlockIndex& at, const TensorView& own_segments, const TensorView& other_segments,
-                       F&& f) const {
+  __device__ void for_each_partner(const BlockIndex& at, const TensorView& own_segments,
+                                   const TensorView& other_segments, F&& f) const {
     int own[S::kRowsOfThread];
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i)

@@ -109,7 +109,7 @@ TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
   EXPECT_CONTAINS(error_line(launched), "rank 3 (");
 }
 
-// One whose host or process stands still, and one that hangs in a step, both where the log has no lines; and
+// One whose host or process is stopped, and one that hangs in a step, both where the log has no lines; and
 // rank 0, whose disk takes nothing more of a checkpoint, so that it cannot even be killed: who started it
 // does not hear of its end.
 TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {

@@ -77,7 +77,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     int back = own_ == 0 ? 0 : M::kConsumers - own_;
     for (;;) {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       if (back <= step.met_before)
         meet(step, back);
@@ -101,7 +101,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   }
 
   // The queries at hand meet the key tile of `back` iterations ago.
-  __device__ __forceinline__ void meet(const SweepStep& step, int back) {
+  __device__ __forceinline__ void meet(const TileStep& step, int back) {
     const int key_stage = key_.index_back(back);
     if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
 #pragma unroll
@@ -111,7 +111,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     mbarrier_arrive_warp(memory_.ds_full());
     wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
-    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
     mbarrier_arrive_warp(memory_.free(stage_.at));
     if (back == 0) end_queries(step, at);
     if (!ends(step, back)) return;
@@ -123,11 +123,11 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   }
 
   // Whether the key tile of `back` iterations ago meets no later queries.
-  __device__ __forceinline__ bool ends(const SweepStep& step, int back) const {
+  __device__ __forceinline__ bool ends(const TileStep& step, int back) const {
     return step.is_last || back == g_.tiles.tiles_back();
   }
   // All consumers have met the queries at hand: dQ.
-  __device__ __forceinline__ void end_queries(const SweepStep& step, const TilePlace& at) {
+  __device__ __forceinline__ void end_queries(const TileStep& step, const TilePlace& at) {
     mbarrier_wait(memory_.ds_full(), parity_);
     if (step.owns_queries) {
       float dq[M::Dqk / 2];
@@ -143,7 +143,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
       release_queries(step);
     }
   }
-  __device__ __forceinline__ void release_queries(const SweepStep& step) {
+  __device__ __forceinline__ void release_queries(const TileStep& step) {
     mbarrier_arrive_warp(memory_.ds_free());
     for (int back = step.met_before; back >= 0; --back)
       if (ends(step, back)) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(back)));
@@ -184,7 +184,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 // As the registers allow: all queries of a tile at once, or a half after the other.
 template <int Dqk, int Dv, int kConsumers>
 struct BandShape {
-  using M = SweepMemory<Dqk, Dv, kConsumers>;
+  using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   static constexpr int kQueries = (Dv == 128 && kConsumers == 3) || Dqk == 128 ? 32 : 64;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40,
                        kConsumerRegisters = kConsumers == 3 ? 160 : 232;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
 
 template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
-  using M = SweepMemory<Dqk, Dv, kConsumers>;
+  using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.work_items(), M::kThreads, M::kBytes, g);
 }
 

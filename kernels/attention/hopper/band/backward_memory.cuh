@@ -51,9 +51,9 @@ struct BandBackward {
 };
 
 // The iterations of a thread block: the tiles of its runs, one each.
-class Sweep {
+class TileIterator {
  public:
-  __device__ explicit Sweep(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
+  __device__ explicit TileIterator(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
   __device__ explicit operator bool() const { return tile_ < end_; }
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
@@ -84,19 +84,19 @@ class Sweep {
   BandRun run_{};
 };
 
-struct SweepStep {
+struct TileStep {
   using Shared = int[8];  // as it lies in shared memory
   TilePlace place;
   int met_before;  // -1: none, there are no more
   bool is_last, owns_queries;
-  int owned_keys;  // bit b: Sweep::owns_keys(b)
+  int owned_keys;  // bit b: TileIterator::owns_keys(b)
 
-  __device__ __forceinline__ static SweepStep of(const Sweep& sweep) {
-    const BandRun& run = sweep.run();
-    SweepStep step{TilePlace::of(run, sweep.tile()), sweep.met_before(), sweep.is_last(),
-                   sweep.owns_queries(), 0};
+  __device__ __forceinline__ static TileStep of(const TileIterator& iterator) {
+    const BandRun& run = iterator.run();
+    TileStep step{TilePlace::of(run, iterator.tile()), iterator.met_before(), iterator.is_last(),
+                  iterator.owns_queries(), 0};
     for (int back = 0; back <= step.met_before; ++back)
-      step.owned_keys |= static_cast<int>(sweep.owns_keys(back)) << back;
+      step.owned_keys |= static_cast<int>(iterator.owns_keys(back)) << back;
     return step;
   }
   __device__ __forceinline__ void write(std::uint32_t to) const {
@@ -109,7 +109,7 @@ struct SweepStep {
     asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 16), "r"(flags) : "memory");
   }
   // All but the place.
-  __device__ __forceinline__ static SweepStep read(std::uint32_t from) {
+  __device__ __forceinline__ static TileStep read(std::uint32_t from) {
     int flags;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
     flags = warp_uniform(flags);
@@ -152,7 +152,7 @@ struct BackwardRings {
     return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
   __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
-  // Of kernels over a Sweep.
+  // Of kernels over a TileIterator.
   __device__ std::uint32_t lse(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
   }
@@ -191,8 +191,8 @@ struct OwnerRegisters {
 
 // Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
-struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
-  using Rings = BackwardRings<SweepMemory>;
+struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsumers_>> {
+  using Rings = BackwardRings<BandBackwardMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int Dqk = Dqk_, Dv = Dv_, kConsumers = kConsumers_;
   static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
@@ -212,14 +212,14 @@ struct SweepMemory : BackwardRings<SweepMemory<Dqk_, Dv_, kConsumers_>> {
     struct {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
-    SweepStep::Shared step[kStages];
+    TileStep::Shared step[kStages];
     std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
         keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ static SweepMemory of(const char* shared) { return {{first_panel(shared)}}; }
+  __device__ static BandBackwardMemory of(const char* shared) { return {{first_panel(shared)}}; }
   __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
   __device__ std::uint32_t ds(int back) const {
     return base + int{offsetof(SharedStorage, ds)} + back * kPanel;

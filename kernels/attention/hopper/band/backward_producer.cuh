@@ -12,30 +12,30 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
-  for (Sweep sweep(g.tiles); sweep; sweep.next()) {
+  for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
     const std::uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    SweepStep::of(sweep).write(memory.step(stage.at));
+    TileStep::of(iterator).write(memory.step(stage.at));
     mbarrier_arrive_expect_tx(full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.q(stage.at), g.q, g.tiles, sweep.run(), sweep.tile(), full);
-    copy_tile<M::Dv>(memory.dy(stage.at), g.dy, g.tiles, sweep.run(), sweep.tile(), full);
+    copy_tile<M::Dqk>(memory.q(stage.at), g.q, g.tiles, iterator.run(), iterator.tile(), full);
+    copy_tile<M::Dv>(memory.dy(stage.at), g.dy, g.tiles, iterator.run(), iterator.tile(), full);
     mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
     mbarrier_arrive_expect_tx(keys_full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, sweep.run(), sweep.tile(), keys_full);
-    copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, sweep.run(), sweep.tile(), keys_full);
+    copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, iterator.run(), iterator.tile(), keys_full);
+    copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, iterator.run(), iterator.tile(), keys_full);
     if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
         const std::uint32_t y_full = memory.y_full(y.at);
         mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
         mbarrier_arrive_expect_tx(y_full, M::kY);
-        copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, sweep.run(), sweep.tile(), y_full);
+        copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, iterator.run(), iterator.tile(), y_full);
         y.advance();
       }
     }
     stage.advance(), key.advance();
   }
   mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-  SweepStep{{}, -1}.write(memory.step(stage.at));
+  TileStep{{}, -1}.write(memory.step(stage.at));
   mbarrier_arrive(memory.full(stage.at));
 }
 
@@ -57,10 +57,10 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 template <class M>
 __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
-  for (Sweep sweep(g.tiles); sweep; sweep.next()) {
-    const std::int64_t first = g.first_scalar(sweep.run().b, sweep.run().h);
+  for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
+    const std::int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    fetch_scalars(memory, stage.at, g, sweep.run(), sweep.tile(), first);
+    fetch_scalars(memory, stage.at, g, iterator.run(), iterator.tile(), first);
     cp_async_mbarrier_arrive(memory.full(stage.at));
     stage.advance();
   }
@@ -99,9 +99,9 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
   const int row = threadIdx.x % kTile;
   for (;;) {
     mbarrier_wait(memory.full(stage.at), stage.parity);
-    const SweepStep step = SweepStep::read(memory.step(stage.at));
+    const TileStep step = TileStep::read(memory.step(stage.at));
     if (step.met_before < 0) return;
-    const TilePlace at = SweepStep::read_place(memory.step(stage.at));
+    const TilePlace at = TileStep::read_place(memory.step(stage.at));
     mbarrier_wait(memory.y_full(y.at), y.parity);
     const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
     st_shared_float(memory.delta(stage.at) + row * 4, sum);

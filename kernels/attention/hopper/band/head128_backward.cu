@@ -21,7 +21,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
     struct {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
-    SweepStep::Shared step[kStages];
+    TileStep::Shared step[kStages];
     std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
         keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
   };
@@ -72,23 +72,23 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
   const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
   for (;; stage.advance()) {
     mbarrier_wait(memory.full(stage.at), stage.parity);
-    if (SweepStep::read(memory.step(stage.at)).met_before < 0) return;
+    if (TileStep::read(memory.step(stage.at)).met_before < 0) return;
 #pragma unroll 1  // registers are scarce, here and below: what a step is is read anew
     for (int part = 0; part < 2; ++part) {
       const int first = (2 * warp + part) * kRows, row = lane % kRows, panel = lane / kRows;
       if (lane == 0) {
         mbarrier_arrive_expect_tx(memory.y_full(warp), 2 * Head128Memory::kYPanel);
-        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, SweepStep::read_place(memory.step(stage.at)), first,
+        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, TileStep::read_place(memory.step(stage.at)), first,
                           memory.y_full(warp));
       }
       mbarrier_wait(memory.y_full(warp), part);
       float sum = row_product<T, 64>(memory.dy(stage.at) + panel * kPanel + first * 128,
                                      memory.y(warp) + panel * Head128Memory::kYPanel, row);
       sum += __shfl_xor_sync(0xffffffffu, sum, kRows);
-      const bool owned = SweepStep::read(memory.step(stage.at)).owns_queries;
+      const bool owned = TileStep::read(memory.step(stage.at)).owns_queries;
       if (panel == 0) {
         st_shared_float(memory.delta(stage.at) + (first + row) * 4, sum);
-        const TilePlace at = SweepStep::read_place(memory.step(stage.at));
+        const TilePlace at = TileStep::read_place(memory.step(stage.at));
         g.put_delta(at, first + row, sum, owned);
       }
       __syncwarp();
@@ -111,7 +111,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
     bool begins = false;  // whether the key tile of the queries at hand is its own
     for (;; stage_.advance(), key_.advance()) {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       begins = step.met_before == 0 ? own_ == 0 : !begins;
       if (begins && step.met_before == 2) {
@@ -146,9 +146,9 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   }
 
   // The key tile of `back` steps ago meets no later queries.
-  __device__ __forceinline__ void end(const SweepStep& step, int back) {
+  __device__ __forceinline__ void end(const TileStep& step, int back) {
     const int key_stage = key_.index_back(back);
-    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
     warpgroup_sync(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
       const TilePlace keys{at.tile - back, at.group, at.h, at.b};
@@ -185,7 +185,7 @@ class Head128DqAccumulator {
     int owner = 0;  // of the key tile of the queries at hand
     for (;; stage_.advance(), key_.advance()) {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-      const SweepStep step = SweepStep::read(memory_.step(stage_.at));
+      const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
       owner = step.met_before == 0 ? 0 : owner ^ 1;
       meet(step, owner);
@@ -194,7 +194,7 @@ class Head128DqAccumulator {
   }
 
  private:
-  __device__ __forceinline__ void meet(const SweepStep& step, int owner) {
+  __device__ __forceinline__ void meet(const TileStep& step, int owner) {
     float dq[64];
     pin(dq);
     if (step.met_before == 2) add(dq, owner, 2, 0);
@@ -214,7 +214,7 @@ class Head128DqAccumulator {
     pin(dq);
     release(owner);
     if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.at));
-    const TilePlace at = SweepStep::read_place(memory_.step(stage_.at));
+    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
     mbarrier_arrive_warp(memory_.free(stage_.at));
     if (step.owns_queries) put(dq, at);
   }

@@ -70,7 +70,7 @@ class WindowConsumer {
     Owned<Shape::Dqk, false> q;
     q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
     mbarrier_wait(memory_.queries_full(query), query.parity);
-    walk(acc, q, tile, stage);
+    mainloop(acc, q, tile, stage);
     mbarrier_arrive_warp(memory_.done(query));
     float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
     Softmax::Row row[2];
@@ -87,8 +87,8 @@ class WindowConsumer {
     mbarrier_arrive_warp(memory_.y_full(query));
   }
 
-  __device__ __forceinline__ void walk(ForwardAccumulators<T, Shape::Dv>& acc,
-                                       const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
+  __device__ __forceinline__ void mainloop(ForwardAccumulators<T, Shape::Dv>& acc,
+                                           const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const StageDescriptors<Memory> at(memory_);
     const int farthest = tiles.tiles_back();
