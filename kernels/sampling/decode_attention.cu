@@ -55,7 +55,7 @@ struct Share {
         if constexpr (kWords == 2) {
           out[w * 4 + i] = __uint_as_float(word[i]);
         } else {
-          const float2 two = unpack<T>(word[i]);
+          const float2 two = device::unpack<T>(word[i]);
           out[2 * i] = two.x;
           out[2 * i + 1] = two.y;
         }
