@@ -30,8 +30,7 @@ struct StepResults {
   float loss_scale = 0;     // in f16: behind this step
 };
 
-// The corrections of AdamW in update number `updates`. Early on the moving average looks back over a tenth of
-// the run so far, to forget the initial weights.
+// AdamW's corrections in update number `updates`. Early, ema looks back over only a tenth of the run.
 template <class Real>  // double; a template, so that device code may call it
 constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay, std::int64_t updates) {
   const Real t = static_cast<Real>(updates), early = (1 + t) / (10 + t);

@@ -47,8 +47,7 @@ __device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t ro
   store(a.y + row * a.cols + first, y, left<kPacked>(a, first), kPacked);
 }
 
-// g += the gradient through the norm, rounded first: g has the same bits whether dh is in it already or is
-// added where g is stored. Adds to the accumulators of dw and db.
+// g += the gradient through the norm, rounded first: the same bits wherever dh joins. Adds to dw and db.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int64_t first, float mean,
                                                   float rstd, const float (&h)[kGroup],

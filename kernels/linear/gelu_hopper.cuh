@@ -302,8 +302,7 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kCluster;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(a.columns * a.lanes * kCluster));
   config.blockDim = dim3(kThreads);

@@ -30,8 +30,7 @@ std::int64_t piece_of(std::int64_t axis) {
   return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
 }
 
-// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; `inner` is the axis summed over. Pieces run on
-// OpenMP threads: OpenBLAS's own would spin and slow the next kernel.
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; pieces run on OpenMP's threads, not OpenBLAS's.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
   [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);

@@ -42,18 +42,13 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
 }
 
 template <class T>
-void set_affine(Block<T>& to, Matrix which, const DecodeAffine& from) {
-  to.w[which] = from.w.as<T>();
-  to.b[which] = from.b.as<T>();
-}
-
-template <class T>
 Block<T> block_of(const DecodeBlock& from) {
   Block<T> to = {};
-  set_affine(to, kQkv, from.qkv);
-  set_affine(to, kProj, from.proj);
-  set_affine(to, kUp, from.up);
-  set_affine(to, kDown, from.down);
+  const DecodeAffine* maps[4] = {&from.qkv, &from.proj, &from.up, &from.down};  // as enum Matrix
+  for (int i = 0; i < 4; ++i) {
+    to.w[i] = maps[i]->w.as<T>();
+    to.b[i] = maps[i]->b.as<T>();
+  }
   const DecodeNorm* norms[2] = {&from.attention_norm, &from.mlp_norm};
   for (int i = 0; i < 2; ++i) {
     to.norm_w[i] = norms[i]->w.as<float>();
@@ -110,8 +105,7 @@ void start(CudaQueue& queue, void (*kernel)(Arguments<T>), Arguments<T>& a) {
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit));
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kRanks;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cluster.val.clusterDim = {kRanks, 1, 1};
   cudaLaunchConfig_t config = {};
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = static_cast<std::size_t>(limit);
@@ -176,10 +170,8 @@ void run(CudaQueue& queue, const DecodeBlocks& k) {
   check(k);
   if (k.y.size() == 0) return;
   if (!decode_cluster::covers(k)) return run_in_steps(queue, k);
-  if (k.x.dtype == DType::f16)
-    decode_cluster::launch<__half>(queue, k);
-  else
-    decode_cluster::launch<__nv_bfloat16>(queue, k);
+  if (k.x.dtype == DType::f16) return decode_cluster::launch<__half>(queue, k);
+  decode_cluster::launch<__nv_bfloat16>(queue, k);
 }
 
 }  // namespace weft
