@@ -36,7 +36,7 @@ std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int e
                                    const std::string& what) {
   const std::int64_t last = *std::max_element(slots.begin(), slots.end());
   WEFT_CHECK(last < std::numeric_limits<std::int32_t>::max() - edge, what, ": too many slots: ", last + 1);
-  std::vector<std::int32_t> order(last / edge + 1 * edge, -1);
+  std::vector<std::int32_t> order((last / edge + 1) * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
     WEFT_CHECK(slots[position] >= 0, what, ": position ", position, " has the negative slot ",
                slots[position]);
