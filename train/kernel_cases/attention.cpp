@@ -167,8 +167,9 @@ void add_attention_cases(Table& table) {
     add_passes(false, spec, some, {.segments = true}, ", segments");
     add_passes(false, spec, some, {.form = AttentionForm::simple}, ", simple");
     add_passes(false, spec, some, {.scratch = true}, ", scratch");
-    add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
   }
+  for (const char* kind : {"all", "local", "strided", "fixed"})
+    add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
   const PatternSpec images = {"local", 96, 1, 1};
   const Sizes step = {256, 3072, 2, 64, 128};
   table.time<AttentionDecode>(decode(images, step, true), text_of(images, step));
