@@ -62,10 +62,6 @@ struct ModelConfig {
   bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;
   double norm_eps = 1e-5;
-  std::string positions = "learned";  // learned | rotary: embeddings of position, or rotated queries and keys
-  double rotary_base = 10000;         // wavelengths are up to 2 pi times this
-  std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
-  std::string activation = "gelu";    // of the MLP: gelu | relu2
   std::vector<std::int64_t> position_axes = {96,
                                              128};  // outermost first: text {n / l, l}, images {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
@@ -82,11 +78,6 @@ struct TrainConfig {
   std::int64_t warmup = 200;         // steps of linear warm-up
   std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
-  std::string optimizer = "adamw";   // adamw | muon: of the matrices of the residual blocks
-  double muon_learning_rate = 0.02;  // at its peak, with the schedule of learning_rate
-  double muon_momentum = 0.95;       // reached after muon_momentum_warmup steps
-  std::int64_t muon_momentum_warmup = 300;
-  double muon_weight_decay = 0.01;
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block

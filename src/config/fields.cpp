@@ -92,14 +92,6 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          "logits from the token embedding, not from a layer that starts at zero"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
-  visit(one_of({"learned", "rotary"},
-               {"model.positions", &c.positions, "embeddings of position, or rotated queries and keys"}));
-  visit({"model.rotary_base", &c.rotary_base, "rotary: wavelengths are up to 2 pi times this",
-         Range{1, kMost, true}});
-  visit(one_of({"none", "rms"},
-               {"model.qk_norm", &c.qk_norm, "of each query and key over the features of its head"}));
-  visit(one_of({"gelu", "relu2"},
-               {"model.activation", &c.activation, "of the MLP: x sigmoid(1.702 x), or max(x, 0)^2"}));
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], images [32, 32, "
          "3]",
@@ -126,13 +118,6 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
-  visit(one_of({"adamw", "muon"},
-               {"train.optimizer", &c.optimizer, "of the matrices of the blocks; the rest is AdamW's"}));
-  visit({"train.muon_learning_rate", &c.muon_learning_rate, "at its peak, with the schedule of learning_rate",
-         more_than(0)});
-  visit({"train.muon_momentum", &c.muon_momentum, "decay of the mean gradient, from 0.85 on", share()});
-  visit({"train.muon_momentum_warmup", &c.muon_momentum_warmup, "steps until it is reached", at_least(0)});
-  visit({"train.muon_weight_decay", &c.muon_weight_decay, "of the matrices of the blocks", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
   visit(free(
