@@ -73,7 +73,8 @@ struct TileMap {
   const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
 
-// The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 .. stride - 1.
+// The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 .. stride - 1,
+// n / stride whole rows: stride divides n.
 // A query of row r sees, in its own column, the keys of rows r - reach + 1 .. r - skip that exist.
 struct Band {
   std::int32_t stride = 0, reach = 0, skip = 0;

@@ -17,17 +17,19 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
-// Those of `general` and `hopper` take f16 and bf16; those of `hopper` heads up to 128, without segments.
+// `general` and `hopper` take f16 and bf16; `hopper` heads up to 128, without segments, tiles of 64. Rows are
+// those of a column of a Band; select.cpp has all conditions, and the figures behind them.
 enum class Kernel {
   simple,          // simple/: every case, in f32
   general,         // ampere/: tiles of 64, heads up to 128
   general_rows16,  // ampere/rows16_*: tiles of 16, heads up to 256
-  hopper,          // hopper/: any tiles of 64; backward as two kernels, query-stationary and key-stationary
-  hopper_fused,    // hopper/fused: backward as one kernel, for heads up to 64, with scratch
-  hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows
-  hopper_head128,  // hopper/band/head128_backward: the same for three key tiles of heads above 64
-  hopper_window,   // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass; heads up to 64
-  hopper_column    // hopper/band/column_*: whole columns of 129 to 1,024 rows; forward also farther windows
+  hopper,          // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
+  hopper_fused,    // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
+  hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
+  hopper_head128,  // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
+  hopper_window,   // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
+  hopper_column    // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
+                   // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
 };
 const char* name_of(Kernel);
 

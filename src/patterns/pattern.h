@@ -58,8 +58,8 @@ class AttentionPattern {
   // is computed in its own order of slots, and their softmaxes are merged.
   virtual void parts(int head, std::vector<PatternPart>& parts) const { parts.push_back({this, head}); }
 
-  // S_i of a head as a band (attention.h), if it is one for n queries and n keys. Band kernels read it
-  // instead of the tiles.
+  // S_i of a head as a band (attention.h), if it is one for n queries and n keys and its stride divides n.
+  // Band kernels read it instead of the tiles: a wrong band gives wrong results.
   virtual Band band(int /*head*/, std::int64_t /*n*/) const { return {}; }
 
   // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds the `edge` slots

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Names of devices and what is said of wrong ones, copies, the measured matrix rate.
+// Names of devices and what is said of wrong ones, copies, the measured GEMM rate.
 #include "src/device.h"
 
 #include <gtest/gtest.h>

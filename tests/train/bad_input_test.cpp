@@ -51,6 +51,26 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--rows", "3"}), "--complete");
 }
 
+TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
+  EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "did you mean --config?");
+  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--lenght=5"}), "did you mean --length?");
+  EXPECT_CONTAINS(error_line("bench", {"stepp"}), "found stepp; did you mean step?");
+  EXPECT_CONTAINS(error_line("bench", {"step", "--gpu", "2"}), "did you mean --gpus?");
+  EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, audio, enwik8");
+  EXPECT_CONTAINS(error_line("prepare", {}), "text, audio, enwik8");
+}
+
+TEST_F(BadInputTest, OptionsAreCheckedBeforeDataIsLookedFor) {
+  const auto without_data = [this](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "none",
+                               "--set", "data.path=missing.h5"});
+    return error_line("train", more);
+  };
+  EXPECT_CONTAINS(without_data({}), "missing.h5");
+  EXPECT_CONTAINS(without_data({"--batch", "1000"}), "--batch");
+  EXPECT_CONTAINS(without_data({"--resume"}), "resume");
+}
+
 TEST_F(BadInputTest, HelpAndVersionAreNoErrors) {
   for (const char* program : {"train", "evaluate", "sample"}) {
     Process help(dir, program, {"--help"});

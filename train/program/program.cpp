@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 #include "src/files/error_line.h"
 #include "train/ranks/ranks.h"
 
@@ -30,6 +31,23 @@ void spin_briefly(char** argv) {
   execv("/proc/self/exe", argv);  // returns only when it fails: then this process goes on as it is
 }
 
+// What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
+std::string help_with(const CLI::App& app) {
+  const CLI::App* at = &app;  // the command that was given last
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  const auto any = [](const auto*) { return true; };
+  std::vector<std::string> commands, options;
+  for (const CLI::App* command : at->get_subcommands(any)) commands.push_back(command->get_name());
+  for (const CLI::Option* option : at->get_options(any))
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return commands.empty() ? "" : ": " + joined(commands);
+  const std::string word = unknown[0].substr(0, unknown[0].find('='));
+  if (word.starts_with("-")) return did_you_mean(word, options);
+  if (commands.empty()) return "";
+  return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));
+}
+
 // Nothing, or the exit code: it was --help or --version.
 std::optional<int> parse(const Program& program, CLI::App& app, int argc, char** argv) {
   try {
@@ -37,7 +55,7 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.has_ranks && !is_first_process() ? 0 : app.exit(e);
-    const std::string what = std::string(e.what()) + " (try --help)";
+    const std::string what = e.what() + help_with(app) + " (try --help)";
     program.has_ranks ? fail_before_work(what) : fail(what);
   }
 }

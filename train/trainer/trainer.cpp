@@ -18,10 +18,14 @@ std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
   return group ? make_communicator(device, *group) : nullptr;
 }
 
-// For the ranks of `group`, with the data that is there.
-Config prepared(Config config, const ProcessGroup* group) {
+Config for_ranks(Config config, const ProcessGroup* group) {
   config.ranks = group ? group->size() : 1;
   check_config(config);
+  return config;
+}
+
+// With the data that is there. What is wrong with options is said before.
+Config with_data(Config config) {
   config.data.path = find_data(config.data.path, config.source);
   if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
   return config;
@@ -30,8 +34,8 @@ Config prepared(Config config, const ProcessGroup* group) {
 // Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
 Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
                         std::string& text) {
-  if (options.batch.empty()) return config;
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
+  if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
   MicroBatch chosen = before ? *before : choose_micro_batch(config, options.batch, device);
@@ -52,7 +56,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
     : group_(group.size() > 1 ? &group : nullptr),
       device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
       communicator_(connected(*device_, group_)),
-      config_(with_micro_batch(prepared(config, group_), options, *device_, group_, batch_text_)),
+      config_(with_data(with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume,

@@ -16,7 +16,8 @@ namespace weft::definition {
 
 using Int = std::int64_t;
 
-inline bool contains(const std::vector<Int>& list, Int x) {
+template <class T, class X>
+bool contains(const std::vector<T>& list, const X& x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
@@ -105,8 +106,7 @@ inline bool sees_unmodified(const PatternSpec& s, int head, Int i, Int j) {
   }
   if (s.kind == "convolution") return convolution(s, i, j);
   if (s.kind == "local" && !s.causal) return std::abs(i - j) < s.stride;
-  const bool both_ways = s.kind == "all" || s.kind == "longformer" || s.kind == "bigbird";
-  if (j > i && (s.causal || !both_ways)) return false;
+  if (j > i && (s.causal || !contains(fields_read(s), "causal"))) return false;
   if (s.kind == "all") return true;
   if (s.kind == "local") return i - j < s.stride;
   if (s.kind == "strided") return i % s.stride == j % s.stride;
