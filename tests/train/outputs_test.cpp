@@ -89,11 +89,11 @@ TEST_F(OutputsTest, InputsThatAreNoFiles) {
   fs::create_symlink("/dev/zero", dir / "images/a.png");
   const std::string sample =
       "sample --checkpoint run/latest.h5 --device cpu --length 5 --seed 1 --prompt-file ";
-  for (const std::string& line :
+  for (const char* line :
        {"train --config pipe", "train --config /dev/zero", "prepare text /dev/zero --out o.h5",
         "prepare text pipe --out o.h5", "prepare images images --out o.h5",
         "prepare imagenet64 --from pipe --valid 1 --out o.h5", "prepare cifar10 --from pipe --out o.h5"})
-    EXPECT_CONTAINS(refused("timeout 20 " + line), "expected a file");
+    EXPECT_CONTAINS(refused(str("timeout 20 ", line)), "expected a file");
   EXPECT_CONTAINS(refused("timeout 20 " + sample + "pipe"), "is a device or named pipe, expected a file");
   EXPECT_CONTAINS(refused(sample + "images"), "images: is a folder, expected a file");
   EXPECT_CONTAINS(refused("cat /dev/zero | " + sample + "/dev/stdin"), "has more than 67108864 bytes");
