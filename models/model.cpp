@@ -42,24 +42,28 @@ std::int64_t mlp_width(const ModelConfig& m) {
 
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig& m) {
   WEFT_CHECK(!m.attention.empty(), "model.attention must name at least one pattern");
+  const auto count = static_cast<std::size_t>(m.layers), cycle = m.attention.size();
+  std::map<std::string, std::shared_ptr<const AttentionPattern>> known;  // by name
   std::vector<std::shared_ptr<const AttentionPattern>> of_layer;
-  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
-    const PatternSpec& spec = m.attention[layer % m.attention.size()];
-    std::shared_ptr<const AttentionPattern> fresh = make_pattern(spec, static_cast<int>(m.heads));
-    const auto same = [&](const auto& known) { return known->name() == fresh->name(); };
-    const auto known = std::ranges::find_if(of_layer, same);
-    of_layer.push_back(known == of_layer.end() ? fresh : *known);
+  for (std::size_t layer = 0; layer < count; ++layer) {
+    if (layer >= cycle) {
+      of_layer.push_back(of_layer[layer - cycle]);
+      continue;
+    }
+    std::shared_ptr<const AttentionPattern> fresh =
+        make_pattern(m.attention[layer], static_cast<int>(m.heads));
+    of_layer.push_back(known.try_emplace(fresh->name(), fresh).first->second);
   }
   return of_layer;
 }
 
 std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer) {
   std::vector<LayerGroup> groups;
+  std::map<std::string, std::size_t> number;  // of a name
   for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
-    std::size_t g = 0;
-    while (g < groups.size() && groups[g].pattern->name() != of_layer[layer]->name()) ++g;
-    if (g == groups.size()) groups.push_back({of_layer[layer], {}});
-    groups[g].members.push_back(static_cast<std::int64_t>(layer));
+    const auto [group, is_new] = number.try_emplace(of_layer[layer]->name(), groups.size());
+    if (is_new) groups.push_back({of_layer[layer], {}});
+    groups[group->second].members.push_back(static_cast<std::int64_t>(layer));
   }
   return groups;
 }

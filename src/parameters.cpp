@@ -71,7 +71,7 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
     WEFT_CHECK(extent > 0, "parameter '", name, "': every axis must be at least 1, got ", extent);
     size *= extent;
   }
-  for (const ParamInfo& p : params_) WEFT_CHECK(p.name != name, "parameter '", name, "' exists already");
+  WEFT_CHECK(names_.insert(name).second, "parameter '", name, "' exists already");
   const bool decay = shape.size() >= 2;
   params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
   return {static_cast<std::int32_t>(params_.size()) - 1};

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "src/device.h"
@@ -128,6 +129,7 @@ class ParameterStore {
   Device* device_ = nullptr;              // given by allocate()
   Communicator* communicator_ = nullptr;  // with sharding
   std::vector<ParamInfo> params_;
+  std::unordered_set<std::string> names_;
   std::vector<GradientRange> shards_;
   std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
   std::int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;

@@ -13,7 +13,7 @@ void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
   app.add_option("--in", a.in, "HDF5 file with q, k, v; for gradients dout; query_segments, key_segments")
       ->required();
   app.add_option("--pattern", a.pattern, "as in a config: \"{kind: fixed, stride: 128, c: 32}\"")->required();
-  app.add_option("--out", a.out, "HDF5 file to write: o, lse, and with dout dq, dk, dv")->required();
+  add_output(app, "--out", a.out, "HDF5 file to write: o, lse, and with dout dq, dk, dv")->required();
   add_device(app, a.device);
   add_shown(app, "--form", a.form, "CUDA kernels: automatic, simple, general or hopper");
   add_shown(app, "--dtype", a.dtype, "f32, f16, bf16; f64 on a CPU");

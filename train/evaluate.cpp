@@ -15,12 +15,14 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   add_shown(
       app, "--min-context", a.min_context,
       "tokens that every scored token has before it in its window (those of the first window excepted)");
-  app.add_option("--batch", a.batch, "windows at a time")->check(CLI::PositiveNumber);
+  app.add_option("--batch", a.batch, "windows at a time")->check(at_least(1));
   add_weights(app, a.weights);
   app.add_option("--augmentations", a.augmentations,
                  "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
-  app.add_option("--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr");
-  app.add_option("--losses", a.losses, "HDF5 file to write: nats and tokens, by image, row, column, channel");
+  add_output(app, "--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr",
+             Devices::written);
+  add_output(app, "--losses", a.losses,
+             "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
   add_gpus(app, a.gpus);
   app.footer(

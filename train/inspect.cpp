@@ -25,8 +25,10 @@ void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--grid", options.grid, "H,W or H,W,C: draws the receptive field on an image, too")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--png", options.png, "FILE: receptive field and connectivity matrix as an image");
-  app.add_option("--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query");
+  add_output(app, "--png", options.png, "FILE: receptive field and connectivity matrix as an image",
+             Devices::written);
+  add_output(app, "--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query",
+             Devices::written);
   add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");
   app.footer(
       "Examples:\n"

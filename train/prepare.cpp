@@ -22,7 +22,7 @@ struct PrepareArguments {
 };
 
 CLI::Option* add_out(CLI::App* command, std::string& out) {
-  return command->add_option("--out", out, "HDF5 file to write");
+  return add_output(*command, "--out", out, "HDF5 file to write");
 }
 
 void add_split(CLI::App* command, std::vector<double>& split) {
@@ -56,14 +56,14 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   add_shown(*copy, "--length", a.copy.length, "tokens in all");
   add_shown(*copy, "--vocab", a.copy.vocab, "token values");
   add_shown(*copy, "--resample", a.copy.resample, "probability of a new token instead of a copy");
-  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens");
+  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens")->check(whole_number<std::uint64_t>());
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
 }
 
 CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
   return command->add_option("--valid", valid, "training images that validate; " + otherwise)
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
 }
 
 void add_cifar10(CLI::App& app, PrepareCifar10& o) {
@@ -104,7 +104,7 @@ void add_images(CLI::App& app, PrepareImages& o) {
       ->add_option("DIR", o.folder, "PNG files, or folders of them: then the names of the folders are labels")
       ->required();
   add_valid(command, o.valid, "chosen by seed; without it a tenth, at most 512");
-  add_shown(*command, "--test", o.test, "images that test, chosen by seed")->check(CLI::NonNegativeNumber);
+  add_shown(*command, "--test", o.test, "images that test, chosen by seed")->check(at_least(0));
   add_out(command, o.out)->required();
   command->footer("Example:\n  prepare images photos --valid 500 --test 500 --out photos.h5");
 }

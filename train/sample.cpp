@@ -15,9 +15,7 @@ void add_image_options(CLI::App& app, SampleArguments& a) {
   auto* complete = app.add_option("--complete", a.complete,
                                   "images: PNG files, or a data file, whose upper rows are given; the grid "
                                   "has image, what was given, completions");
-  app.add_option("--rows", a.rows, "of each that are given (half)")
-      ->needs(complete)
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--rows", a.rows, "of each that are given (half)")->needs(complete)->check(at_least(0));
   add_shown(app, "--split", a.split, "of the data file")->needs(complete);
   add_shown(app, "--first", a.first, "number of its first image")->needs(complete);
   add_shown(app, "--images", a.images, "images of the data file")->needs(complete);
@@ -31,18 +29,19 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option(
          "--length", a.options.length,
          "tokens to add: texts need it (prompt and length fit into the context), images are drawn whole")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   add_shown(app, "--temperature", a.options.temperature, "0: always the most likely token");
   add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
   add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
-  add_shown(app, "--seed", a.options.seed, "same seed, same samples");
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<std::uint64_t>());
   add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option("--batch", a.batch,
                  "samples at a time: does not change them (8 texts, images of about 800,000 tokens)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   add_weights(app, a.weights);
-  app.add_option("--out", a.out,
-                 "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav");
+  add_output(app, "--out", a.out,
+             "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav",
+             Devices::written);
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
   add_gpus(app, a.gpus);

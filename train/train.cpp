@@ -39,9 +39,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
       "the device has memory for; a resumed run may have other ones then");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
+  app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
   app.footer(
       "SIGINT and SIGTERM finish the step at hand (one that takes longer than two seconds is given up), save "
       "latest.h5 and leave with exit code 0; a second one ends at once.\n"

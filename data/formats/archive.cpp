@@ -2,6 +2,8 @@
 // What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -50,6 +52,11 @@ class Reader {
   Reader(const std::string& path, const ArchiveLimits& limits)
       : path_(path), limits_(limits), archive_(archive_read_new(), archive_read_free), piece_(1 << 18) {
     WEFT_CHECK(archive_, "no memory for an archive reader");
+    // Images shrink to a tenth at best, zeros to a thousandth: small files may be what they like.
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path));
+    const std::int64_t most = (std::int64_t{1} << 30) + 100 * size;
+    limits_.member = std::min(limits_.member, most);
+    limits_.total = std::min(limits_.total, most);
     // A zip is read by the list at its end: without it, the archive is truncated.
     archive_read_support_format_zip_seekable(archive_.get());
     archive_read_support_format_tar(archive_.get());
@@ -103,7 +110,7 @@ class Reader {
   }
 
   const std::string& path_;
-  const ArchiveLimits limits_;
+  ArchiveLimits limits_;
   std::unique_ptr<archive, int (*)(archive*)> archive_;
   std::vector<char> piece_;
   archive_entry* entry_ = nullptr;

@@ -12,6 +12,7 @@
 namespace weft {
 namespace {
 
+constexpr std::int64_t kMostPngBytes = 16 * kMostPngPixels;
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
 
 std::uint32_t big_endian(std::string_view four) {
@@ -65,7 +66,7 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
 }
 
 PngImage read_png(const std::string& path) {
-  const std::vector<char> bytes = read_raw_file(path);
+  const std::vector<char> bytes = read_raw_file(path, kMostPngBytes);
   return parse_png({bytes.data(), bytes.size()}, path);
 }
 

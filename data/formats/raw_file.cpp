@@ -7,35 +7,23 @@
 #include <fstream>
 
 #include "kernels/view.h"
+#include "src/files/files.h"
 
 namespace weft {
-namespace {
 
-std::ifstream opened(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) fail(str(path, ": is a folder, expected a file"));
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  return in;
-}
-
-}  // namespace
-
-std::vector<char> read_raw_file(const std::string& path) {
-  std::ifstream in = opened(path);
-  std::error_code error;
-  std::vector<char> bytes;
-  if (const auto size = std::filesystem::file_size(path, error); !error) bytes.reserve(size);
-  std::vector<char> piece(std::size_t{1} << 20);
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0)
-    bytes.insert(bytes.end(), piece.begin(), piece.begin() + in.gcount());
-  if (in.bad()) fail(str(path, ": cannot be read: ", std::strerror(errno)));
+std::vector<char> read_raw_file(const std::string& path, std::int64_t most) {
+  std::vector<char> bytes = read_input(path, most);
   if (bytes.empty()) fail(str(path, ": is empty"));
   return bytes;
 }
 
 std::string file_beginning(const std::string& path) {
-  std::ifstream in = opened(path);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail(str(path, ": is a folder, expected a file"));
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    fail(str(path, ": is a device or pipe, expected a file"));
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
   std::string bytes(512, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(in.gcount());

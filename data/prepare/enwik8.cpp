@@ -49,7 +49,8 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
 }  // namespace
 
 std::string prepare_enwik8(const PrepareEnwik8& o) {
-  const std::vector<char> bytes = o.from.empty() ? download(o) : read_raw_file(o.from);
+  const std::vector<char> bytes =
+      o.from.empty() ? download(o) : read_raw_file(o.from, 2 * std::int64_t{kLength});
   const std::string what = check_is_enwik8(bytes, o);
   return str(what, "\n",
              write_token_file(o.out, byte_tokens(bytes), 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));

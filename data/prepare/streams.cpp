@@ -22,7 +22,7 @@ std::string prepare_text(const PrepareText& o) {
   std::string lines;
   for (const std::string& file : o.files) {
     check_not_written(file, o.out);
-    const auto piece = read_raw_file(file);
+    const auto piece = read_raw_file(file, kMostTokens - static_cast<std::int64_t>(bytes.size()));
     lines += str("read ", file, ": ", piece.size(), " bytes\n");
     bytes.insert(bytes.end(), piece.begin(), piece.end());
     sources.push_back(file_name(file));

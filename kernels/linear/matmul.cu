@@ -57,7 +57,8 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
 bool tuning_enabled() {
   const char* text = std::getenv("WEFT_TUNE");
   const std::string value = text ? text : "";
-  WEFT_CHECK(value.empty() || value == "0" || value == "1", "WEFT_TUNE must be 0 or 1, got '", value, "'");
+  if (!value.empty() && value != "0" && value != "1")
+    fail(str("WEFT_TUNE: expected 0 or 1, got '", value, "'"));
   return value != "0";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/philox.h"
 #include "kernels/view.h"
 #include "src/config/conditions.h"
 #include "src/config/fields.h"
@@ -43,6 +44,11 @@ class Check {
     for_each_field(copy, [&](const Field& field) {
       std::visit([&](const auto* value) { check_value(field, *value); }, field.value);
     });
+    const ModelConfig& m = config_.model;
+    for (const auto& [key, p] :
+         {std::pair{"model.dropout", m.dropout}, {"model.embedding_dropout", m.embedding_dropout}})
+      if (dropout_threshold(p) > 0xffff)
+        refuse({key}, str(key, ": expected less than 0.99999 (dropout counts in 65536ths), found ", p));
     if (config_.name.empty() || config_.name.find('/') != std::string::npos || config_.name.starts_with('.'))
       refuse({"name"}, str("name: expected the name of a folder, found \"", config_.name, "\""));
   }

@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "kernels/view.h"
+#include "src/files/files.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kLargestConfig = 1 << 20;
+constexpr std::int64_t kLargestConfig = 1 << 20;  // bytes
 
 // configs/ in the working directory, then those above the executable (of its source tree, or installed). The
 // folders inside come after each.
@@ -59,20 +58,17 @@ std::string find_config(const std::string& name) {
       if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
-  fail(str("no config ", name, did_you_mean(name.ends_with(".yaml") ? name : name + ".yaml", known),
-           " Looked for ", joined(looked), known.empty() ? "" : "; there are " + joined(known)));
+  const std::string hint = did_you_mean(name.ends_with(".yaml") ? name : name + ".yaml", known);
+  fail(str("no config ", name, hint.empty() ? "." : hint, " Looked for ", joined(looked),
+           known.empty() ? "" : "; there are " + joined(known)));
 }
 
 }  // namespace
 
 Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
   const std::string path = find_config(name);
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  std::ifstream in(path, std::ios::binary);
-  if (error || !in) fail(str(path, ": cannot be read", error ? ": " + error.message() : ""));
-  if (size > kLargestConfig) fail(str(path, ": has ", size, " bytes; expected a config, a small YAML file"));
-  return parse_config({std::istreambuf_iterator<char>(in), {}}, path, overrides, use);
+  const std::vector<char> yaml = read_input(path, kLargestConfig);
+  return parse_config({yaml.begin(), yaml.end()}, path, overrides, use);
 }
 
 DType compute_dtype(const Config& config) {

@@ -25,11 +25,15 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kBeginning = 3;  // letters that say what was meant
+  const auto begins = [&](const std::string& c) { return word.size() >= kBeginning && c.starts_with(word); };
+  const bool begun = std::ranges::any_of(candidates, begins);
   std::string best;
   std::size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
+    if (begun && !begins(candidate)) continue;
     const std::size_t distance = edit_distance(word, candidate);
-    const bool near = distance <= (std::max(word.size(), candidate.size()) + 2) / 3;
+    const bool near = begun || distance <= (std::max(word.size(), candidate.size()) + 2) / 3;
     if (near && (best.empty() || distance < best_distance)) {
       best = candidate;
       best_distance = distance;

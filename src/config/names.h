@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// The first candidate with the least edit distance from `word`; "" when more than a third of the longer word
-// would have to change.
+// The first candidate with the least edit distance from `word`, of those that begin with it where some do;
+// else "" when more than a third of the longer word would have to change.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 // "; did you mean <nearest>?", or "".

@@ -2,11 +2,14 @@
 #include "src/files/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -26,15 +29,47 @@ std::string parent_folder(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-int open_temporary(const std::string& path, const std::string& temporary) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    fail(str(path, ": is a folder, expected the name of a file to write"));
-  const int fd = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-  if (fd < 0 && errno == ENOENT)
-    fail(str(path, ": cannot be written: there is no folder ", parent_folder(path)));
-  if (fd < 0) fail(str(path, ": cannot be written: ", std::strerror(errno)));
-  return fd;
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+// A name as errors show it.
+std::string shown(const std::string& path) {
+  constexpr std::size_t kMost = 300;
+  return path.size() <= kMost ? path : path.substr(0, 60) + "...";
+}
+
+// Names of what a process has open: links that lead to files without a name, too.
+bool is_open_file(const std::string& path) {
+  return path.starts_with("/proc/") || path.starts_with("/dev/fd/") || path.starts_with("/dev/std");
+}
+
+struct Output {
+  std::string target;  // the file to replace, behind all links
+  bool is_device = false;
+};
+
+Output find_output(const std::string& path, Devices devices) {
+  if (path.empty()) fail("expected the name of a file to write, got an empty one");
+  struct stat info {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) fail(str(shown(path), ": cannot be written: ", std::strerror(errno)));
+  if (exists && S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected the name of a file to write"));
+  Output output{path, exists && !S_ISREG(info.st_mode)};
+  // A link to nothing passes stat() as a missing file; one that leads in a circle does not.
+  std::error_code none;
+  for (std::filesystem::path at = path; !output.is_device && std::filesystem::is_symlink(at, none);) {
+    const std::filesystem::path next = std::filesystem::read_symlink(at, none);
+    output.is_device = is_open_file(at.string()) || is_open_file(next.string());
+    at = next.is_absolute() ? next : at.parent_path() / next;
+    output.target = at.string();
+  }
+  if (output.is_device && devices == Devices::refused)
+    fail(str(path, ": is a device or pipe, expected the name of a regular file to write"));
+  return output;
 }
 
 }  // namespace
@@ -59,8 +94,40 @@ int sync_to_disk(int file) {
   return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
 }
 
-NewFile::NewFile(const std::string& path)
-    : path_(path), temporary_(path + ".tmp"), fd_(open_temporary(path_, temporary_)) {}
+void check_output(const std::string& path, Devices devices) { find_output(path, devices); }
+
+NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
+  Output output = find_output(path, devices);
+  target_ = std::move(output.target);
+  is_device_ = output.is_device;
+  if (is_device_)
+    fd_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
+  else
+    open_unnamed();
+  if (fd_ < 0 && errno == ENOENT)
+    fail(str(path_, ": cannot be written: there is no folder ", parent_folder(target_)));
+  if (fd_ < 0) fail(str(path_, ": cannot be written: ", std::strerror(errno)));
+}
+
+// Some file systems give every file a name.
+void NewFile::open_unnamed() {
+  fd_ = open_file(parent_folder(target_), O_WRONLY | O_TMPFILE);
+  if (fd_ >= 0 || errno == ENOENT) return;
+  try_names([&] { return (fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)) >= 0; });
+}
+
+// Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno: none
+// fits.
+bool NewFile::try_names(const std::function<bool()>& takes) {
+  std::random_device random;
+  for (int left = 100; left > 0; --left) {
+    temporary_ = str(parent_folder(target_), "/.weft-", getpid(), "-", random(), ".tmp");
+    if (takes()) return true;
+    if (errno != EEXIST) break;
+  }
+  temporary_.clear();
+  return false;
+}
 
 NewFile::~NewFile() {
   if (fd_ >= 0) close(fd_);
@@ -71,21 +138,29 @@ void NewFile::check(int error) const {
   if (error == 0) return;
   std::error_code unknown;
   fail(str(path_, ": could not be written: ", disk_error(error),
-           std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
+           !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
 }
 
 void NewFile::write(const char* bytes, std::size_t size) { check(write_all(fd_, bytes, size)); }
 
 void NewFile::commit() {
-  check(sync_to_disk(fd_));
+  if (!is_device_) check(sync_to_disk(fd_));
+  if (!is_device_ && temporary_.empty()) {
+    const std::string unnamed = str("/proc/self/fd/", fd_);
+    const bool named = try_names([&] {
+      return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    });
+    check(named ? 0 : errno);
+  }
   check(close(std::exchange(fd_, -1)) != 0 && errno != EINTR ? errno : 0);
-  check(std::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno : 0);
+  if (is_device_) return;
+  check(std::rename(temporary_.c_str(), target_.c_str()) != 0 ? errno : 0);
   temporary_.clear();
-  sync_names_beside(path_);
+  sync_names_beside(target_);
 }
 
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
-  NewFile file(path);
+  NewFile file(path, Devices::written);
   std::ostringstream out;
   out.exceptions(std::ios::badbit);  // also when memory is out
   write(out);
@@ -95,19 +170,39 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
 }
 
 void copy_whole_file(const std::string& from, const std::string& path) {
-  const int in = open_file(from, O_RDONLY);
-  if (in < 0) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
-  const struct Closer {
-    int fd;
-    ~Closer() { close(fd); }
-  } closer{in};
+  const Descriptor in{open_file(from, O_RDONLY)};
+  if (in.fd < 0) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
   NewFile file(path);
   std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
-    const ssize_t n = uninterrupted([&] { return read(in, piece.data(), piece.size()); });
+    const ssize_t n = uninterrupted([&] { return read(in.fd, piece.data(), piece.size()); });
     if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
     if (n == 0) return file.commit();
     file.write(piece.data(), static_cast<std::size_t>(n));
+  }
+}
+
+std::vector<char> read_input(const std::string& path, std::int64_t most) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) fail(str(shown(path), ": cannot be opened: ", std::strerror(errno)));
+  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected a file"));
+  if (!S_ISREG(info.st_mode) && !(S_ISFIFO(info.st_mode) && is_open_file(path)))
+    fail(
+        str(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)"));
+  const Descriptor in{open_file(path, O_RDONLY | O_NOCTTY)};
+  if (in.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  constexpr std::int64_t kMostOfPipe = std::int64_t{1} << 30;
+  if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
+  if (info.st_size > most) fail(str(path, ": has ", info.st_size, " bytes; at most ", most, " are read"));
+  std::vector<char> bytes, piece(std::size_t{1} << 20);
+  bytes.reserve(static_cast<std::size_t>(info.st_size));
+  for (;;) {
+    const ssize_t n = uninterrupted([&] { return read(in.fd, piece.data(), piece.size()); });
+    if (n < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
+    if (n == 0) return bytes;
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
+    if (static_cast<std::int64_t>(bytes.size()) > most)
+      fail(str(path, ": has more than ", most, " bytes, which is all that is read"));
   }
 }
 

@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 namespace weft {
 
@@ -24,11 +26,19 @@ std::string disk_error(int error);
 int write_all(int file, const char* bytes, std::size_t size);
 int sync_to_disk(int file);
 
-// Written as "<path>.tmp"; commit() syncs it and renames it over `path`. Without commit(), and when a write
-// fails, the temporary file is removed and an earlier `path` stays. Throws Error, with what to do.
+// What a NewFile does with a device or pipe of this name: a format that is read from front to back can go
+// there.
+enum class Devices : std::uint8_t { refused, written };
+
+// Throws Error for a name under which no file can appear: empty, too long, that of a folder.
+void check_output(const std::string& path, Devices = Devices::refused);
+
+// A file without a name until commit() syncs it and gives it the name `path`, in place of an earlier file. A
+// symbolic link stays, and what it leads to is replaced. Without commit(), and when a write fails, nothing is
+// left. A device or pipe gets the bytes at once. Throws Error, with what to do.
 class NewFile {
  public:
-  explicit NewFile(const std::string& path);
+  explicit NewFile(const std::string& path, Devices = Devices::refused);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
@@ -37,15 +47,22 @@ class NewFile {
 
  private:
   void check(int error) const;  // an errno; 0: fine
+  void open_unnamed();
+  bool try_names(const std::function<bool()>& takes);
 
-  std::string path_, temporary_;
-  int fd_ = -1;  // of the temporary file; -1 after commit()
+  std::string path_, target_, temporary_;  // target_: path_ behind links; temporary_: "" while it has no name
+  bool is_device_ = false;
+  int fd_ = -1;  // -1 after commit()
 };
 
 // A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
 // A NewFile with what is in the file `from`.
 void copy_whole_file(const std::string& from, const std::string& path);
+
+// The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error for other
+// devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
+std::vector<char> read_input(const std::string& path, std::int64_t most);
 
 // Syncs the folder of `path`, without which a new name is not on the disk. Folders that cannot be synced
 // (some network disks) are let pass.

@@ -64,6 +64,10 @@ TEST(TokenFile, ErrorsOfSplits) {
   EXPECT_CONTAINS(error({0.9, 0.1}), "split 0.9,0.1: expected three");
   EXPECT_CONTAINS(error({1.5, -0.5, 0}), "expected three shares");
   EXPECT_CONTAINS(error({0, 0.5, 0.5}), "nothing is left for train");
+  EXPECT_CONTAINS(error_of([&] {
+                    write_token_file(dir / "a.h5", counting(20, 5), 4, {1, 0, 0}, "");
+                  }),
+                  "token 4 outside the vocabulary of 4");
   EXPECT_FALSE(std::filesystem::exists(dir / "a.h5"));
   EXPECT_EQ(error({1, 0, 0}), "");
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 4); }), "a.h5: the split test is empty");

@@ -128,6 +128,16 @@ TEST(DecodeCache, SaysWhatItHolds) {
   EXPECT_LT(cache->bytes(), use[0].bytes + use[1].bytes + 1000);  // lists of rows
 }
 
+TEST(DecodeCache, CountsKeysOfTheirOwnSize) {
+  Config config = config_for({"local", 4}, 2, 30);
+  config.model.qk_ratio = 2;  // keys of 16, values of 8
+  SmallModel small(config);
+  const std::vector<CacheUse> use = small.model->make_cache(*small.engine.device, 5, 21)->use();
+  const auto layers = static_cast<std::size_t>(config.model.layers);
+  EXPECT_EQ(use[0].bytes, layers * 5 * (4 + 4) * (16 + 8) * 4);
+  EXPECT_EQ(use[0].dense_bytes, layers * 5 * (21 + 21) * (16 + 8) * 4);
+}
+
 TEST(SparseTransformer, RefusesPatternsThatSeeTheFuture) {
   SmallModel small(config_for(parse_pattern("{kind: local, stride: 4, causal: false}", "test"), 2, 12));
   Ctx ctx = small.engine.ctx();

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numbers>
 
 #include "src/files/checkpoint.h"
+#include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
+#include "train/evaluation/heat_map.h"
 #include "train/program/loaded_model.h"
 
 namespace fs = std::filesystem;
@@ -80,6 +83,29 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
                 metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
         << key;
   }
+}
+
+// Windows that overlap see tokens again; files have them once, at the place where they were scored.
+TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
+  output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",
+                      "40", "--losses", dir / "l.h5", "--heatmap", dir / "map.png"});
+  const TokenDataset data(dir / "corpus.h5", "valid", 32);
+  const std::vector<std::int64_t> shape{data.size()};
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
+  std::vector<float> nats(tokens.size());
+  data.read(0, tokens);
+  const Hdf5File file = Hdf5File::open(dir / "l.h5");
+  file.read("/tokens", StoredType::i32, shape, written.data());
+  file.read("/losses", StoredType::f32, shape, nats.data());
+  EXPECT_EQ(written, tokens);
+  HeatMap map({8, 8, 1});
+  for (std::int64_t t = 0; t < data.size(); ++t) {
+    // 64 of the first window, then 24 more a window at its places 40 to 63; the last one ends with the split.
+    std::int64_t end = 64;
+    while (end <= t) end = std::min(end + 24, data.size());
+    map.add(64 - (end - t), nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
+  }
+  EXPECT_CONTAINS(notes_, map.text());
 }
 
 TEST_F(ProgramsTest, SampleWritesWhatWasAskedFor) {

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <ostream>
 
 #include "kernels/attention/select.h"
@@ -51,6 +53,14 @@ Sizes sizes_in(const Hdf5File& file) {
   const Shape k = shape_in(file, "k", "(B, Tk, H, Dqk)", {q[0], -1, q[2], q[3]});
   const Shape v = shape_in(file, "v", "(B, Tk, H, Dv)", {q[0], k[1], q[2], -1});
   if (q[2] > 65536) fail(str(file.path(), ": q has ", q[2], " heads; at most 65536 work"));
+  double numbers = 0;  // in all, as the file states
+  for (const Shape& shape : {q, k, v})
+    numbers += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+  constexpr double kMostPacked = 2048;  // deflate makes nothing smaller than a thousandth
+  if (const auto size = static_cast<double>(std::filesystem::file_size(file.path()));
+      numbers > kMostPacked * size)
+    fail(str(file.path(), ": q, k and v promise more numbers than a file of ", size,
+             " bytes can hold; it is damaged: copy or make it again"));
   return {q[0], q[1], k[1], q[2], q[3], v[3]};
 }
 

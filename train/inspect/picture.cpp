@@ -246,7 +246,7 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
     if (length < 1 || length > kMaxMaskLength)
       fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
                kMaxMaskLength, ", got ", length, "; choose a shorter --length"));
-  NewFile file(path);
+  NewFile file(path, Devices::written);
   std::string row = npy_header("|b1", {n.queries, n.keys});
   file.write(row.data(), row.size());
   std::vector<std::int32_t> keys;

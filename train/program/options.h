@@ -3,8 +3,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
 #include <string>
 #include <vector>
+
+#include "kernels/view.h"
+#include "src/files/files.h"
 
 namespace weft {
 
@@ -12,6 +17,43 @@ namespace weft {
 template <class T>
 CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
   return app.add_option(name, value, text)->capture_default_str();
+}
+
+// What a number must be, in words; a range of CLI11 prints the largest double, digit by digit.
+inline CLI::Validator at_least(double least, bool itself = true) {
+  return {[=](const std::string& text) {
+            double value = 0;
+            const bool number = CLI::detail::lexical_cast(text, value);
+            if (number && (itself ? value >= least : value > least)) return std::string();
+            return str("expected a number ", itself ? "of at least " : "of more than ", least, ", got ",
+                       text);
+          },
+          ""};
+}
+inline CLI::Validator more_than(double least) { return at_least(least, false); }
+
+// CLI11 lets unsigned numbers wrap around.
+template <class T>
+CLI::Validator whole_number() {
+  return {[](const std::string& text) {
+            T value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size()) return std::string();
+            return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(), ", got ", text);
+          },
+          ""};
+}
+
+// An option that names a file to write; what cannot be one is refused before any work.
+inline CLI::Option* add_output(CLI::App& app, const char* name, std::string& path, const char* text,
+                               Devices devices = Devices::refused) {
+  const auto check = [devices](const std::string& given) {
+    try {
+      check_output(given, devices);
+    } catch (const Error& e) { return std::string(e.what()); }
+    return std::string();
+  };
+  return app.add_option(name, path, text)->check(CLI::Validator(check, ""));
 }
 
 inline void add_device(CLI::App& app, std::string& device, const char* text = "auto, cpu, cuda or cuda:N") {
@@ -32,7 +74,7 @@ inline void add_gpus(CLI::App& app, int& gpus) {
                  "start so many processes on this host, one a GPU (with --device cpu without any); torchrun "
                  "--no-python, mpirun and srun start them otherwise")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
 }
 
 inline void add_weights(CLI::App& app, std::string& weights) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <new>
 #include <optional>
 
 #include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/error_line.h"
+#include "src/files/files.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {
@@ -48,6 +53,23 @@ std::string help_with(const CLI::App& app) {
   return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));
 }
 
+// A file that is opened never gets the number of a closed stdin, stdout or stderr: texts would go into it.
+// Writing to a closed stdout fails.
+void hold_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(file, F_GETFD) < 0 && errno == EBADF) {
+      const int held = open("/dev/null", file == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+      if (held != file && held >= 0) close(held);
+    }
+}
+
+void check_stdout() {
+  errno = 0;
+  if (std::cout.flush() && std::fflush(stdout) == 0) return;
+  fail(str("stdout: not all output could be written: ",
+           errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?"));
+}
+
 // Nothing, or the exit code: it was --help or --version.
 std::optional<int> parse(const Program& program, CLI::App& app, int argc, char** argv) {
   try {
@@ -65,6 +87,7 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
 std::string out_of_memory() { return "out of memory on the host: lower the batch or the context"; }
 
 int run_program(const Program& program, int argc, char** argv) {
+  hold_standard_files();
   spin_briefly(argv);
   // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -72,11 +95,13 @@ int run_program(const Program& program, int argc, char** argv) {
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
     program.add_options(app);
-    if (const auto stop = parse(program, app, argc, argv)) return *stop;
-    program.work();
-    return 0;
+    const auto stop = parse(program, app, argc, argv);
+    if (!stop) program.work();
+    check_stdout();
+    return stop.value_or(0);
   } catch (const SaidElsewhere&) { return 1; } catch (const std::bad_alloc&) {
-    return print_error(out_of_memory());
+    return print_error(program.has_ranks ? out_of_memory()
+                                         : "out of memory on the host: give less data, or shorter");
   } catch (const std::exception& e) { return print_error(e.what()); }
 }
 

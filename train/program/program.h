@@ -16,15 +16,16 @@ struct Program {
   const char* purpose;
   std::function<void(CLI::App&)> add_options;
   std::function<void()> work;  // runs when the command line has been parsed
-  bool has_ranks = false;      // its work may be shared by several processes (train/ranks/ranks.h)
+  bool has_ranks = false;      // works on a model, which processes may share (train/ranks/ranks.h)
 };
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-std::string out_of_memory();  // what to say of std::bad_alloc
+std::string out_of_memory();  // what a program on a model says of std::bad_alloc
 
-// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options too; 1
-// alone after SaidElsewhere. Adds --help and --version.
+// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options and for
+// an stdout that took less than was written to it, too; 1 alone after SaidElsewhere. Adds --help and
+// --version.
 int run_program(const Program&, int argc, char** argv);
 
 }  // namespace weft

@@ -246,6 +246,10 @@ std::string own_command_line() {
 }
 
 void launch_ranks(int count, const std::string& device) {
+  constexpr int kAnyHost = 64;  // small models share cores
+  if (const int most = std::max(kAnyHost, omp_get_num_procs()); device == "cpu" && count > most)
+    fail(str("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
+             " cores of this machine"));
   Launcher launcher(count);  // from here on signals are blocked in threads that the driver may start
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
     fail(str("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",

@@ -5,6 +5,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -111,11 +112,13 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
       fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
                " of them: leave it out"));
     if (options.gpus > 1) {
-      config();  // so that what is wrong with it is said before anything is started
+      hang_limit();  // so that what is wrong with this or the config is said before anything is started
+      config();
       return launch_ranks(options.gpus, options.device);
     }
   }
   if (world.size > 1) return work_as_rank(world, config, work);
+  hang_limit();
   config();
   ProcessGroup alone(world, "");
   work(alone);
@@ -170,8 +173,11 @@ void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string
 std::chrono::seconds hang_limit() {
   const char* text = std::getenv("WEFT_HANG_SECONDS");
   if (!text) return std::chrono::seconds(45);
-  const int seconds = std::atoi(text);
-  if (seconds < 1) fail(str("WEFT_HANG_SECONDS: expected a number of seconds, got ", text));
+  int seconds = 0;
+  const std::string_view all = text;
+  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), seconds);
+  if (error != std::errc() || end != all.data() + all.size() || seconds < 1)
+    fail(str("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'"));
   return std::chrono::seconds(seconds);
 }
 

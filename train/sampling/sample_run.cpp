@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <ostream>
 #include <sstream>
@@ -28,9 +26,9 @@ OnPositions bar(Progress& progress) {
 }
 
 std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(str("cannot read the prompt file ", path));
-  return {std::istreambuf_iterator<char>(in), {}};
+  constexpr std::int64_t kMost = 64 << 20;  // bytes
+  const std::vector<char> bytes = read_input(path, kMost);
+  return {bytes.begin(), bytes.end()};
 }
 
 // Puts tokens into text: a single sample at once, several one after the other when a sample's turn has come.

@@ -103,9 +103,11 @@ TEST(RandAugment, DrawsUniformlyWithRandomSigns) {
   EXPECT_LT(chi_square(after_first, kinds[0] / 16.0), 37.7) << "with replacement";
   EXPECT_LT(chi_square(rows, kDraws / 8), 24.3);
   EXPECT_LT(chi_square(columns, kDraws / 8), 24.3);
+  const std::set kSigned{RandKind::rotate, RandKind::shear_x, RandKind::shear_y, RandKind::translate_x,
+                         RandKind::translate_y};
   for (int kind = 0; kind < kRandKinds; ++kind) {
     const auto i = static_cast<std::size_t>(kind);
-    if (is_signed(static_cast<RandKind>(kind)))
+    if (kSigned.contains(static_cast<RandKind>(kind)))
       EXPECT_NEAR(negative[i], kinds[i] / 2.0, 55) << name_of(static_cast<RandKind>(kind));
     else
       EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));

@@ -179,6 +179,20 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(at(dir_ / "none.wav"), "there is no such file");
 }
 
+// A byte of padding follows, which its size does not count.
+TEST_F(Audio, ChunksOfOddSizeArePadded) {
+  const Wav wav;
+  const std::string good = wav.bytes({0.5, -0.5, 1});
+  for (const std::size_t odd : {3, 1, 255}) {
+    const std::string chunk = "note" + little_endian(odd, 4) + std::string(odd, 'x') + '\0';
+    std::string with = good.substr(0, 36) + chunk + good.substr(36);
+    with.replace(4, 4, little_endian(with.size() - 8, 4));
+    EXPECT_EQ(read(with), read(good)) << odd;
+    EXPECT_CONTAINS(error(with.substr(0, with.size() - 1)),
+                    "is truncated: 6 bytes of samples should follow, 5 do");
+  }
+}
+
 TEST_F(Audio, DamageGivesAnErrorOrASound) {
   const std::string whole = Wav{16, 2, 16000}.bytes(sine(300, 16000, 40, 0.5, 2));
   for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_NE(error(whole.substr(0, size)), "") << size;
@@ -239,6 +253,10 @@ TEST(WriteWav, ErrorsWriteNothing) {
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "none/o.wav", good, 12000); }), "none");
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
   write_wav(dir / "o.wav", good, 12000);
+  // RIFF, 40 bytes, WAVE, fmt, 16 bytes, PCM, mono, rate, bytes a second, bytes and bits of a sample, data
+  EXPECT_EQ(
+      read_file(dir / "o.wav").substr(0, 40),
+      std::string("RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\xe0\x2e\0\0\xc0\x5d\0\0\2\0\x10\0data", 40));
   EXPECT_EQ(read_file(dir / "o.wav").substr(40), std::string("\4\0\0\0\x01\x80\xff\x7f", 8));
 }
 

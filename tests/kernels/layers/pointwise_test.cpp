@@ -90,6 +90,19 @@ TEST(Dropout, FollowsTheCounterLayout) {
   }
 }
 
+// The threshold itself is kept: so many of 65536 values are dropped as it says.
+TEST(Dropout, KeepsWhatEqualsTheThreshold) {
+  StepScalars step;
+  step.seed = 11;
+  const Philox4 block = philox4x32({0, 0, 3, 0}, step.seed);
+  for (std::size_t e = 0; e < 8; ++e) {
+    const std::uint32_t bits = (block[e / 2] >> (e % 2 * 16)) & 0xffff;
+    ASSERT_TRUE(bits > 0 && bits < 0xffff);
+    EXPECT_NE(mask_of(8, bits / 65536.0, 3, step)[e], 0) << e;
+    EXPECT_EQ(mask_of(8, (bits + 1) / 65536.0, 3, step)[e], 0) << e;
+  }
+}
+
 TEST(Dropout, KeepsTheMeanAndDropsP) {
   const std::int64_t n = 200000;
   for (const double p : {0.1, 0.5, 0.9}) {

@@ -47,6 +47,9 @@ TEST(ChooseToken, TopPKeepsTheFewestThatReachIt) {
   expect_shares(shares(kLogits, {.top_p = 0.65}), {0, 4.0 / 7, 0, 3.0 / 7});
   expect_shares(shares(kLogits, {.top_p = 0.75}), {0, 4.0 / 9, 2.0 / 9, 3.0 / 9});
   expect_shares(shares(kLogits, {.top_p = 0.01}), {0, 1, 0, 0});
+  const std::vector<double> equal(4, 0.0);  // exact: two of them reach 0.5, three 0.75
+  expect_shares(shares(equal, {.top_p = 0.5}), {0.5, 0.5, 0, 0});
+  expect_shares(shares(equal, {.top_p = 0.75}), {1.0 / 3, 1.0 / 3, 1.0 / 3, 0});
   // Of the two that top-k leaves, the first alone has 4 / 7.
   expect_shares(shares(kLogits, {.top_k = 2, .top_p = 0.5}), {0, 1, 0, 0});
 }

@@ -173,6 +173,34 @@ TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
   EXPECT_EQ(tokens, pixels);
 }
 
+// Each image has random operations of its own, the same in every evaluation.
+TEST_F(ImageRunTest, RandAugmentDiffersFromImageToImage) {
+  run({"augment.randaugment=2", "augment.randaugment_magnitude=9", "train.steps=1", "train.eval_every=0"});
+  EvaluateArguments a = arguments();
+  a.augmentations = "randaugment=1", a.losses = dir / "losses.h5";
+  evaluated(a);
+  std::vector<std::uint16_t> seen(7 * 48);
+  Hdf5File::open(a.losses).read("/tokens", StoredType::u16, {7, 4, 4, 3}, seen.data());
+  const auto loaded = load_model(dir / "run/latest.h5", "cpu");
+  const Augmenter augmenter(loaded->config, kTinyImage);
+  const TokenDataset data(dir / "images.h5", "valid", 256);
+  int as_first = 0;  // images that look as with the operations of the first
+  for (std::size_t image = 0; image < 7; ++image) {
+    const auto with_key = [&](std::uint64_t key) {
+      AugmentChoice choice = parse_choice("randaugment=1", loaded->config);
+      choice.key = key;
+      std::vector<std::int32_t> tokens(48), places(48);
+      data.read(static_cast<std::int64_t>(image) * 48, tokens);
+      augmenter.apply(choice, tokens, places);
+      return std::vector<std::uint16_t>(tokens.begin(), tokens.end());
+    };
+    const auto first = seen.begin() + static_cast<std::ptrdiff_t>(image) * 48;
+    EXPECT_EQ(std::vector<std::uint16_t>(first, first + 48), with_key(image)) << image;
+    as_first += with_key(image) == with_key(0) ? 1 : 0;
+  }
+  EXPECT_LT(as_first, 4);
+}
+
 TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   run(kTold);
   const double plain = bits(arguments());

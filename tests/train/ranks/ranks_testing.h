@@ -46,6 +46,7 @@ class HungThread {
   explicit operator bool() const { return pid_ > 0; }
   // Lets it go on until it is about to read, write or sync a file whose name ends in `name`, and keeps it
   // there. False: it has ended.
+  // A file that NewFile writes has no name until it is whole: " (deleted)".
   bool runs_to_disk_call(const std::string& name);
   void let_go();
   void wait_for_end();  // of the process; nobody else learns of it before

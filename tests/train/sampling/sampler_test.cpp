@@ -151,6 +151,11 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.length = 5, .top_p = 1.5}), "top-p");
   EXPECT_CONTAINS(refused({.length = 5, .count = 0}), "count");
   EXPECT_CONTAINS(refused({.prompt = {1, 99}, .length = 5}), "a token is 99");
+  const auto vocab = static_cast<std::int32_t>(config_.model.vocab);
+  EXPECT_CONTAINS(refused({.prompt = {1, vocab}, .length = 5}),
+                  str("a token is ", vocab, ", the model knows 0"));
+  EXPECT_EQ(refused({.prompt = {1, vocab - 1}, .length = 5}), "");
+  EXPECT_CONTAINS(error_of([] { text_to_tokens("7 300", 300); }), "token 1 is 300");
   EXPECT_CONTAINS(refused({.prompt = {1}, .length = 5, .prompts = {{1}}}), "not both");
   EXPECT_CONTAINS(refused({.length = 5, .count = 3, .prompts = {{1}}}), "1 prompts for 3");
   EXPECT_CONTAINS(refused({.length = 5, .count = 2, .prompts = {{1}, {1, 2}}}), "of one length");
