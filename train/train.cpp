@@ -46,7 +46,7 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "latest.h5 and leave with exit code 0; a second one ends at once.\n"
       "Examples:\n"
       "  train --config tiny.yaml\n"
-      "  train --config enwik8_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
+      "  train --config novels_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
       "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
       "  train --config enwik8.yaml --gpus 8\n"

@@ -32,6 +32,16 @@ struct PrepareEnwik8 {
 };
 std::string prepare_enwik8(const PrepareEnwik8&);
 
+// 100 English novels in the public domain, 77 MB: the corpus of the published text results.
+struct PrepareNovels {
+  std::string from = {};  // a clone of `repository`; "": it is downloaded
+  std::string out = "novels.h5";
+  std::string repository = "https://github.com/computationalstylistics/100_english_novels";
+  std::string commit = "143e601875d70e195f2cc5ebd8b034609271194d";
+  std::string md5 = "214fdd4851a0200f829aa510687baff3";  // of the joined text
+};
+std::string prepare_novels(const PrepareNovels&);
+
 // Token t is token t - distance, or with probability `resample` (always for t < distance) uniform.
 struct PrepareCopy {
   std::int64_t distance = 128, length = 1000000, vocab = 16;

@@ -157,8 +157,8 @@ std::string long_run_warning(const StepMetrics& m, const Config& config, bool on
   const double days = seconds_left(m, config) / kDay;
   if (!(days > 1)) return "";
   return str("warning: ", fixed_text(days, 1), " days left at this rate; ",
-             on_gpu ? "enwik8_12l_minute.yaml trains in a minute on a large GPU"
-                    : "tiny.yaml is for a CPU, enwik8_12l.yaml and larger ones are for a GPU",
+             on_gpu ? "novels_12l_minute.yaml trains in a minute on a large GPU"
+                    : "tiny.yaml is for a CPU, novels_12l.yaml and larger ones are for a GPU",
              ". Ctrl-C saves and stops");
 }
 

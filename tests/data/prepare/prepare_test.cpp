@@ -98,6 +98,46 @@ TEST(PrepareEnwik8, ErrorsAndPrefixes) {
   EXPECT_CONTAINS(*Hdf5File::open(o.out).text_attribute("description"), "the first ");
 }
 
+TEST(PrepareNovels, FilesAreJoinedInTheOrderOfTheirNames) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "clone/corpus");
+  write_file(dir / "clone/corpus/b.txt", "\n\nSecond\r\n\r\nbook\n");
+  write_file(dir / "clone/corpus/a.txt",
+             "\xef\xbb\xbf"
+             "First\r\n");
+  write_file(dir / "clone/corpus/B.txt", "Zeroth");
+  write_file(dir / "clone/corpus/notes.csv", "no novel");
+  const std::string joined = "Zeroth\n\n\nFirst\n\n\nSecond\n\nbook\n\n\n";
+  PrepareNovels o{.from = dir / "clone", .out = dir / "o.h5"};
+  const std::string error = error_of([&] { prepare_novels(o); });
+  EXPECT_CONTAINS(error, str("3 files give ", joined.size(), " bytes with md5 "));
+  EXPECT_CONTAINS(error, "expected 214fdd4851a0200f829aa510687baff3");
+  EXPECT_FALSE(std::filesystem::exists(o.out));
+  o.md5 = md5(joined);
+  EXPECT_CONTAINS(prepare_novels(o), "3 English novels");
+  o.from = dir / "clone/corpus";
+  prepare_novels(o);
+  std::string read;
+  for (const char* split : {"train", "valid", "test"})
+    for (const std::int32_t token : split_of(o.out, split)) read += static_cast<char>(token);
+  EXPECT_EQ(read, joined);
+}
+
+TEST(PrepareNovels, ErrorsSayWhatIsMissing) {
+  TempDir dir;
+  const auto error = [&](const std::string& from) {
+    return error_of([&] { prepare_novels({.from = from, .out = dir / "o.h5"}); });
+  };
+  EXPECT_CONTAINS(error(dir / "none"), "is no folder, expected a clone");
+  EXPECT_CONTAINS(error(dir.path()), "has no .txt files");
+  testing::internal::CaptureStderr();
+  const std::string offline =
+      error_of([&] { prepare_novels({.out = dir / "o.h5", .repository = "http://127.0.0.1:9/none"}); });
+  testing::internal::GetCapturedStderr();
+  EXPECT_CONTAINS(offline, "--from DIR");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
 TEST(PrepareEnwik8, WithoutNetworkSaysTheWayOut) {
   TempDir dir;
   const PrepareEnwik8 o{.out = dir / "o.h5", .url = "http://127.0.0.1:9/enwik8.zip"};
@@ -174,7 +214,7 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
       run_program("copy --distance 3 --length 100 --vocab 4 --seed 1 --out " + (dir / "c.h5"), dir, said), 0)
       << said;
   EXPECT_EQ(run_program("--help", dir, said), 0);
-  for (const char* command : {"text", "audio", "enwik8", "copy"}) EXPECT_CONTAINS(said, command);
+  for (const char* command : {"text", "audio", "enwik8", "novels", "copy"}) EXPECT_CONTAINS(said, command);
   const std::vector<std::string> mistakes = {"",
                                              "txet a",
                                              "text a",

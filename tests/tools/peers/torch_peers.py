@@ -7,7 +7,7 @@ keys of `bench attention --json`. Needs a GPU and PyTorch 2.5 or later; errors a
 
 sdpa_cudnn, sdpa_flash: scaled_dot_product_attention with that backend (flash: queries and keys padded to the size of values). flex_plain: FlexAttention with the pattern as its mask.
 transposed_*: a time axis of (rows, stride) turned around, which makes columns of `strided` sequences of their own.
-gathered_flex: summaries of `fixed` put before the keys, so that the mask has few blocks.
+joined_flex: local and transposed strided, joined by their log-sum-exp. gathered_flex: summaries of `fixed` put before the keys, so that the mask has few blocks.
 
 Compiling takes far longer than timing, so that each shape and pattern gets a process; they compile side by side and are timed
 one after the other when all are ready. What is not ready after two thirds of --seconds is left out, which a row says. Medians
@@ -46,16 +46,6 @@ def needed_pairs(mode, n, s, c):
     earlier = s * blocks * (blocks - 1) // 2 + rest * blocks
     return {"all": n * (n + 1) // 2, "local": local, "strided": columns, "fixed": own + c * earlier,
             "merged_strided": local + columns - n}[mode]
-
-
-def mask_of(mode, s, c):
-    return {
-        "all": lambda b, h, q, k: q >= k,
-        "local": lambda b, h, q, k: (q >= k) & (q - k < s),
-        "strided": lambda b, h, q, k: (q >= k) & ((q - k) % s == 0),
-        "fixed": lambda b, h, q, k: (q >= k) & ((q // s == k // s) | (k % s >= s - c)),
-        "merged_strided": lambda b, h, q, k: (q >= k) & ((q - k < s) | ((q - k) % s == 0)),
-    }[mode]
 
 
 class Case:
@@ -111,33 +101,27 @@ class Case:
                 return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.Dqk**-0.5)
         return attend
 
+    def compiled(self, function):
+        return self.torch.compile(function, dynamic=False)
+
     def flex(self):
+        import by_hand
         from torch.nn.attention.flex_attention import flex_attention
-        mask = self.block_mask(mask_of(self.mode, self.s, self.c), self.N)
-        return self.torch.compile(lambda q, k, v: flex_attention(q, k, v, block_mask=mask), dynamic=False)
+        mask = self.block_mask(by_hand.mask_of(self.mode, self.s, self.c), self.N)
+        return self.compiled(lambda q, k, v: flex_attention(q, k, v, block_mask=mask))
 
     def transposed(self, backend):
-        attend, rows = self.sdpa(backend), self.N // self.s
-
-        def columns(x):  # (B, H, rows * stride, size) -> (B * stride, H, rows, size)
-            return x.view(self.B, self.H, rows, self.s, -1).permute(0, 3, 1, 2, 4).reshape(self.B * self.s, self.H, rows, -1)
-
-        def whole(q, k, v):
-            y = attend(columns(q), columns(k), columns(v)).view(self.B, self.s, self.H, rows, self.Dv)
-            return y.permute(0, 2, 3, 1, 4).reshape(self.B, self.H, self.N, self.Dv)
-        return self.torch.compile(whole, dynamic=False)
+        import by_hand
+        return self.compiled(by_hand.transposed(self.s, self.sdpa(backend)))
 
     def gathered(self):
-        from torch.nn.attention.flex_attention import flex_attention
-        s, c, blocks = self.s, self.c, self.N // self.s
-        count = blocks * c
+        import by_hand
+        mask = self.block_mask(by_hand.seen_of_gathered(self.N, self.s, self.c), self.N + self.N // self.s * self.c)
+        return self.compiled(by_hand.gathered(self.N, self.s, self.c, DEVICE, mask))
 
-        def seen(b, h, q, k):
-            own = k - count
-            return ((k < count) & (k // c < q // s)) | ((own >= 0) & (q >= own) & (q // s == own // s))
-        mask = self.block_mask(seen, self.N + count)
-        with_summaries = lambda x: self.torch.cat([x.view(self.B, self.H, blocks, s, -1)[:, :, :, s - c:].reshape(self.B, self.H, count, -1), x], 2)
-        return self.torch.compile(lambda q, k, v: flex_attention(q, with_summaries(k), with_summaries(v), block_mask=mask), dynamic=False)
+    def joined(self):
+        import by_hand
+        return self.compiled(by_hand.joined(self.N, self.s, DEVICE))
 
     def peers(self):
         """{name: what makes the function}"""
@@ -148,6 +132,8 @@ class Case:
             makers = {"transposed_sdpa_" + b: lambda b=b: self.transposed(b) for b in ("cudnn", "flash")}
         if self.mode == "fixed":
             makers = {"gathered_flex": self.gathered}
+        if self.mode == "merged_strided" and self.N <= LONGEST_MASK:
+            makers = {"joined_flex": self.joined}
         if self.N <= LONGEST_MASK:
             makers["flex_plain"] = self.flex
         return makers

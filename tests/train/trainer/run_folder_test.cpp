@@ -186,9 +186,9 @@ TEST(Report, ALongRunIsWarnedOf) {
   m.tokens_per_s = 0.02;
   EXPECT_EQ(
       long_run_warning(m, config, false),
-      "warning: 1.5 days left at this rate; tiny.yaml is for a CPU, enwik8_12l.yaml and larger ones are "
+      "warning: 1.5 days left at this rate; tiny.yaml is for a CPU, novels_12l.yaml and larger ones are "
       "for a GPU. Ctrl-C saves and stops");
-  EXPECT_CONTAINS(long_run_warning(m, config, true), "enwik8_12l_minute.yaml");
+  EXPECT_CONTAINS(long_run_warning(m, config, true), "novels_12l_minute.yaml");
 }
 
 TEST(Progress, WritesNumbersForPeople) {

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Sparse attention as a PyTorch user would write it by hand: functions of q, k (B, H, n, Dqk) and v (B, H, n, Dv) that give
+(B, H, n, Dv), for any dtype, differentiable. `scale` is 1 / sqrt(Dqk) throughout."""
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def mask_of(kind, s, c):
+    """The pattern as FlexAttention's mask: stride s, summaries of c positions."""
+    return {
+        "all": lambda b, h, q, k: q >= k,
+        "local": lambda b, h, q, k: (q >= k) & (q - k < s),
+        "strided": lambda b, h, q, k: (q >= k) & ((q - k) % s == 0),
+        "fixed": lambda b, h, q, k: (q >= k) & ((q // s == k // s) | (k % s >= s - c)),
+        "merged_strided": lambda b, h, q, k: (q >= k) & ((q - k < s) | ((q - k) % s == 0)),
+    }[kind]
+
+
+def to_columns(x, s):
+    """(B, H, rows * s, D) -> (B * s, H, rows, D): positions a stride apart become neighbours."""
+    B, H, n, D = x.shape
+    return x.view(B, H, n // s, s, D).permute(0, 3, 1, 2, 4).reshape(B * s, H, n // s, D)
+
+
+def from_columns(x, s):
+    B, H, rows, D = x.shape
+    return x.view(B // s, s, H, rows, D).permute(0, 2, 3, 1, 4).reshape(B // s, H, rows * s, D)
+
+
+def dense(q, k, v):
+    return scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def transposed(s, attend=dense):
+    """strided: one causal sequence for each column."""
+    return lambda q, k, v: from_columns(attend(*(to_columns(x, s) for x in (q, k, v))), s)
+
+
+def flex(kind, n, s, c, device):
+    mask = create_block_mask(mask_of(kind, s, c), None, None, n, n, device=device)
+    return lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
+
+
+def with_summaries(x, s, c):
+    """The last c positions of each block, put before all positions."""
+    B, H, n, D = x.shape
+    return torch.cat([x.view(B, H, n // s, s, D)[:, :, :, s - c:].reshape(B, H, n // s * c, D), x], 2)
+
+
+def seen_of_gathered(n, s, c):
+    count = n // s * c
+
+    def seen(b, h, q, k):
+        own = k - count
+        return ((k < count) & (k // c < q // s)) | ((own >= 0) & (q >= own) & (q // s == own // s))
+    return seen
+
+
+def gathered(n, s, c, device, mask=None):
+    """fixed: summaries before the keys, so that FlexAttention's mask has few blocks."""
+    mask = mask or create_block_mask(seen_of_gathered(n, s, c), None, None, n, n + n // s * c, device=device)
+    return lambda q, k, v: flex_attention(q, with_summaries(k, s, c), with_summaries(v, s, c), block_mask=mask)
+
+
+def joined(n, s, device):
+    """merged local and strided: each by itself, joined by their log-sum-exp. A query's own key is the local part's."""
+    local = create_block_mask(mask_of("local", s, 0), None, None, n, n, device=device)
+    earlier = create_block_mask(lambda b, h, q, k: q > k, None, None, n // s, n // s, device=device)
+
+    def attend(q, k, v):
+        near, near_lse = flex_attention(q, k, v, block_mask=local, return_lse=True)
+        far, far_lse = flex_attention(*(to_columns(x, s) for x in (q, k, v)), block_mask=earlier, return_lse=True)
+        far, far_lse = from_columns(far, s), from_columns(far_lse[..., None], s)[..., 0]
+        both = torch.logaddexp(near_lse, far_lse)
+        share = lambda lse: torch.exp(lse - both)[..., None].to(v.dtype)
+        return near * share(near_lse) + far * share(far_lse)
+    return attend
+
+
+def best(spec, n, device):
+    """For a pattern of a config (a mapping with kind, stride, c): what is fastest in stock PyTorch at n positions."""
+    kind, s, c = spec["kind"], spec.get("stride", 128), spec.get("c", 32)
+    if kind == "all" or (kind == "local" and s >= n):
+        return dense
+    if kind == "merged":
+        parts = {part["kind"]: part.get("stride", 128) for part in spec["of"]}
+        if set(parts) == {"local", "strided"} and parts["local"] == parts["strided"] and n % parts["local"] == 0:
+            return joined(n, parts["local"], device)
+    elif kind == "strided" and n % s == 0:
+        return transposed(s)
+    elif kind == "local":
+        return flex("local", n, s, c, device)
+    elif kind == "fixed" and n % s == 0:
+        return gathered(n, s, c, device)
+    raise SystemExit(f"no form by hand of {spec} at {n} positions: expected all, local, strided, fixed or a merged pair")

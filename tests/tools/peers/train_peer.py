@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Trains a weft config in stock PyTorch on one GPU: torch.compile, bf16 autocast, fused AdamW, attention by hand.
+
+    train_peer.py step  --config configs/paper/enwik8.yaml [--set train.batch=4] [--steps 20]    ms of a step, on random tokens
+    train_peer.py train --config configs/novels_12l_minute.yaml --data novels.txt                seconds and bits, as it trains
+
+`train` takes the first 90 % of the bytes and scores the first 1,966,080 of the next 5 % at full context, with the windows,
+schedule, clipping and decay of the config. Seconds are those of training: every window is compiled before the first step.
+A JSON line at the end. Needs PyYAML."""
+import argparse
+import copy
+import json
+import math
+import os
+import time
+
+import torch
+from torch import nn
+
+from sparse_transformer import Muon, SparseTransformer, load_config
+
+DEVICE = "cuda"
+SCORED = 1966080
+MUON_START, MUON_STEPS = 0.85, 300  # its momentum grows from here in so many steps
+
+
+class Recipe:
+    def __init__(self, config, model):
+        t = self.train = config.train
+        muon = t.optimizer == "muon"
+        matrices = [p for name, p in model.named_parameters() if muon and name.startswith("blocks.") and p.ndim == 2]
+        taken = {id(p) for p in matrices}
+        rest = [p for p in model.parameters() if id(p) not in taken]
+        groups = [dict(params=[p for p in rest if (p.ndim >= 2) == decayed], weight_decay=t.weight_decay if decayed else 0.0)
+                  for decayed in (True, False)]
+        self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], t.learning_rate, betas=(t.beta1, t.beta2), eps=t.eps, fused=True)
+        self.muon = Muon(matrices, t.muon_learning_rate, t.weight_decay) if muon else None
+        self.parameters = list(model.parameters())
+
+    def share(self, step):
+        """Of the peak of the learning rate."""
+        t = self.train
+        if step < t.warmup:
+            return (step + 1) / t.warmup
+        progress = min(1.0, (step + 1 - t.warmup) / max(t.steps - t.warmup, 1))
+        left = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[t.schedule]
+        return left if t.schedule == "constant" else t.final_learning_rate + (1 - t.final_learning_rate) * left
+
+    def update(self, step):
+        share = self.share(step)
+        if self.train.clip > 0:
+            nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
+        for group in self.adamw.param_groups:
+            group["lr"] = self.train.learning_rate * share
+        self.adamw.step()
+        if self.muon:
+            self.muon.step(share, min(0.95, MUON_START + 0.1 * step / MUON_STEPS))
+        for p in self.parameters:
+            p.grad = None
+
+
+def stages(config):
+    """[(first step, window)], the full context at least."""
+    return [tuple(stage) for stage in config.train.context_schedule] or [(0, config.model.context)]
+
+
+def window_at(config, step):
+    return [window for first, window in stages(config) if first <= step][-1]
+
+
+class Run:
+    def __init__(self, config):
+        torch.manual_seed(config.seed)
+        torch.set_float32_matmul_precision("high")
+        torch._dynamo.config.cache_size_limit = 64
+        self.config, self.model = config, SparseTransformer(config, DEVICE)
+        self.recipe = Recipe(config, self.model)
+        self.compiled = torch.compile(self.model, dynamic=False)
+
+    def loss(self, tokens, offsets):
+        self.model.prepare(tokens.shape[1])
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.compiled(tokens, offsets)
+
+    def step(self, number, tokens, offsets):
+        loss = self.loss(tokens, offsets)
+        loss.backward()
+        self.recipe.update(number)
+        return loss
+
+    def compile(self, tokens_of):
+        """Runs two steps at each window and takes them back; returns the seconds that it took."""
+        begun = time.monotonic()
+        weights = copy.deepcopy(self.model.state_dict())
+        for window in sorted({window for _, window in stages(self.config)}):
+            for _ in range(2):
+                self.step(0, *tokens_of(window))
+        self.model.load_state_dict(weights)
+        self.recipe = Recipe(self.config, self.model)
+        torch.cuda.synchronize()
+        return time.monotonic() - begun
+
+
+def time_steps(run, steps):
+    m, t = run.config.model, run.config.train
+    tokens = torch.randint(0, m.vocab, (t.batch, m.context), device=DEVICE)
+    offsets = torch.zeros(t.batch, dtype=torch.long, device=DEVICE)
+    times = []
+    for number in range(steps):
+        torch.cuda.synchronize()
+        begun = time.monotonic()
+        loss = run.step(number, tokens, offsets)
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - begun)
+    median = sorted(times[3:])[len(times[3:]) // 2]
+    return dict(ms=round(median * 1e3, 2), tokens_per_s=round(t.batch * m.context / median), first_step_s=round(times[0], 1),
+                loss=round(loss.item(), 4), GiB=round(torch.cuda.max_memory_allocated() / 2**30, 1))
+
+
+class Bytes:
+    def __init__(self, path, config):
+        data = torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint8).to(DEVICE)
+        self.train, self.valid = data[: len(data) * 90 // 100], data[len(data) * 90 // 100:]
+        self.config, self.random = config, torch.Generator().manual_seed(config.seed)
+
+    def batch(self, window):
+        m, t = self.config.model, self.config.train
+        count = t.batch * m.context // window
+        draw = lambda most: torch.randint(0, most, (count,), generator=self.random)
+        row = math.prod(m.position_axes[1:])
+        offsets = draw((m.context - window) // row + 1) * row
+        tokens = torch.stack([self.train[i: i + window] for i in draw(len(self.train) - window + 1).tolist()])
+        return tokens.long(), offsets.to(DEVICE)
+
+    @torch.no_grad()
+    def bits(self, run):
+        n, batch = self.config.model.context, self.config.train.batch
+        windows = self.valid[: SCORED // n * n].view(-1, n).long()
+        offsets = torch.zeros(batch, dtype=torch.long, device=DEVICE)
+        run.model.eval()
+        losses = [run.loss(part, offsets[: len(part)]).item() * len(part) for part in windows.split(batch)]
+        run.model.train()
+        return sum(losses) / len(windows) / math.log(2)
+
+
+def train(run, data, every):
+    compiled, seconds, curve = run.compile(data.batch), 0.0, []
+    steps, begun = run.config.train.steps, time.monotonic()
+    for step in range(steps):
+        run.step(step, *data.batch(window_at(run.config, step)))
+        if (step + 1) % every == 0 or step + 1 == steps:
+            torch.cuda.synchronize()
+            seconds += time.monotonic() - begun
+            curve.append((step + 1, round(seconds, 1), round(data.bits(run), 4)))
+            print(*curve[-1], flush=True)
+            torch.cuda.synchronize()
+            begun = time.monotonic()
+    return dict(compile_s=round(compiled, 1), train_s=round(seconds, 1), valid_bits=curve[-1][2], curve=curve)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("step", "train"))
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
+    parser.add_argument("--data", help="a file of bytes")
+    parser.add_argument("--steps", type=int, default=20, help="of step")
+    parser.add_argument("--every", type=int, default=800, help="steps between evaluations")
+    a = parser.parse_args()
+    configs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../configs")
+    run = Run(load_config(a.config, os.path.join(configs, "reference.yaml"), a.set))
+    result = time_steps(run, a.steps) if a.what == "step" else train(run, Bytes(a.data, run.config), a.every)
+    print(json.dumps(dict(config=os.path.basename(a.config), settings=a.set, torch=torch.__version__, **result)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
