@@ -52,9 +52,8 @@ class Reader {
   Reader(const std::string& path, const ArchiveLimits& limits)
       : path_(path), limits_(limits), archive_(archive_read_new(), archive_read_free), piece_(1 << 18) {
     WEFT_CHECK(archive_, "no memory for an archive reader");
-    // Images shrink to a tenth at best, zeros to a thousandth: small files may be what they like.
     const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    const std::int64_t most = (std::int64_t{1} << 30) + 100 * size;
+    const std::int64_t most = limits_.small + 100 * size;
     limits_.member = std::min(limits_.member, most);
     limits_.total = std::min(limits_.total, most);
     // A zip is read by the list at its end: without it, the archive is truncated.

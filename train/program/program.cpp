@@ -84,7 +84,9 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
 
 }  // namespace
 
-std::string out_of_memory() { return "out of memory on the host: lower the batch or the context"; }
+std::string out_of_memory() {
+  return "out of memory on the host: lower the batch or the context, or give smaller files";
+}
 
 int run_program(const Program& program, int argc, char** argv) {
   hold_standard_files();

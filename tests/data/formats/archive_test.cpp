@@ -98,6 +98,16 @@ TEST_F(Archive, LimitsHold) {
   EXPECT_CONTAINS(error(bomb, {.count = 1}), "has more than 1 members");
 }
 
+TEST_F(Archive, MoreThanAHundredTimesItsSizeIsABomb) {
+  const std::string make = "cd " + dir_.path() + " && head -c 3000000 /dev/zero > zeros && tar -czf x zeros";
+  ASSERT_EQ(std::system(make.c_str()), 0);
+  const std::string bomb = read_file(dir_ / "x");
+  ASSERT_LT(bomb.size(), 10000u);
+  EXPECT_EQ(error(bomb), "") << "a small one";
+  EXPECT_CONTAINS(error(bomb, {.small = 5}),
+                  str("zeros is too large: more than ", 5 + 100 * bomb.size(), " bytes"));
+}
+
 TEST_F(Archive, OtherFilesAreNamed) {
   EXPECT_CONTAINS(error("some text"), "x: is no archive; expected zip (npz), tar or tar.gz");
   EXPECT_CONTAINS(error_of([&] { read("missing"); }), "cannot be opened");

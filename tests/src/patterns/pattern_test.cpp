@@ -244,6 +244,7 @@ TEST(Names, TheNearestIsSuggested) {
   EXPECT_EQ(nearest_name("head", known), "heads");
   EXPECT_EQ(nearest_name("numverts", known), "num_verts");
   EXPECT_EQ(nearest_name("learning_rate", known), "");
+  EXPECT_EQ(nearest_name("reco", {"eps", "record_every", "recompute"}), "recompute") << "it begins so";
   EXPECT_EQ(nearest_name("b", {"a", "c"}), "a");
   EXPECT_EQ(nearest_name("", {}), "");
 }

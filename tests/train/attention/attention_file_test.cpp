@@ -2,6 +2,8 @@
 // The program `attention`: arrays of a file against the definition; what it says of wrong files.
 #include "train/attention/attention_file.h"
 
+#include <hdf5.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -94,6 +96,18 @@ class AttentionFile : public testing::Test {
   TempDir dir;
   AttentionFileOptions options;
 };
+
+// A damaged or hostile file may state any shape; memory is taken for what can be in it.
+TEST_F(AttentionFile, PromisesThatAFileCannotKeepTakeNoMemory) {
+  const hid_t in = H5Fcreate(options.in.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hsize_t dims[] = {1, hsize_t{1} << 30, 1, 64};
+  const hid_t space = H5Screate_simple(4, dims, nullptr);
+  for (const char* name : {"q", "k", "v"})
+    H5Dclose(H5Dcreate2(in, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(space);
+  H5Fclose(in);
+  EXPECT_CONTAINS(error(), "in.h5: q, k and v promise more numbers than a file of ");
+}
 
 TEST_F(AttentionFile, IsTheDefinition) { check(Data<double>({2, 13, 2, 5, 3}), 1e-12); }
 
