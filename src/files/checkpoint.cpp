@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
 
 #include "kernels/view.h"
 #include "src/files/hdf5.h"
@@ -38,14 +40,40 @@ void write_group(Hdf5File& file, Device& device, const ParameterStore& store, co
   });
 }
 
-void read_group(const Hdf5File& file, const ParameterStore& store, const Group& group) {
+template <class Number>
+void check_finite(const std::string& where, const std::vector<char>& values) {
+  for (std::size_t at = 0; at < values.size(); at += sizeof(Number)) {
+    Number value;
+    std::memcpy(&value, &values[at], sizeof value);
+    if (!std::isfinite(value))
+      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected finite numbers"));
+  }
+}
+
+// Calls use(param, values) for each array of the group, of which one is in memory at a time.
+template <class Use>
+void read_group(const Hdf5File& file, const ParameterStore& store, const Group& group, Use use) {
   const DType dtype = group.block.dtype();
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
     values.resize(static_cast<std::size_t>(p.size * size_of(dtype)));
     file.read(path_in(group.path, p), stored_type(dtype), p.shape, values.data());
-    store.upload(group.block, p, values.data());
+    use(p, values);
   }
+}
+
+void check_values(const Hdf5File& file, const ParameterStore& store, const Group& group) {
+  read_group(file, store, group, [&](const ParamInfo& p, const std::vector<char>& values) {
+    const std::string where = str(file.path(), ": ", path_in(group.path, p));
+    group.block.dtype() == DType::f64 ? check_finite<double>(where, values)
+                                      : check_finite<float>(where, values);
+  });
+}
+
+void upload_group(const Hdf5File& file, const ParameterStore& store, const Group& group) {
+  read_group(file, store, group, [&](const ParamInfo& p, const std::vector<char>& values) {
+    store.upload(group.block, p, values.data());
+  });
 }
 
 // The arrays of a group must be exactly the parameters of the store.
@@ -89,12 +117,23 @@ Hdf5File open_checkpoint(const std::string& path) {
 }
 
 TrainState read_state(const Hdf5File& file) {
-  return {.step = required_int(file, "step"),
-          .updates = required_int(file, "updates"),
-          .loss_scale = required_real(file, "loss_scale"),
-          .good_steps = required_int(file, "good_steps"),
-          .best_valid_bits = required_real(file, "best_valid_bits"),
-          .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
+  const TrainState state{.step = required_int(file, "step"),
+                         .updates = required_int(file, "updates"),
+                         .loss_scale = required_real(file, "loss_scale"),
+                         .good_steps = required_int(file, "good_steps"),
+                         .best_valid_bits = required_real(file, "best_valid_bits"),
+                         .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
+  const auto refuse = [&](const char* name, auto value, const char* expected) {
+    fail(str(file.path(), ": attribute ", name, " is ", value, ", expected ", expected));
+  };
+  if (state.step < 0) refuse("step", state.step, "0 or more");
+  if (state.updates < 0 || state.updates > state.step) refuse("updates", state.updates, "0 to step");
+  if (!std::isfinite(state.loss_scale) || state.loss_scale <= 0)
+    refuse("loss_scale", state.loss_scale, "a positive number");
+  if (state.good_steps < 0) refuse("good_steps", state.good_steps, "0 or more");
+  if (!std::isfinite(state.best_valid_bits) || state.best_valid_bits < 0)
+    refuse("best_valid_bits", state.best_valid_bits, "0 or more");
+  return state;
 }
 
 }  // namespace
@@ -130,7 +169,8 @@ TrainState load_checkpoint(const std::string& path, Device& device, ParameterSto
   std::vector<Group> groups = groups_of(store);
   if (use_ema) groups[0].path = "/ema";
   for (const Group& group : groups) check_group(file, store, group.path);
-  for (const Group& group : groups) read_group(file, store, group);
+  for (const Group& group : groups) check_values(file, store, group);
+  for (const Group& group : groups) upload_group(file, store, group);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   store.refresh_compute(ctx);
   device.synchronize();

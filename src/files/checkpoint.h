@@ -29,9 +29,9 @@ void save_checkpoint(const std::string& path, Device&, const ParameterStore&, co
 // Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
 void join_save_checkpoint(const ParameterStore&);
 
-// Reads weights, and for training optimizer state and EMA, into `store`. Checks every name and shape before
-// the first weight changes: an Error names what is missing, extra or different. `use_ema`: EMA as the
-// weights.
+// Reads weights, and for training optimizer state and EMA, into `store`. Checks every name, shape and value
+// before the first weight changes: an Error names what is missing, extra, different or not finite.
+// `use_ema`: EMA as the weights.
 TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
 
 // The config text of a checkpoint, and whether it holds a moving average; neither reads weights.

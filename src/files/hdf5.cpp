@@ -13,6 +13,7 @@
 
 #include "kernels/view.h"
 #include "src/files/files.h"
+#include "src/files/hash.h"
 
 namespace weft {
 namespace {
@@ -78,6 +79,48 @@ Id creation_list(hid_t cls) {
   return list;
 }
 
+// The user block of a file of ours, which HDF5 skips: this text, then the length and the hash of what
+// follows.
+constexpr std::size_t kUserBlock = 512;
+constexpr char kMagic[] = "weft: length and hash of what follows\n";
+struct Seal {
+  char magic[40];
+  std::uint64_t size, hash;
+};
+static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
+
+Seal seal_of(std::size_t size, const FastHash& hash) {
+  Seal seal{{}, size, hash.value()};
+  std::memcpy(seal.magic, kMagic, sizeof kMagic);
+  return seal;
+}
+
+// Before HDF5, which damage can crash, parses a byte. Files without a seal are older or not ours. Read in
+// pieces: a file that shrinks meanwhile is an error, where mapped memory would end the process.
+void check_seal(const std::string& path, int fd, std::size_t size) {
+  std::vector<char> piece(std::size_t{1} << 20);
+  const auto read_at = [&](std::size_t at, std::size_t wanted) {
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(fd, piece.data(), wanted, static_cast<off_t>(at)); });
+    if (got < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
+    return static_cast<std::size_t>(got);
+  };
+  Seal seal{};
+  if (read_at(0, kUserBlock) < kUserBlock) return;
+  std::memcpy(&seal, piece.data(), sizeof seal);
+  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return;
+  FastHash hash;
+  std::size_t at = kUserBlock;
+  for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
+    if (seal.size != size - kUserBlock || read_at(at, wanted) != wanted)
+      fail(str(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kUserBlock,
+               ") or damaged; copy or make it again"));
+    hash.add(piece.data(), wanted);
+  }
+  if (hash.value() != seal.hash || seal.size != size - kUserBlock)
+    fail(str(path, ": is damaged (its hash is not that of its bytes); copy or make it again"));
+}
+
 }  // namespace
 
 const char* name_of(StoredType type) { return row_of(type).name; }
@@ -99,6 +142,9 @@ struct Hdf5File::Handle {
   Id open_dataset(const std::string& name) const {
     Id set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
     if (!set.ok()) fail(str(path, ": has no dataset ", name));
+    const Id creation(H5Dget_create_plist(set), H5Pclose);
+    if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
+      fail(str(path, ": ", name, " lies in another file, expected its values in this one"));
     return set;
   }
   // A single value of class `cls`; not ok() when there is none.
@@ -132,7 +178,9 @@ struct Hdf5File::Handle {
 };
 
 Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // prints nothing by itself
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);                               // prints nothing by itself
+  static const herr_t no_external_links = H5Lunregister(H5L_TYPE_EXTERNAL);  // a file reads no other file
+  (void)no_external_links;
 }
 Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
@@ -142,13 +190,17 @@ Hdf5File Hdf5File::open(const std::string& path) {
   Hdf5File f;
   f.handle_->path = path;
   struct stat info {};
-  const int fd = ::open(path.c_str(), O_RDONLY);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);  // a FIFO does not wait
   if (fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  struct Closing {
+    int fd;
+    ~Closing() { ::close(fd); }
+  } closing{fd};
   ::fstat(fd, &info);
-  ::close(fd);
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
+  check_seal(path, fd, static_cast<std::size_t>(info.st_size));
   if (H5Fis_hdf5(path.c_str()) <= 0)
     fail(str(path, ": is not an HDF5 file (", info.st_size, " bytes of something else)"));
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -170,6 +222,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
   h.path = path;
   h.made = std::make_unique<NewFile>(path);
   const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_userblock(creation, kUserBlock);
   H5Pset_fapl_core(access, std::size_t{16} << 20, false);
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
   h.file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
@@ -185,7 +238,13 @@ void Hdf5File::commit() {
   if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0 || (size = H5Fget_file_image(h.file, nullptr, 0)) <= 0 ||
       H5Fget_vfd_handle(h.file, H5P_DEFAULT, &memory) < 0)
     h.library_failed("cannot be completed in memory");
-  h.made->write(*static_cast<const char**>(memory), static_cast<std::size_t>(size));
+  // The size of an image does not count the user block.
+  char* const image = *static_cast<char**>(memory);
+  FastHash hash;
+  hash.add(image + kUserBlock, static_cast<std::size_t>(size));
+  const Seal seal = seal_of(static_cast<std::size_t>(size), hash);
+  std::memcpy(image, &seal, sizeof seal);
+  h.made->write(image, kUserBlock + static_cast<std::size_t>(size));
   h.file = Id();
   h.made->commit();
   h.made.reset();

@@ -19,9 +19,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
 
 class Hdf5File {
  public:
-  static Hdf5File open(const std::string& path);  // to read; an Error when missing, truncated or not HDF5
+  // To read; an Error when missing, truncated, not HDF5, or, in files of create(), when any byte differs.
+  static Hdf5File open(const std::string& path);
   // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
-  // NewFile (src/files/files.h). Equal data makes equal bytes.
+  // NewFile (src/files/files.h), after a user block with its length and hash. Equal data makes equal bytes.
   static Hdf5File create(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;

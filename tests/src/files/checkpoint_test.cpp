@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -41,8 +42,7 @@ struct Fixture {
     store.add(last, {3}, Init::constant(0.5));
     store.allocate(*device, compute, seed, training, ema);
   }
-  // Different random bits in every block, denormals and infinities included; NaNs are not: they do not
-  // compare.
+  // Different random bits in every block, denormals included; neither infinities nor NaNs, which are refused.
   void scramble(unsigned seed) {
     std::mt19937 random(seed);
     for (const Tensor& block : {store.master(), store.m(), store.v(), store.ema()}) {
@@ -200,6 +200,47 @@ TEST(Checkpoint, DamagedFilesNeverCrash) {
     bytes[random() % bytes.size()] = static_cast<char>(random());
     write_file(dir / "damaged.h5", bytes);
     load_error(dir / "damaged.h5", f);
+  }
+}
+
+TEST(Checkpoint, EveryFlippedBitIsRefusedOrHarmless) {
+  TempDir dir;
+  Fixture f;
+  save_checkpoint(dir / "a.h5", *f.device, f.store, sample_state(), "name: x\n");
+  const std::string whole = read_file(dir / "a.h5");
+  std::mt19937 random(2);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = whole;
+    const std::size_t at = random() % bytes.size();
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+    write_file(dir / "bad.h5", bytes);
+    if (at >= 512)
+      EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
+    else
+      load_error(dir / "bad.h5", f);
+  }
+}
+
+TEST(Checkpoint, NonsensicalValuesAreRefusedByName) {
+  TempDir dir;
+  Fixture f;
+  const auto error_with = [&](TrainState state) {
+    save_checkpoint(dir / "a.h5", *f.device, f.store, state, "");
+    return load_error(dir / "a.h5", f);
+  };
+  EXPECT_CONTAINS(error_with({.step = -1}), "attribute step is -1");
+  EXPECT_CONTAINS(error_with({.updates = -5}), "attribute updates is -5");
+  EXPECT_CONTAINS(error_with({.best_valid_bits = std::nan("")}), "attribute best_valid_bits is nan");
+  EXPECT_CONTAINS(error_with({.loss_scale = 0}), "attribute loss_scale is 0");
+  const std::vector<float> bad(12, std::nanf(""));
+  const ParamInfo p = f.store.params()[1];
+  for (const bool ema : {false, true}) {
+    Fixture g;
+    g.device->upload((ema ? g.store.ema() : g.store.master()).slice(p.offset, p.shape), bad.data());
+    save_checkpoint(dir / "a.h5", *g.device, g.store, {}, "");
+    EXPECT_CONTAINS(load_error(dir / "a.h5", f),
+                    ema ? "/ema/blocks.0.weight holds nan" : "/params/blocks.0.weight holds nan");
+    EXPECT_EQ(f.values(), Fixture().values()) << "refused before a weight changed";
   }
 }
 

@@ -223,8 +223,11 @@ TEST(Hdf5, DamagedFilesNeverCrash) {
     std::string bytes = whole;
     for (int k = 0; k < 1 + round % 4; ++k)
       bytes[random() % std::min<std::size_t>(bytes.size(), 4000)] = static_cast<char>(random());
-    write_file(dir / "damaged.h5", bytes);
-    error_of([&] { read_all(dir / "damaged.h5"); });
+    for (const char first : {bytes[0], '-'}) {  // as it is, and as a file of old, which has no hash
+      bytes[0] = first;
+      write_file(dir / "damaged.h5", bytes);
+      error_of([&] { read_all(dir / "damaged.h5"); });
+    }
   }
 }
 
@@ -273,6 +276,32 @@ TEST(Hdf5, H5pyReadsIt) {
              "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
              "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
   EXPECT_EQ(std::system((python + " " + (dir / "read.py") + " " + (dir / "a.h5")).c_str()), 0);
+}
+
+// A file that would read another file: by a link, by its storage, and by a virtual dataset.
+TEST(Hdf5, OtherFilesAreNotRead) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << kNoH5py;
+  TempDir dir;
+  write_sample(dir / "other.h5");
+  write_file(dir / "write.py",
+             "import h5py, sys\n"
+             "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
+             "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
+             "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
+             "layout = h5py.VirtualLayout((3,), 'u1')\n"
+             "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
+             "f.create_virtual_dataset('virtual', layout)\n");
+  const std::string arguments = (dir / "a.h5") + " " + (dir / "other.h5");
+  ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + arguments).c_str()), 0);
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  const auto error = [&](const char* name) {
+    std::vector<std::uint8_t> bytes(3);
+    return error_of([&] { f.read(name, StoredType::u8, {3}, bytes.data()); });
+  };
+  EXPECT_CONTAINS(error("/link"), "has no dataset /link");
+  EXPECT_CONTAINS(error("/stored"), "/stored lies in another file");
+  EXPECT_CONTAINS(error("/virtual"), "/virtual lies in another file");
 }
 
 }  // namespace
