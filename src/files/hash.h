@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// FNV-1a, 64 bits: what two processes, or two patterns, compare instead of the whole.
+// Hashes of 64 bits: what two processes, two patterns or two copies of a file compare instead of the whole.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-class Hash {
+class Hash {  // FNV-1a
  public:
   void add(std::string_view bytes) {
     add(bytes.size());

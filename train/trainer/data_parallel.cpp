@@ -2,11 +2,11 @@
 #include "train/trainer/data_parallel.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 
 #include "kernels/layers/pointwise.h"
+#include "src/files/hash.h"
 
 namespace weft {
 namespace {
@@ -15,26 +15,22 @@ constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
 
-// Hashes bytes piece by piece: multiply and rotate 64-bit words in independent chains, for speed.
+// Of the bytes of a tensor, which come from the device piece by piece.
 std::uint64_t hash_of(Device& device, const TensorView& tensor) {
   constexpr std::int64_t kPiece = 16 << 20;
   TensorView bytes = tensor;
   bytes.dtype = DType::u8, bytes.rank = 1;
   std::fill(std::begin(bytes.shape), std::end(bytes.shape), 1);
-  const auto turn = [](std::uint64_t& h, std::uint64_t word) {
-    h = std::rotl((h ^ word) * 0x9e3779b97f4a7c15u, 29);
-  };
-  std::uint64_t lanes[] = {1, 2, 3, 4};
+  FastHash hash;
+  std::vector<char> piece;
   for (std::int64_t first = 0; first < tensor.bytes(); first += kPiece) {
     bytes.data = static_cast<char*>(tensor.data) + first;
     bytes.shape[0] = std::min(kPiece, tensor.bytes() - first);
-    std::vector<std::uint64_t> words(static_cast<std::size_t>(bytes.bytes() + 7) / 8);
-    device.download(words.data(), bytes);
-    for (std::size_t i = 0; i < words.size(); ++i) turn(lanes[i % std::size(lanes)], words[i]);
+    piece.resize(static_cast<std::size_t>(bytes.shape[0]));
+    device.download(piece.data(), bytes);
+    hash.add(piece.data(), piece.size());
   }
-  auto all = static_cast<std::uint64_t>(tensor.bytes());
-  for (const std::uint64_t h : lanes) turn(all, h);
-  return all;
+  return hash.value();
 }
 
 // Numbers as a message, all ranks being the same program on the same kind of machine.
