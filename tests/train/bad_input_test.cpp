@@ -54,6 +54,7 @@ TEST_F(BadInputTest, CommandLine) {
 TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "did you mean --config?");
   EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--lenght=5"}), "did you mean --length?");
+  EXPECT_CONTAINS(error_line("train", {"foo"}), "--config is required; found foo");
   EXPECT_CONTAINS(error_line("bench", {"stepp"}), "found stepp; did you mean step?");
   EXPECT_CONTAINS(error_line("bench", {"step", "--gpu", "2"}), "did you mean --gpus?");
   EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, audio, enwik8");

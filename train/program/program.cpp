@@ -37,7 +37,7 @@ void spin_briefly(char** argv) {
 }
 
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
-std::string help_with(const CLI::App& app) {
+std::string help_with(const CLI::App& app, const std::string& what) {
   const CLI::App* at = &app;  // the command that was given last
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   const auto any = [](const auto*) { return true; };
@@ -48,8 +48,9 @@ std::string help_with(const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining(true);
   if (unknown.empty()) return commands.empty() ? "" : ": " + joined(commands);
   const std::string word = unknown[0].substr(0, unknown[0].find('='));
-  if (word.starts_with("-")) return did_you_mean(word, options);
-  if (commands.empty()) return "";
+  const std::string found = what.find(word) == std::string::npos ? "; found " + word : "";
+  if (word.starts_with("-")) return found + did_you_mean(word, options);
+  if (commands.empty()) return found;
   return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));
 }
 
@@ -77,7 +78,7 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.has_ranks && !is_first_process() ? 0 : app.exit(e);
-    const std::string what = e.what() + help_with(app) + " (try --help)";
+    const std::string what = e.what() + help_with(app, e.what()) + " (try --help)";
     program.has_ranks ? fail_before_work(what) : fail(what);
   }
 }
