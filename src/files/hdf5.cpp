@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "kernels/view.h"
@@ -97,7 +100,17 @@ Seal seal_of(std::size_t size, const FastHash& hash) {
 
 // Before HDF5, which damage can crash, parses a byte. Files without a seal are older or not ours. Read in
 // pieces: a file that shrinks meanwhile is an error, where mapped memory would end the process.
-void check_seal(const std::string& path, int fd, std::size_t size) {
+void check_seal(const std::string& path, int fd, const struct stat& info) {
+  // A process checks a large file once, although it opens it for each split.
+  constexpr std::int64_t kLarge = 1 << 20;
+  using Version = std::array<std::int64_t, 5>;
+  static std::mutex mutex;
+  static std::set<Version> whole;
+  const Version version{static_cast<std::int64_t>(info.st_dev), static_cast<std::int64_t>(info.st_ino),
+                        info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  const std::lock_guard lock(mutex);
+  if (whole.contains(version)) return;
+  const auto size = static_cast<std::size_t>(info.st_size);
   std::vector<char> piece(std::size_t{1} << 20);
   const auto read_at = [&](std::size_t at, std::size_t wanted) {
     const ssize_t got =
@@ -119,6 +132,7 @@ void check_seal(const std::string& path, int fd, std::size_t size) {
   }
   if (hash.value() != seal.hash || seal.size != size - kUserBlock)
     fail(str(path, ": is damaged (its hash is not that of its bytes); copy or make it again"));
+  if (info.st_size >= kLarge) whole.insert(version);
 }
 
 }  // namespace
@@ -200,7 +214,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
-  check_seal(path, fd, static_cast<std::size_t>(info.st_size));
+  check_seal(path, fd, info);
   if (H5Fis_hdf5(path.c_str()) <= 0)
     fail(str(path, ": is not an HDF5 file (", info.st_size, " bytes of something else)"));
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);

@@ -263,7 +263,7 @@ TEST(HangLimit, IsWhatTheEnvironmentSays) {
   EXPECT_EQ(hang_limit().count(), 7);
   setenv("WEFT_HANG_SECONDS", "soon", 1);
   EXPECT_CONTAINS(error_of([] { hang_limit(); }),
-                  "WEFT_HANG_SECONDS: expected a number of seconds, got soon");
+                  "WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got 'soon'");
   unsetenv("WEFT_HANG_SECONDS");
 }
 
