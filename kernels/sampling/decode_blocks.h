@@ -5,7 +5,7 @@
 //   y  = x' + down(gelu(up(norm(x'))))        each sequence alone, to the last bit
 #pragma once
 
-#include "kernels/queue.h"
+#include "kernels/layers/rotary.h"
 
 namespace weft {
 
@@ -36,6 +36,7 @@ struct DecodeBlocks {
   std::vector<DecodeBlock> blocks;
   std::int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   double scale = 1;
+  QkForm qk;  // of the queries and the new keys
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
   std::vector<TensorView> outputs() const { return {y}; }

@@ -92,6 +92,12 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          "logits from the token embedding, not from a layer that starts at zero"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
+  visit(one_of({"learned", "rotary"},
+               {"model.positions", &c.positions, "learned embeddings, or queries and keys are rotated"}));
+  visit({"model.rotary_base", &c.rotary_base, "pair j of n of an axis turns by base^(-j / n) a position",
+         more_than(0)});
+  visit(one_of({"none", "rms"},
+               {"model.qk_norm", &c.qk_norm, "of each query and key over its head, with norm_eps"}));
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], images [32, 32, "
          "3]",

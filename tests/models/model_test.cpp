@@ -121,6 +121,9 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       }
     }
   }
+  config.model.positions = "rotary";
+  config.model.qk_norm = "rms";
+  for (const bool training : {true, false}) check_plan(config, 4, training);
   config.model.vocab = 700;
   SCOPED_TRACE("large vocabulary");
   check_plan(config, 4, true);
