@@ -124,6 +124,7 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
   a.y = k.y.as<T>();
   a.sizes = sizes_of(k);
   a.scale = static_cast<float>(k.scale);
+  a.f = k.f;
   const T* x = k.x.as<T>();
   for (std::size_t first = 0; first < k.blocks.size(); first += kMostBlocks) {
     a.x = x;

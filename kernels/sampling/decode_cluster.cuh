@@ -113,6 +113,7 @@ struct Arguments {
   Sizes sizes;
   Layout layout;
   float scale;
+  Activation f;
   int blocks;
   Block<T> block[kMostBlocks];
 };

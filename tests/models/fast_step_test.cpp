@@ -18,13 +18,14 @@ constexpr int kSteps = 200;
 constexpr std::int64_t kBatch = 4;
 
 // Sizes that the Hopper forms and the products with fused ends take; all kinds of patterns.
-Config fast_config() {
+Config fast_config(const char* activation = "gelu") {
   Config c;
   c.model.context = 1024;
   c.model.layers = 4;
   c.model.width = 512;
   c.model.heads = 8;
   c.model.dropout = 0.1;
+  c.model.activation = activation;
   c.model.position_axes = {8, 128};
   c.model.attention = {{"fixed", 128, 32, 4}, {"local", 128, 1, 1}, {"strided", 128, 1, 1}, {"all", 1, 1, 1}};
   c.train.steps = kSteps;
@@ -54,7 +55,8 @@ class PlainTransformer {
       const Var attended =
           sparse_attention(ctx, qkv, attention_shape(config_), maps, {.form = AttentionForm::simple});
       x = residual_dropout(ctx, x, affine(ctx, attended, block + ".attention.proj"), config_.dropout);
-      const Var hidden = gelu(ctx, affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up"));
+      const Affine up = affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up");
+      const Var hidden = activation(ctx, up, activation_of(config_));
       x = residual_dropout(ctx, x, affine(ctx, hidden, block + ".mlp.down"), config_.dropout);
     }
     return cross_entropy(ctx, linear(ctx, norm(ctx, x, "final_norm"), var("output.weight"), Var{}), tokens);
@@ -91,8 +93,8 @@ std::vector<std::int32_t> tokens_of(int step) {
   return tokens;
 }
 
-std::vector<double> losses(DType compute, bool plain) {
-  const Config config = fast_config();
+std::vector<double> losses(DType compute, bool plain, const char* activation) {
+  const Config config = fast_config(activation);
   Engine engine("cuda");
   ParameterStore store;
   const auto model = make_model(config, store, *engine.device);
@@ -125,18 +127,20 @@ std::vector<double> losses(DType compute, bool plain) {
 }
 
 TEST(CudaFastStep, LossesAreThoseOfTheUnfusedStepInF32) {
-  const std::vector<double> want = losses(DType::f32, true);
-  EXPECT_LT(want.back(), 0.8 * want.front());
-  for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
-    const std::vector<double> got = losses(compute, false);
-    double worst = 0;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      const double error = std::abs(got[i] / want[i] - 1);
-      worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+  for (const char* const activation : {"gelu", "relu2"}) {
+    const std::vector<double> want = losses(DType::f32, true, activation);
+    EXPECT_LT(want.back(), 0.8 * want.front());
+    for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+      const std::vector<double> got = losses(compute, false, activation);
+      double worst = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const double error = std::abs(got[i] / want[i] - 1);
+        worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+      }
+      EXPECT_LE(worst, 1e-3) << activation << ' ' << name_of(compute);
+      std::printf("%s, %s: losses differ by up to %.2e of themselves; %.4f at the end\n", activation,
+                  name_of(compute), worst, got.back());
     }
-    EXPECT_LE(worst, 1e-3) << name_of(compute);
-    std::printf("%s: losses differ by up to %.2e of themselves; %.4f at the end\n", name_of(compute), worst,
-                got.back());
   }
 }
 
