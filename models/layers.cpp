@@ -150,11 +150,13 @@ Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, c
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
-         double up_std, double down_std)
-    : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
+         double up_std, double down_std, Activation activation)
+    : up(store, name + ".up", width, hidden, up_std),
+      down(store, name + ".down", hidden, width, down_std),
+      f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
+  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
   ctx.mark(down.bias.index);
   return {matmul, store.var(down.bias)};
 }
@@ -180,7 +182,7 @@ ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, con
                 last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size)),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
-          last_weight_std(m, mlp_width(m))) {}
+          last_weight_std(m, mlp_width(m)), activation_of(m)) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {
@@ -201,7 +203,7 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
 }
 
 Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
-                     const QkOptions& of_qk, const std::int32_t* position) {
+                     Activation f, const QkOptions& of_qk, const std::int32_t* position) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
   const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
@@ -217,6 +219,7 @@ Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
                           .v_size = s.v_size,
                           .scale = s.scale(),
                           .qk = qk,
+                          .f = f,
                           .packed = packed,
                           .attended = attended,
                           .hidden = mlp});

@@ -80,8 +80,9 @@ struct Attention {
 
 struct Mlp {
   Linear up, down;
+  Activation f;
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
-      double down_std);
+      double down_std, Activation);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
@@ -95,8 +96,9 @@ struct ResidualBlock {
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
-// x (B, 1, C), the position at *position, through blocks of one shape of attention and one width of the MLP.
-Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
+// x (B, 1, C), the position at *position, through blocks of one shape of attention, one width and activation of
+// the MLP.
+Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&, Activation,
                      const QkOptions&, const std::int32_t* position);
 
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is

@@ -40,6 +40,10 @@ std::int64_t mlp_width(const ModelConfig& m) {
   return std::llround(m.mlp_ratio * static_cast<double>(m.width));
 }
 
+Activation activation_of(const ModelConfig& m) {
+  return m.activation == name_of(Activation::relu2) ? Activation::relu2 : Activation::gelu;
+}
+
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig& m) {
   WEFT_CHECK(!m.attention.empty(), "model.attention must name at least one pattern");
   const auto count = static_cast<std::size_t>(m.layers), cycle = m.attention.size();

@@ -2,7 +2,7 @@
 // The Sparse Transformer, from tokens to the loss of each (arXiv 1904.10509, section 5.2):
 //   H_0 = embed(X)                           shifted: row t holds token t - 1, and predicts token t
 //   a(H) = dropout(attention(norm(H)))       attention over the pattern of the layer
-//   b(H) = dropout(ff(norm(H + a(H))))       ff: two matrices with a GELU between
+//   b(H) = dropout(ff(norm(H + a(H))))       ff: two matrices with an activation between
 //   H_k = H_(k-1) + a(H_(k-1)) + b(H_(k-1))  k = 1 .. N
 //   y = softmax(norm(H_N) W_out)             the loss of token t is -log y_t
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.

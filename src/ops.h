@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
@@ -49,9 +50,10 @@ struct Affine {
 
   Affine(Var x, Var b = {}) : matmul(std::move(x)), bias(std::move(b)) {}  // without a bias, too
 };
-Var gelu(Ctx&, const Affine& x);  // x * sigmoid(1.702 x)
-// gelu(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
-Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down);
+Var activation(Ctx&, const Affine& x, Activation f = Activation::gelu);  // f(x), kernels/layers/activation.h
+// f(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
+Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down,
+        Activation f = Activation::gelu);
 Var residual_dropout(Ctx&, const Var& x, const Affine& branch, double p);  // x + dropout(branch)
 // The same in one pass with the layernorm of the sum.
 struct SumAndNorm {

@@ -125,6 +125,7 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
   a.sizes = sizes_of(k);
   a.scale = static_cast<float>(k.scale);
   a.qk = QkAngles(k.qk, k.qk_size);
+  a.f = k.f;
   const T* x = k.x.as<T>();
   for (std::size_t first = 0; first < k.blocks.size(); first += kMostBlocks) {
     a.x = x;

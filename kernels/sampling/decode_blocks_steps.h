@@ -55,7 +55,7 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
     proj.residual = x;  // of later blocks y itself, element by element
     run(queue, proj);
     DecodeLinear up = normed(affine_step(k.hidden, k.y, block.up), block.mlp_norm);
-    up.gelu = true;
+    up.f = k.f;
     run(queue, up);
     DecodeLinear down = affine_step(k.y, k.hidden, block.down);
     down.residual = k.y;

@@ -115,6 +115,7 @@ struct Arguments {
   Layout layout;
   float scale;
   QkAngles qk;
+  Activation f;
   int blocks;
   Block<T> block[kMostBlocks];
 };

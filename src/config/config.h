@@ -57,7 +57,8 @@ struct ModelConfig {
   std::int64_t heads = 8;
   double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
   double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
-  double dropout = 0.0;    // at the end of each residual branch
+  std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
+  double dropout = 0.0;             // at the end of each residual branch
   double embedding_dropout = 0.0;
   bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;

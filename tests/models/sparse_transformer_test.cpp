@@ -45,6 +45,7 @@ TEST(SparseTransformer, GradientsWithEveryOption) {
   config.model.qk_ratio = 0.5;
   config.model.dropout = 0.3;
   config.model.embedding_dropout = 0.2;
+  config.model.activation = "relu2";
   config.model.tied_output = true;
   config.model.final_norm = false;
   config.model.position_axes = {2, 3, 3};
@@ -255,6 +256,13 @@ TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
   check_batch_invariance(rotary_config(GetParam()), "cpu", DType::bf16);
 }
 
+TEST(SparseTransformer, DecodesRelu2AsItTrainsAndEachTextAlone) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.activation = "relu2";
+  check_decode(config, 3, 18, true);
+  check_batch_invariance(config, "cpu", DType::f32);
+}
+
 TEST(SparseTransformer, RefusesWrongTokensAndCaches) {
   SmallModel small(small_config({"all", 1, 1, 1}));
   Ctx ctx = small.engine.ctx();
@@ -341,6 +349,9 @@ TEST(CudaEngine, DecodesAsItTrains) {
     check_decode(small_cuda_config(pattern), 1, 11, false, "cuda");
   }
   check_rotary_decode("cuda", 32);
+  Config config = small_cuda_config({"fixed", 6, 2, 2});
+  config.model.activation = "relu2";
+  check_decode(config, 3, 18, true, "cuda");
 }
 
 TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
@@ -352,11 +363,13 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
   for (Config config : {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
     config.model.width = 128;
     config.model.heads = 2;
-    for (const std::int64_t batch : {3, 23, 257})
-      for (const DType compute : {DType::bf16, DType::f16}) {
-        SCOPED_TRACE(str(config.model.positions, ", ", name_of(compute), ", batch ", batch));
-        check_batch_invariance(config, "cuda", compute, batch);
-      }
+    for (const char* const activation : {"gelu", "relu2"})
+      for (const std::int64_t batch : {3, 23, 257})
+        for (const DType compute : {DType::bf16, DType::f16}) {
+          SCOPED_TRACE(str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
+          config.model.activation = activation;
+          check_batch_invariance(config, "cuda", compute, batch);
+        }
   }
 }
 #endif

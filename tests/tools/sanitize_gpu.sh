@@ -39,7 +39,7 @@ if [ "$part" = hopper ] || [ "$part" = all ]; then
       --minutes "$(awk "BEGIN {print 0.8 * $minutes}")" --seed 70000
     in_shards 3 "$seconds" bands "$tool" --kernel-name kns=band_ build/cuda/bin/weft_tests --gtest_filter='CudaAttentionBand*-*Thousand*'
     in_shards 1 "$seconds" decoding "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/*decode*bf16'
-    in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_gelu_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_gelu*bf16'
+    in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_activation_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_activation*bf16'
   done
   wait
 fi

@@ -67,7 +67,8 @@ void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
 }
 
 // `rows`: of a head's cache.
-Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows, Qk qk) {
+Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows, Qk qk,
+                    Activation f) {
   return [=](CaseRun& r) {
     DecodeBlocks k;
     k.y = r.output("y", {s.batch, s.width}, r.type());
@@ -75,6 +76,7 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
     k.heads = s.heads;
     k.qk_size = s.qk;
     k.v_size = s.v;
+    k.f = f;
     k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
     set_qk(r, k, qk);
     double flops = 0, read = 0;
@@ -113,15 +115,16 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
 
 void add_block_cases(Table& t) {
   const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic,
-                       Qk qk = Qk::as_projected) {
+                       Qk qk = Qk::as_projected, Activation f = Activation::gelu) {
     constexpr const char* of_qk[] = {"", ", norm", ", rotary, offsets", ", norm and rotary, positions"};
     std::string keys;
     for (const Lists& l : lists)
       for (const std::int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk), "B ", s.batch, ", C ", s.width, ", H ",
+    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width, ", H ",
                         s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ", lists.size(),
-                        ", keys ", keys, of_qk[static_cast<std::size_t>(qk)]);
+                        ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
+                        f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
   const auto batch_of = [](Sizes s, std::int64_t batch) {
@@ -129,7 +132,8 @@ void add_block_cases(Table& t) {
     return s;
   };
   for (const std::int64_t batch : {1, 7, 16, 17})
-    add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false);
+    for (const Activation f : {Activation::gelu, Activation::relu2})
+      add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false, Qk::as_projected, f);
   add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
   add(batch_of(image, 256), {{{3}, true}}, 4, false);
   add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
@@ -153,7 +157,8 @@ void add_block_cases(Table& t) {
       add(s, {{{33, 5}, true}, {{20, 0}, true}}, 40, false, qk);
   // What only the form with a launch for each step takes.
   for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
-    add(s, {{{13}, true}, {{0}, true}}, 13, false);
+    for (const Activation f : {Activation::gelu, Activation::relu2})
+      add(s, {{{13}, true}, {{0}, true}}, 13, false, Qk::as_projected, f);
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// LinearGelu on Hopper (gelu_hopper.cuh): sizes, arguments, shared memory, instructions.
+// LinearActivation on Hopper (activation_hopper.cuh): sizes, arguments, shared memory, instructions.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
-#include "kernels/linear/gelu.h"
+#include "kernels/linear/activation.h"
 #include "kernels/linear/hopper.cuh"
 
-namespace weft::linear_gelu {
+namespace weft::linear_activation {
 
 using namespace device;
 using namespace linear_hopper;
@@ -103,8 +103,10 @@ __device__ __forceinline__ float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ float sigmoid_of_slope(float v) {
-  return reciprocal(1.0f + device::exp2_fast(v * (-static_cast<float>(kGeluSlope) * device::kLog2E)));
+__device__ __forceinline__ Activated<float> gelu(float v) {
+  constexpr float slope = static_cast<float>(kGeluSlope);
+  const float s = reciprocal(1.0f + device::exp2_fast(v * (-slope * device::kLog2E))), y = v * s;
+  return {y, fmaf(slope, fmaf(-y, s, y), s)};
 }
 __device__ __forceinline__ void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -113,4 +115,4 @@ __device__ __forceinline__ void come_to(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-}  // namespace weft::linear_gelu
+}  // namespace weft::linear_activation

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// LinearGelu on Hopper: a persistent, warp-specialised kernel for both directions. Each is a GEMM with an
-// epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result, whose weights stay in
+// LinearActivation on Hopper: a persistent, warp-specialised kernel for both directions. Each is a GEMM with
+// an epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result, whose weights stay in
 // its registers as the A operand of wgmma; tiles of 128 rows of x (backward: dy) pass through shared memory
 // as B. A thread's accumulators cover two columns and many rows: bias and column sums take two registers
 // each.
@@ -12,9 +12,9 @@
 #include <algorithm>
 
 #include "kernels/device/column_sums.cuh"
-#include "kernels/linear/gelu_hopper_memory.cuh"
+#include "kernels/linear/activation_hopper_memory.cuh"
 
-namespace weft::linear_gelu {
+namespace weft::linear_activation {
 
 // The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   }
 }
 
-template <class T, bool kBackward, int kChunks>
+template <class T, Activation kF, bool kBackward, int kChunks>
 class Consumer {
  public:
   __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
@@ -192,7 +192,7 @@ class Consumer {
         h[m] = pack<T>(c[8 * i + 2 * m], c[8 * i + 2 * m + 1]);
         const float2 v = unpack<T>(h[m]);
         const float low = v.x + bias[m % 2], high = v.y + bias[m % 2];
-        y[m] = pack<T>(low * sigmoid_of_slope(low), high * sigmoid_of_slope(high));
+        y[m] = pack<T>(activated<kF>(low, gelu).y, activated<kF>(high, gelu).y);
       }
       if (a_.with_h) stmatrix_trans(memory_.h(self_, slot_.at) + at, h);
       stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
@@ -201,7 +201,6 @@ class Consumer {
   // dh and y of 64 rows to shared memory, dh in the place of h.
   __device__ __forceinline__ void finish_backward(const float (&c)[64], int half, const float (&bias)[2],
                                                   float (&sum)[2]) {
-    constexpr float slope = static_cast<float>(kGeluSlope);
 #pragma unroll
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
       const std::uint32_t at = lane_offset_ + i % 4 * 2048;
@@ -213,10 +212,9 @@ class Consumer {
         float v[2] = {two.x, two.y}, d[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          v[j] += bias[m % 2];
-          const float s = sigmoid_of_slope(v[j]);
-          v[j] *= s;
-          d[j] = c[8 * i + 2 * m + j] * fmaf(slope, fmaf(-v[j], s, v[j]), s);
+          const Activated<float> at_v = activated<kF>(v[j] + bias[m % 2], gelu);
+          v[j] = at_v.y;
+          d[j] = c[8 * i + 2 * m + j] * at_v.slope;
           sum[m % 2] += d[j];
         }
         y[m] = pack<T>(v[0], v[1]);
@@ -246,8 +244,9 @@ class Consumer {
   std::uint32_t lane_offset_;
 };
 
-template <class T, bool kBackward, int kChunks>
-__global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_constant__ Arguments<T> a) {
+template <class T, Activation kF, bool kBackward, int kChunks>
+__global__ void __launch_bounds__(kThreads, 1)
+    linear_activation_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
   const Memory memory = {first_panel(shared)};
@@ -276,7 +275,7 @@ __global__ void __launch_bounds__(kThreads, 1) linear_gelu_kernel(const __grid_c
     }
   } else {
     setmaxnreg_inc<232>();
-    Consumer<T, kBackward, kChunks>(memory, a, tiles, rank).run();
+    Consumer<T, kF, kBackward, kChunks>(memory, a, tiles, rank).run();
   }
   __syncwarp();
   cluster_sync();  // nobody leaves while somebody may still send
@@ -296,9 +295,9 @@ void schedule(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
   a.lanes = std::min(a.tiles, clusters / a.columns);
 }
 
-template <bool kBackward, int kChunks, class T>
+template <Activation kF, bool kBackward, int kChunks, class T>
 void start(CudaQueue& queue, const Arguments<T>& a) {
-  const auto kernel = linear_gelu_kernel<T, kBackward, kChunks>;
+  const auto kernel = linear_activation_kernel<T, kF, kBackward, kChunks>;
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -313,4 +312,4 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
   WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
 }
 
-}  // namespace weft::linear_gelu
+}  // namespace weft::linear_activation
