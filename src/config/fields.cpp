@@ -109,6 +109,8 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit(asked({"train.accumulation", &c.accumulation,
                "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
               "gradients are added up in another order"));
+  visit(one_of({"adamw", "muon"}, {"train.optimizer", &c.optimizer,
+                                   "muon: of the matrices of the blocks; AdamW updates the rest"}));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
          between(0, 1)});
@@ -118,6 +120,11 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
+  visit({"train.muon_learning_rate", &c.muon_learning_rate,
+         "Muon: at its peak, on the schedule of learning_rate", more_than(0)});
+  visit({"train.muon_momentum", &c.muon_momentum, "Muon: after 300 updates that start at 0.85 or less",
+         share()});
+  visit({"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
   visit(free(
