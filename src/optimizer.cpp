@@ -98,16 +98,16 @@ void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, cons
 // The elements of store.muon(): `count` times the same matrices, each time `period` elements on.
 struct MuonBlocks {
   std::int64_t count = 0, period = 0;
-  std::vector<NewtonSchulz::Matrix> matrices;
+  std::vector<MuonMatrix> matrices;
 };
 MuonBlocks muon_blocks(const ParameterStore& store) {
-  std::vector<NewtonSchulz::Matrix> all;
+  std::vector<MuonMatrix> all;
   for (const ParamInfo& p : store.params())
     if (p.kind == ParamKind::muon) all.push_back({p.offset - store.muon().begin, p.shape[0], p.shape[1]});
   // Matrix i + n is matrix i of the next block.
   const auto repeats = [&](std::size_t n, std::int64_t period) {
     for (std::size_t i = 0; i + n < all.size(); ++i)
-      if (NewtonSchulz::Matrix moved = all[i]; moved.offset += period, moved != all[i + n]) return false;
+      if (MuonMatrix moved = all[i]; moved.offset += period, moved != all[i + n]) return false;
     return true;
   };
   for (std::size_t n = 1; n <= all.size(); ++n) {

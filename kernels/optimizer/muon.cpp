@@ -43,7 +43,7 @@ struct Rounded {
 
 // `at`: the first element of the matrix.
 template <class T>
-void orthogonalise(CpuQueue& q, T* at, const NewtonSchulz::Matrix& m) {
+void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
   const std::int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
@@ -106,7 +106,7 @@ void check(const NewtonSchulz& k) {
   expect_floating(k.x, "newton_schulz: x");
   expect_size(k.other, k.x.dtype, k.x.size(), "newton_schulz: other");
   expect_size(k.squares, k.x.dtype, 2 * k.square_elements(), "newton_schulz: squares");
-  for (const NewtonSchulz::Matrix& m : k.matrices)
+  for (const MuonMatrix& m : k.matrices)
     WEFT_CHECK(m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),
                "newton_schulz: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
 }
@@ -130,7 +130,7 @@ void run(CpuQueue&, const MuonMomentum& k) {
 void run(CpuQueue& q, const NewtonSchulz& k) {
   check(k);
   for (std::int64_t row = 0; row < k.x.rows(); ++row)
-    for (const NewtonSchulz::Matrix& m : k.matrices)
+    for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype,
                      [&]<class T>() { orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m); });
 }

@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const 
 }
 
 // All matrices at one offset.
-void normalise_all(CudaQueue& q, const NewtonSchulz& k, const NewtonSchulz::Matrix& m) {
+void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
   const std::int64_t n = k.x.rows(), stride = k.x.cols(), size = m.rows * m.cols;
   std::size_t offset = 0;
   auto* partial = take_workspace<double>(q, offset, n * kNormBlocks, NewtonSchulz::kName);
@@ -110,7 +110,7 @@ class Products {
   explicit Products(const NewtonSchulz& k) : k_(k), n_(k.x.rows()) {}
 
   // A = X X^T for R <= C, else X^T X.
-  Gemm gram(const TensorView& x, const NewtonSchulz::Matrix& m, std::int64_t square) const {
+  Gemm gram(const TensorView& x, const MuonMatrix& m, std::int64_t square) const {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.side(), m.side(), wide ? m.cols : m.rows, n_);
     p.a = p.b = at(x, m.offset), p.out = at(k_.squares, square);
@@ -128,7 +128,7 @@ class Products {
     return p;
   }
   // scale (a X + B X) for R <= C, else scale (a X + X B).
-  Gemm product(const TensorView& out, const TensorView& x, const NewtonSchulz::Matrix& m, std::int64_t square,
+  Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, std::int64_t square,
                double scale) const {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.cols, m.rows, m.side(), n_);
@@ -170,7 +170,7 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
     begun = square;
   }
   square = 0;
-  for (const NewtonSchulz::Matrix& m : k.matrices) {
+  for (const MuonMatrix& m : k.matrices) {
     const double scale = last ? m.scale() : 1;
     require_multiply(q, products.product(out, x, m, square, scale), NewtonSchulz::kName);
     square += n * m.side() * m.side();
@@ -193,7 +193,7 @@ void run(CudaQueue& q, const MuonMomentum& k) {
 void run(CudaQueue& q, const NewtonSchulz& k) {
   check(k);
   if (k.x.size() == 0) return;
-  for (const NewtonSchulz::Matrix& m : k.matrices) normalise_all(q, k, m);
+  for (const MuonMatrix& m : k.matrices) normalise_all(q, k, m);
   TensorView from = k.other, to = k.x;
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
     iterate(q, k, to, from, step == NewtonSchulz::kSteps);

@@ -34,31 +34,33 @@ void check(const MuonMomentum&);  // shapes and types; both forms begin with it
 void run(CpuQueue&, const MuonMomentum&);
 void run(CudaQueue&, const MuonMomentum&);
 
+// A row-major matrix in a row of NewtonSchulz::x.
+struct MuonMatrix {
+  std::int64_t offset, rows, cols;
+  std::int64_t side() const { return std::min(rows, cols); }  // of A
+  double scale() const { return std::sqrt(static_cast<double>(rows) / static_cast<double>(side())); }
+  bool operator==(const MuonMatrix&) const = default;
+};
+
 struct NewtonSchulz {
   static constexpr const char* kName = "newton_schulz";
   static constexpr int kSteps = 5;
   static constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
-  struct Matrix {
-    std::int64_t offset, rows, cols;
-    std::int64_t side() const { return std::min(rows, cols); }  // of A
-    double scale() const { return std::sqrt(static_cast<double>(rows) / static_cast<double>(side())); }
-    bool operator==(const Matrix&) const = default;
-  };
-  TensorView x;                  // (n, P)  T; u, then o in its place
-  std::vector<Matrix> matrices;  // of each row of x, row-major; the rest of it is left as it is
+  TensorView x;                      // (n, P)  T; u, then o in its place
+  std::vector<MuonMatrix> matrices;  // of each row of x; the rest of it is left as it is
   // What CUDA computes in; T, and every X, A and b A + c A^2 is rounded to it: on the CPU, too.
   TensorView other;    // (n, P)
   TensorView squares;  // (2, n * sum of side^2)
   std::int64_t square_elements() const {
     std::int64_t sum = 0;
-    for (const Matrix& m : matrices) sum += m.side() * m.side();
+    for (const MuonMatrix& m : matrices) sum += m.side() * m.side();
     return sum * x.rows();
   }
   std::vector<TensorView> outputs() const { return {x}; }
   LaunchCost cost() const {
     double flops = 0;
     std::string shapes;
-    for (const Matrix& m : matrices) {
+    for (const MuonMatrix& m : matrices) {
       const auto side = static_cast<double>(m.side());
       flops += 2 * side * (2 * static_cast<double>(m.rows * m.cols) + side * side);
       shapes += str(shapes.empty() ? "" : ", ", m.rows, " x ", m.cols);
