@@ -108,15 +108,9 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   init_fields(c.init, visit);
 }
 
-void train_fields(TrainConfig& c, const Visit& visit) {
-  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
-               "learning rates follow the schedule of the new number"));
-  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
-  visit({"train.batch_tokens", &c.batch_tokens,
-         "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
-  visit(asked({"train.accumulation", &c.accumulation,
-               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
-              "gradients are added up in another order"));
+void optimizer_fields(TrainConfig& c, const Visit& visit) {
+  visit(one_of({"adamw", "muon"}, {"train.optimizer", &c.optimizer,
+                                   "muon: of the matrices of the blocks; AdamW updates the rest"}));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
          between(0, 1)});
@@ -126,7 +120,24 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
+  visit({"train.muon_learning_rate", &c.muon_learning_rate,
+         "Muon: at its peak, on the schedule of learning_rate", more_than(0)});
+  visit({"train.muon_momentum", &c.muon_momentum, "Muon: after 300 updates that start at 0.85 or less",
+         share()});
+  visit({"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
+}
+
+void train_fields(TrainConfig& c, const Visit& visit) {
+  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
+               "learning rates follow the schedule of the new number"));
+  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
+  visit({"train.batch_tokens", &c.batch_tokens,
+         "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
+  visit(asked({"train.accumulation", &c.accumulation,
+               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
+              "gradients are added up in another order"));
+  optimizer_fields(c, visit);
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
   visit(free(
       one_of({"none", "attention", "block"},

@@ -366,7 +366,8 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     for (const char* const activation : {"gelu", "relu2"})
       for (const std::int64_t batch : {3, 23, 257})
         for (const DType compute : {DType::bf16, DType::f16}) {
-          SCOPED_TRACE(str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
+          SCOPED_TRACE(
+              str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
           config.model.activation = activation;
           check_batch_invariance(config, "cuda", compute, batch);
         }

@@ -121,9 +121,9 @@ void add_block_cases(Table& t) {
     for (const Lists& l : lists)
       for (const std::int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width, ", H ",
-                        s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ", lists.size(),
-                        ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
+    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width,
+                        ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ",
+                        lists.size(), ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
                         f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
@@ -133,7 +133,8 @@ void add_block_cases(Table& t) {
   };
   for (const std::int64_t batch : {1, 7, 16, 17})
     for (const Activation f : {Activation::gelu, Activation::relu2})
-      add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false, Qk::as_projected, f);
+      add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false,
+          Qk::as_projected, f);
   add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
   add(batch_of(image, 256), {{{3}, true}}, 4, false);
   add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
