@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // train.optimizer muon: what an update changes, and that ranks, pieces of weights and breaks change nothing.
 #include "src/optimizer.h"
+#include "tests/testing.h"
 #include "tests/train/ranks/rank_runs.h"
 
 namespace weft {
