@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // train.optimizer muon: what an update changes, and that ranks, pieces of weights and breaks change nothing.
 #include "src/optimizer.h"
+#include "tests/testing.h"
 #include "tests/train/ranks/rank_runs.h"
 
 namespace weft {
@@ -24,14 +25,11 @@ void update_twice(Device& device, ParameterStore& store, Communicator* communica
     const std::vector<float> gradient = converted<float>(normals(p.size, static_cast<unsigned>(i) + 1));
     device.upload(store.gradients().slice(p.offset, p.shape), gradient.data());
   }
-  TrainConfig train;
-  train.learning_rate = 1;
-  train.muon_learning_rate = 2;
-  StepScalars step{.learning_rate = 0.25f, .ema_decay = 0.5f, .momentum = 0.75f};
+  StepScalars step{.learning_rate = 0.25f, .muon_learning_rate = 0.5f, .ema_decay = 0.5f, .momentum = 0.75f};
   step.beta1_correction = step.beta2_correction = 0.1f;
   StepResults results;
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get(), .step = &step, .results = &results};
-  for (int i = 0; i < 2; ++i) update_parameters(ctx, store, train, communicator);
+  for (int i = 0; i < 2; ++i) update_parameters(ctx, store, {}, communicator);
 }
 
 std::vector<double> values_of(Device& device, const ParameterStore& store, const Tensor& block,
@@ -73,10 +71,8 @@ TEST(MuonUpdates, OneByHand) {
   const double gradient[] = {3, 0, 4, 0};
   device->upload(store.gradients().slice(0, {4}), gradient);
   TrainConfig train;
-  train.learning_rate = 0.5;
-  train.muon_learning_rate = 0.25;
   train.muon_weight_decay = 0.125;
-  StepScalars step{.learning_rate = 0.125f, .momentum = 0.5f};  // a quarter of the peak: of Muon's, 0.0625
+  StepScalars step{.muon_learning_rate = 0.0625f, .momentum = 0.5f};
   StepResults results;
   Ctx ctx{.queue = &device->queue, .pool = device->pool.get(), .step = &step, .results = &results};
   update_parameters(ctx, store, train);
@@ -118,14 +114,19 @@ TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
 
 class MuonTraining : public RankRuns {
  protected:
-  static std::vector<std::string> muon(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {"train.optimizer=muon", "train.batch=6"});
+  // At a low rate of AdamW.
+  static std::vector<std::string> slow(std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"train.batch=6", "train.learning_rate=1e-3"});
     return with(overrides);
+  }
+  static std::vector<std::string> muon(std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"train.optimizer=muon"});
+    return slow(overrides);
   }
 };
 
 TEST_F(MuonTraining, LossFallsFasterAndResumesToTheSameBytes) {
-  EXPECT_EQ(run("adamw", 1, with({"train.batch=6"})), "");
+  EXPECT_EQ(run("adamw", 1, slow({})), "");
   EXPECT_EQ(run("whole", 1, muon({})), "");
   EXPECT_EQ(run("parts", 1, muon({}), {.max_steps = 9}), "");
   EXPECT_EQ(run("parts", 1, muon({}), {.resume = ""}), "");
@@ -136,12 +137,13 @@ TEST_F(MuonTraining, LossFallsFasterAndResumesToTheSameBytes) {
 }
 
 TEST_F(MuonTraining, RanksShareIt) {
-  EXPECT_EQ(run("one", 1, muon({})), "");
+  const auto few = muon({"train.steps=8"});
+  EXPECT_EQ(run("one", 1, few), "");
   for (const int ranks : {2, 3}) {
     const std::string whole = str("whole", ranks), again = str("again", ranks), pieces = str("pieces", ranks);
-    EXPECT_EQ(run(whole, ranks, muon({})), "") << "weights are compared before they are saved";
-    EXPECT_EQ(run(again, ranks, muon({})), "");
-    EXPECT_EQ(run(pieces, ranks, muon({"train.shard_optimizer=true"})), "");
+    EXPECT_EQ(run(whole, ranks, few), "") << "weights are compared before they are saved";
+    EXPECT_EQ(run(again, ranks, few), "");
+    EXPECT_EQ(run(pieces, ranks, muon({"train.steps=8", "train.shard_optimizer=true"})), "");
     expect_same_latest(again, whole);
     expect_same_latest(pieces, whole);
     expect_near_series(whole, "one", "loss", 1e-3);
