@@ -175,8 +175,7 @@ std::string Range::text() const {
 void for_each_field(Config& c, const Visit& visit) {
   visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
-  visit(one_of({"f32", "f16", "bf16"},
-               {"precision", &c.precision, "of kernels; a CPU computes in f32 whatever stands here"}));
+  visit(one_of({"f32", "f16", "bf16"}, {"precision", &c.precision, "of kernels; a CPU computes in f32"}));
   data_fields(c.data, visit);
   augment_fields(c.augment, visit);
   model_fields(c.model, visit);
