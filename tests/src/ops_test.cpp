@@ -196,7 +196,9 @@ TEST(Ops, AttentionGradients) {
 TEST(Ops, NormAndRotateGradients) {
   const AttentionShape shape{2, 8, 4};
   Engine engine;
-  const Tensor table = engine.tensor({9, 4, 2}, normals(72, 40, 0.7));
+  std::vector<double> turns;
+  for (const double angle : normals(9 * 4, 40)) turns.insert(turns.end(), {std::cos(angle), std::sin(angle)});
+  const Tensor table = engine.tensor({9, 4, 2}, turns);
   const Tensor positions = engine.tensor({2, 3}, {5, 0, 7, 2, 7, 1}, DType::i32);
   const auto rotated = [&](Ctx& c, const auto& v, const QkOptions& options) {
     return norm_and_rotate(c, linear(c, v[0], v[1], Var{}), shape, options);
