@@ -86,8 +86,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          between(1, 65536)});
   visit({"model.qk_ratio", &c.qk_ratio, "width of all queries (and of all keys) / d", Range{0, 16, true}});
   visit({"model.mlp_ratio", &c.mlp_ratio, "hidden width of the MLP / d", Range{0, 64, true}});
-  visit(one_of({"gelu", "relu2"},
-               {"model.activation", &c.activation, "of the MLP: x sigmoid(1.702 x) or max(x, 0)^2"}));
+  visit(one_of({"gelu", "relu2"}, {"model.activation", &c.activation, "of the MLP; relu2: max(x, 0)^2"}));
   visit({"model.dropout", &c.dropout, "at the end of each residual branch", share()});
   visit({"model.embedding_dropout", &c.embedding_dropout, "after the embedding", share()});
   visit({"model.tied_output", &c.tied_output,
