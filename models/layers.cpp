@@ -12,8 +12,8 @@
 namespace weft {
 
 Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
-               bool with_bias)
-    : weight(store.add(name + ".weight", {out, in}, Init::normal(std))),
+               bool with_bias, ParamKind kind)
+    : weight(store.add(name + ".weight", {out, in}, Init::normal(std), kind)),
       bias(with_bias ? store.add(name + ".bias", {out}, Init::constant(0)) : Param{}) {}
 
 Var Linear::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
@@ -92,10 +92,10 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
-                     const AttentionShape& s, double std, double proj_std)
+                     const AttentionShape& s, double std, double proj_std, ParamKind matrices)
     : shape(s),
-      qkv(store, name + ".qkv", width, s.columns(), std),
-      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std) {}
+      qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
+      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
 Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
                           bool recomputed) const {
@@ -109,9 +109,9 @@ Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, c
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
-         double up_std, double down_std, Activation activation)
-    : up(store, name + ".up", width, hidden, up_std),
-      down(store, name + ".down", hidden, width, down_std),
+         double up_std, double down_std, ParamKind matrices, Activation activation)
+    : up(store, name + ".up", width, hidden, up_std, true, matrices),
+      down(store, name + ".down", hidden, width, down_std, true, matrices),
       f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
@@ -135,13 +135,14 @@ double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
 
 }  // namespace
 
-ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m)
+ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
+                             ParamKind matrices)
     : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
       attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
-                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size)),
+                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
-          last_weight_std(m, mlp_width(m)), activation_of(m)) {}
+          last_weight_std(m, mlp_width(m)), matrices, activation_of(m)) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {

@@ -15,7 +15,7 @@ namespace weft {
 struct Linear {
   Param weight, bias;  // (out, in), (out)
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
-         bool with_bias = true);
+         bool with_bias = true, ParamKind kind = ParamKind::compute);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // The same with the bias left to the op that reads the result.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
@@ -67,7 +67,7 @@ struct Attention {
   AttentionShape shape;
   Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
-            double proj_std);
+            double proj_std, ParamKind matrices);
   // recomputed: the backward pass keeps q, k and v alone.
   Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
 };
@@ -76,7 +76,7 @@ struct Mlp {
   Linear up, down;
   Activation f;
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
-      double down_std, Activation);
+      double down_std, ParamKind matrices, Activation);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
@@ -86,7 +86,7 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
-  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&);
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
 #include "src/patterns/pattern.h"
 
@@ -171,14 +172,23 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
   ParameterStore store;
   make_model(config, store, *device);
   std::int64_t elements = 0, own = 0;  // own: those that this process updates
+  std::int64_t muon = 0, squares = 0;  // elements that Muon updates, and of what it multiplies these with
   for (const ParamInfo& p : store.params()) {
+    if (p.kind == ParamKind::muon) {
+      muon += p.size;
+      squares += std::min(p.shape[0], p.shape[1]) * std::min(p.shape[0], p.shape[1]);
+    }
     elements += p.size;
     own += config.train.shard_optimizer && p.decay ? p.size / config.ranks : p.size;
   }
 
+  // Each rank orthogonalises the matrices of `share` layers, and gets those of all ranks.
+  const std::int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
   const std::int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
   const std::int64_t optimizer =
-      own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0));
+      own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0)) +
+      (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) * share / layers
+                : 0);
   const std::int64_t activations =
       micro_batch * context * activation_bytes_of_token(config, compute, training);
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };

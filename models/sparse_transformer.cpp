@@ -22,7 +22,9 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
                  config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
-  for (std::int64_t i = 0; i < config_.layers; ++i) blocks_.emplace_back(store, str("blocks.", i), config_);
+  const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
+  for (std::int64_t i = 0; i < config_.layers; ++i)
+    blocks_.emplace_back(store, str("blocks.", i), config_, matrices);
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform

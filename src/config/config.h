@@ -74,11 +74,14 @@ struct TrainConfig {
   std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
   std::int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
   std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
+  std::string optimizer = "adamw";  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
   std::int64_t warmup = 200;         // steps of linear warm-up
   std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
+  double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
+  double muon_momentum = 0.95, muon_weight_decay = 0.01;
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block

@@ -101,34 +101,40 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   init_fields(c.init, visit);
 }
 
-void train_fields(TrainConfig& c, const Visit& visit) {
-  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
-               "learning rates follow the schedule of the new number"));
-  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
-  visit({"train.batch_tokens", &c.batch_tokens,
-         "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
-  visit(asked({"train.accumulation", &c.accumulation,
-               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
-              "gradients are added up in another order"));
+void optimizer_fields(TrainConfig& c, const Visit& visit) {
+  visit(one_of({"adamw", "muon"},
+               {"train.optimizer", &c.optimizer, "muon for the matrices of the blocks, AdamW for the rest"}));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
-  visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
-         between(0, 1)});
+  visit({"train.final_learning_rate", &c.final_learning_rate, "share of it at the last step", between(0, 1)});
   visit({"train.warmup", &c.warmup, "steps of linear warm-up", at_least(0)});
   visit(one_of({"cosine", "linear", "constant"}, {"train.schedule", &c.schedule, "after the warm-up"}));
   visit({"train.beta1", &c.beta1, "AdamW: decay of the mean", share()});
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
+  visit({"train.muon_learning_rate", &c.muon_learning_rate, "Muon: at its peak", more_than(0)});
+  visit({"train.muon_momentum", &c.muon_momentum, "Muon: grows from 0.85 in 300 updates", share()});
+  visit({"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
-  visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
+}
+
+void train_fields(TrainConfig& c, const Visit& visit) {
+  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
+               "learning rates follow the schedule of the new number"));
+  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
+  visit({"train.batch_tokens", &c.batch_tokens, "instead of batch: tokens in one update; 0: batch counts",
+         at_least(0)});
+  visit(asked({"train.accumulation", &c.accumulation,
+               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
+              "gradients are added up in another order"));
+  optimizer_fields(c, visit);
+  visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none", share()});
   visit(free(
       one_of({"none", "attention", "block"},
              {"train.recompute", &c.recompute,
               "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks"})));
-  visit(
-      {"train.context_schedule", &c.context_schedule,
-       "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",
-       at_least(0)});
+  visit({"train.context_schedule", &c.context_schedule,
+         "[step, context] pairs: sequences are this long from that step on; []: always full", at_least(0)});
   visit({"train.loss_scale", &c.loss_scale, "f16: initial value", Range{1, 16777216}});
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});
@@ -138,13 +144,11 @@ void train_fields(TrainConfig& c, const Visit& visit) {
               "gradients are rounded otherwise before they are summed"));
   visit(asked(
       {"train.bucket_mb", &c.bucket_mb,
-       "several processes: MB of gradients in one all-reduce, at least; 0: all, after the backward pass",
-       between(0, 65536)},
+       "several processes: MB in one all-reduce, at least; 0: all gradients at once", between(0, 65536)},
       "gradients may be added up in another order"));
-  visit(asked(
-      {"train.shard_optimizer", &c.shard_optimizer,
-       "several processes: each keeps and updates a part of master weights and optimizer state (ZeRO-1)"},
-      "gradients may be added up in another order"));
+  visit(asked({"train.shard_optimizer", &c.shard_optimizer,
+               "several processes: each keeps and updates a part of the weights (ZeRO-1)"},
+              "gradients may be added up in another order"));
   visit(free({"train.log_every", &c.log_every, "steps between log lines", at_least(1)}));
   visit(free(
       {"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)}));

@@ -132,8 +132,8 @@ std::string config_table() {
     out += str(" ", rules[static_cast<int>(f.on_resume)], " |\n");
   });
   out +=
-      "\nWhen a run is resumed, keys marked `free` may differ, `told` ones too, and the run says what they "
-      "change.\nThose marked `asked` may differ with `--allow-changes`; all others must be the same.\n";
+      "\nOn `--resume`, `free` keys may differ; `told` ones too, and the run says what they change; `asked` "
+      "ones\nwith `--allow-changes`. All others must be the same.\n";
   out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
   PatternSpec pattern;
   for_each_pattern_field(pattern, [&](const Field& f) {

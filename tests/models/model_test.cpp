@@ -3,6 +3,7 @@
 // the pool.
 #include "models/model.h"
 
+#include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 
 namespace weft {
@@ -96,6 +97,24 @@ void check_plan(Config config, std::int64_t batch, bool training) {
   const auto used = static_cast<double>(pool.peak() - before);
   EXPECT_NEAR(static_cast<double>(plan.activations), used, 0.15 * used) << pool.table();
   EXPECT_EQ(plan.total(), plan.weights + plan.gradients + plan.optimizer + plan.activations + plan.workspace);
+}
+
+TEST(Model, MemoryPlanCountsWhatMuonComputesIn) {
+  Config config = small_config({"local", 16, 1, 1});
+  config.model.width = 128;
+  config.train.optimizer = "muon";
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  make_model(config, store, *device);
+  store.allocate(*device, DType::f32, 0, true, false);
+  const std::size_t before = device->pool->in_use();
+  StepScalars step;
+  StepResults results;
+  Ctx ctx{.queue = &device->queue, .pool = device->pool.get(), .step = &step, .results = &results};
+  update_parameters(ctx, store, config.train);
+  const auto used = static_cast<double>(device->pool->peak() - before + store.state_bytes());
+  const MemoryPlan plan = plan_memory(config, 1, config.model.context, true);
+  EXPECT_NEAR(static_cast<double>(plan.optimizer), used, 0.01 * used) << device->pool->table();
 }
 
 TEST(Model, MemoryPlanIsWhatThePoolSees) {

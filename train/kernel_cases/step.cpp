@@ -96,7 +96,8 @@ Build update_loss_scale(const LossScale& state, float norm) {
                              .window = 4,
                              .beta1 = 0.8,
                              .beta2 = 0.99,
-                             .ema_decay = 0.999});
+                             .ema_decay = 0.999,
+                             .momentum = 0.95});
   };
 }
 

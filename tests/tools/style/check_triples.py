@@ -22,6 +22,8 @@ NOT_READ_ON_CPU = {
     "AttentionDecode.longest": "chooses between CUDA kernels",
     "LinearActivationForward.form": "chooses between CUDA kernels",
     "LinearActivationBackward.form": "chooses between CUDA kernels",
+    "NewtonSchulz.other": "memory that CUDA computes in",
+    "NewtonSchulz.squares": "memory that CUDA computes in",
 }
 # Kernel.field -> why the CUDA form does not read it.
 NOT_READ_ON_CUDA = {}
