@@ -165,7 +165,8 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
-    x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f);
+    x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), of_qk(s), cache.position(),
+                      blocks_[0].mlp.f);
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
   return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
 }

@@ -262,6 +262,42 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   return y;
 }
 
+QkForm form_of(const QkOptions& options) {
+  return {.norm = options.norm_eps > 0,
+          .eps = options.norm_eps,
+          .table = options.table,
+          .offsets = options.offsets,
+          .positions = options.positions};
+}
+
+// Keeps the places; with a norm the result, too, and rstd of each query and key.
+Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const QkOptions& options) {
+  if (!options) return qkv;
+  const bool keeps = ctx.tape && options.norm_eps > 0;
+  const std::int64_t rows = qkv.value.view().rows();
+  const Tensor rstd = keeps ? ctx.empty({rows, 2 * shape.heads}, wide(qkv.dtype())) : Tensor{};
+  ctx.launch(QkForward{.qkv = qkv.value,
+                       .rstd = rstd,
+                       .heads = shape.heads,
+                       .qk_size = shape.qk_size,
+                       .form = form_of(options)});
+  const Var y{qkv.value, ctx.tape ? std::make_shared<Gradient>() : nullptr};
+  if (!ctx.tape) return y;
+  const auto backward = [x = qkv.without_value(), kept = keeps ? qkv.value : Tensor{}, rstd, shape, options](
+                            Ctx& c, const Tensor& dy) {
+    const Tensor dx = c.unshared(dy);
+    c.launch(QkBackward{.dqkv = dx,
+                        .y = kept,
+                        .rstd = rstd,
+                        .heads = shape.heads,
+                        .qk_size = shape.qk_size,
+                        .form = form_of(options)});
+    c.pass_gradient(x, dx);
+  };
+  ctx.tape->record("norm_and_rotate", y, backward);
+  return y;
+}
+
 // Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute.
 Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const AttentionMaps& maps,
                      const AttentionOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/layers/activation.h"
+#include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
 namespace weft {
@@ -69,6 +70,17 @@ struct AttentionShape {
   std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
+// What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be absent.
+struct QkOptions {
+  double norm_eps = 0;            // added to the mean square in the RMS norm; 0: no norm
+  Tensor table{};                 // (R, Dqk / 2, 2)  wide(T): cos and sin of each place; empty: not rotated
+  Tensor offsets{}, positions{};  // of Sequences
+  explicit operator bool() const { return norm_eps > 0 || table; }
+};
+QkForm form_of(const QkOptions&);
+// In place: qkv's memory is that of the result, and holds its own value no more.
+Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
+
 struct AttentionOptions {
   // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
   bool recompute = false;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/layers/activation.h"
-#include "kernels/queue.h"
+#include "kernels/layers/rotary.h"
 
 namespace weft {
 
@@ -38,6 +38,7 @@ struct DecodeBlocks {
   std::int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   double scale = 1;
   Activation f = Activation::gelu;
+  QkForm qk;  // of the queries and the new keys
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
   std::vector<TensorView> outputs() const { return {y}; }

@@ -14,6 +14,7 @@
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/device/wgmma.cuh"
+#include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode_blocks.h"
 
 namespace weft::decode_cluster {
@@ -114,6 +115,7 @@ struct Arguments {
   Layout layout;
   float scale;
   Activation f;
+  QkAngles qk;
   int blocks;
   Block<T> block[kMostBlocks];
 };

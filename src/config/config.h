@@ -63,6 +63,9 @@ struct ModelConfig {
   bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;
   double norm_eps = 1e-5;
+  std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
+  double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
+  std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
   std::vector<std::int64_t> position_axes = {96,
                                              128};  // outermost first: text {n / l, l}, images {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers

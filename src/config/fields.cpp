@@ -60,7 +60,7 @@ void augment_fields(AugmentConfig& c, const Visit& visit) {
   visit({"augment.flip", &c.flip, "left to right with probability 1/2; the model is not told"});
   visit({"augment.conditional", &c.conditional, "false: the model is told nothing of the rest, either"});
   visit({"augment.permute_positions", &c.permute_positions,
-         "each sub-pixel keeps the position embedding of where it came from"});
+         "each sub-pixel keeps the position that it came from"});
   visit({"augment.unaugmented_rate", &c.unaugmented_rate,
          "share of images to which no kind is applied; 0: as uniform draws give", share()});
 }
@@ -93,6 +93,10 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          "logits from the token embedding, not from a layer that starts at zero"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
+  visit(one_of({"learned", "rotary"},
+               {"model.positions", &c.positions, "embeddings, or rotated queries and keys"}));
+  visit({"model.rotary_base", &c.rotary_base, "pair j of n turns by base^(-j / n) a position", more_than(0)});
+  visit(one_of({"none", "rms"}, {"model.qk_norm", &c.qk_norm, "of queries and keys, by heads"}));
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], images [32, 32, "
          "3]",
@@ -176,8 +180,7 @@ std::string Range::text() const {
 void for_each_field(Config& c, const Visit& visit) {
   visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
-  visit(one_of({"f32", "f16", "bf16"},
-               {"precision", &c.precision, "of kernels; a CPU computes in f32 whatever stands here"}));
+  visit(one_of({"f32", "f16", "bf16"}, {"precision", &c.precision, "of kernels; a CPU computes in f32"}));
   data_fields(c.data, visit);
   augment_fields(c.augment, visit);
   model_fields(c.model, visit);

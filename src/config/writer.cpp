@@ -132,8 +132,9 @@ std::string config_table() {
     out += str(" ", rules[static_cast<int>(f.on_resume)], " |\n");
   });
   out +=
-      "\nOn `--resume`, `free` keys may differ; `told` ones too, and the run says what they change; `asked` "
-      "ones\nwith `--allow-changes`. All others must be the same.\n";
+      "\nOn `--resume`, `free` and `told` keys may differ, `asked` ones with `--allow-changes`; others must "
+      "be "
+      "the same.\n";
   out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
   PatternSpec pattern;
   for_each_pattern_field(pattern, [&](const Field& f) {

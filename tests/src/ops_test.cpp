@@ -192,6 +192,27 @@ TEST(Ops, AttentionGradients) {
   }
 }
 
+// Behind a matmul, which does not need what it computed. Then as a branch whose sum shares its gradient.
+TEST(Ops, NormAndRotateGradients) {
+  const AttentionShape shape{2, 8, 4};
+  Engine engine;
+  std::vector<double> turns;
+  for (const double angle : normals(9 * 4, 40)) turns.insert(turns.end(), {std::cos(angle), std::sin(angle)});
+  const Tensor table = engine.tensor({9, 4, 2}, turns);
+  const Tensor positions = engine.tensor({2, 3}, {5, 0, 7, 2, 7, 1}, DType::i32);
+  const auto rotated = [&](Ctx& c, const auto& v, const QkOptions& options) {
+    return norm_and_rotate(c, linear(c, v[0], v[1], Var{}), shape, options);
+  };
+  const std::vector<Shape> shapes = {{2, 3, 2}, {40, 2}, {2, 3, 40}, {40}, {40}};
+  for (const QkOptions& options :
+       {QkOptions{0.1}, QkOptions{0, table}, QkOptions{0.1, table, {}, positions}}) {
+    check_gradients({shapes[0], shapes[1]}, [&](Ctx& c, const auto& v) { return rotated(c, v, options); });
+    check_gradients(shapes, [&](Ctx& c, const auto& v) {
+      return residual_layernorm(c, v[2], rotated(c, v, options), 0.0, v[3], v[4]).norm;
+    });
+  }
+}
+
 // Two documents and padding, in one sequence and in the other.
 Tensor some_segments(Engine& engine) {
   return engine.tensor({2, 6}, {0, 0, 0, 1, 1, 1, 7, 7, -1, 3, 3, -1}, DType::i32);

@@ -40,14 +40,18 @@ def load_config(path, reference, settings=()):
 
 
 def angles(m, size, device):
-    """cos, sin (context, size / 2): pairs are dealt to the position axes in order, pair i of P turns by base^(-i / P)."""
+    """cos, sin (context, size / 2), as rotary_table of models/layers.h: pairs are dealt to the axes longer than 1 in order, pair i
+    of P turns by base^(-i / P)."""
     axes, pairs = m.position_axes, size // 2
-    of_axis = [pairs // len(axes) + (a < pairs % len(axes)) for a in range(len(axes))]
+    turning = [a for a in range(len(axes)) if axes[a] > 1 or len(axes) == 1]
     position = torch.arange(m.context, dtype=torch.float64)
     columns = []
-    for a, count in enumerate(of_axis):
-        coordinate = position // math.prod(axes[a + 1:]) % axes[a]
-        columns.append(coordinate[:, None] * m.rotary_base ** (-torch.arange(count, dtype=torch.float64) / max(count, 1)))
+    for i, a in enumerate(turning):
+        count = pairs // len(turning) + (i < pairs % len(turning))
+        coordinate = position // math.prod(axes[a + 1:])
+        if a > 0:
+            coordinate %= axes[a]
+        columns.append(coordinate[:, None] * m.rotary_base ** (-torch.arange(count, dtype=torch.float64) / count))
     turn = torch.cat(columns, 1)
     return turn.cos().float().to(device), turn.sin().float().to(device)
 
@@ -122,13 +126,15 @@ class SparseTransformer(nn.Module):
         n = tokens.shape[1]
         first = self.start.expand(len(tokens), 1, -1)
         x = torch.cat([first, self.token(tokens[:, :-1])], 1)
+        at = offsets[:, None] + torch.arange(n, device=tokens.device)
         if self.position:
-            at, inner = offsets[:, None] + torch.arange(n, device=tokens.device), 1
+            inner = 1
             for size, table in zip(reversed(self.m.position_axes), reversed(self.position)):
                 x = x + table(at // inner % size)
                 inner *= size
         x = F.dropout(x, self.m.embedding_dropout, self.training)
-        turn = None if self.turn is None else tuple(part[:n] for part in self.turn)
+        if (turn := self.turn) is not None:  # along one axis distances alone count
+            turn = tuple(part[at].unsqueeze(1) if len(self.m.position_axes) > 1 else part[:n] for part in turn)
         for i, block in enumerate(self.blocks):
             x = block(x, self.attends[n][i % len(self.m.attention)], turn)
         return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1).float(), tokens.flatten())
