@@ -21,7 +21,7 @@ struct DecodeLinear {
   double eps = 1e-5;
   TensorView w;                 // (M, K)  T
   TensorView b;                 // (M)     T, or absent
-  std::optional<Activation> f;  // none: f(v) = v
+  std::optional<Activation> f{};  // none: f(v) = v
   TensorView residual;          // (N, M)  T, or absent
   std::vector<TensorView> outputs() const { return {y}; }
 };
