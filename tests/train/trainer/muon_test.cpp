@@ -114,26 +114,20 @@ TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
 
 class MuonTraining : public RankRuns {
  protected:
-  // At a low rate of AdamW.
-  static std::vector<std::string> slow(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {"train.batch=6", "train.learning_rate=1e-3"});
-    return with(overrides);
-  }
   static std::vector<std::string> muon(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {"train.optimizer=muon"});
-    return slow(overrides);
+    overrides.insert(overrides.begin(), {"train.optimizer=muon", "train.batch=6"});
+    return with(overrides);
   }
 };
 
-TEST_F(MuonTraining, LossFallsFasterAndResumesToTheSameBytes) {
-  EXPECT_EQ(run("adamw", 1, slow({})), "");
+TEST_F(MuonTraining, LossFallsAndResumesToTheSameBytes) {
   EXPECT_EQ(run("whole", 1, muon({})), "");
   EXPECT_EQ(run("parts", 1, muon({}), {.max_steps = 9}), "");
+  EXPECT_CONTAINS(run("parts", 1, muon({"train.optimizer=adamw"}), {.resume = ""}),
+                  "train.optimizer: muon in the checkpoint, adamw now");
   EXPECT_EQ(run("parts", 1, muon({}), {.resume = ""}), "");
   EXPECT_TRUE(read_file(latest("parts")) == read_file(latest("whole")));
-  EXPECT_LT(of("whole", "loss").back(), of("adamw", "loss").back() - 0.1);
-  EXPECT_CONTAINS(run("adamw", 1, muon({"train.steps=30"}), {.resume = ""}),
-                  "train.optimizer: adamw in the checkpoint, muon now");
+  EXPECT_LT(of("whole", "loss").back(), of("whole", "loss").front() - 0.5);
 }
 
 TEST_F(MuonTraining, RanksShareIt) {
