@@ -22,7 +22,7 @@ struct TrainArguments {
 
 std::string folder_trouble(const std::string& name) {
   std::error_code error;
-  std::filesystem::status(name, error);
+  static_cast<void>(std::filesystem::status(name, error));
   if (name.empty()) return "expected the name of a folder, got an empty one";
   return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message() : "";
 }

@@ -6,8 +6,7 @@ set -euo pipefail
 minutes=${1:-30}
 cd "$(dirname "$0")/../.."
 bin=$(realpath "${WEFT_BIN:-build/cpu/bin}")
-seed=${SEED:-$RANDOM}
-RANDOM=$seed
+RANDOM=${SEED:=$RANDOM}
 folder=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true; rm -rf "$folder"' EXIT
@@ -26,7 +25,7 @@ train:
 END
 
 fail() {
-  echo "soak: $1 (SEED=$seed)" >&2
+  echo "soak: $1 (SEED=$SEED)" >&2
   tail -n 3 "$folder/err" >&2
   exit 1
 }
@@ -35,6 +34,7 @@ arguments() {  # of the run that is disturbed, as far as it has come
   if [ -e "$folder/run/latest.h5" ]; then echo --resume; fi
 }
 start() {  # $1: most kilobytes that a file may have
+  rm -f "$folder/out"
   (ulimit -f "${1:-unlimited}" && exec "$bin/train" $(arguments) >"$folder/out" 2>"$folder/err") &
   pid=$!
 }
@@ -46,9 +46,9 @@ ends_with() {
   pid=
   [ "$code" = "$1" ] || fail "exit code $code, expected $1, after $2"
 }
-until_training() {  # behind the reading of the checkpoint
+until_training() {  # its first step is done
   local tries=0
-  until grep -qs '^run ' "$folder/out"; do
+  until grep -qs '^first step done' "$folder/out"; do
     kill -0 "$pid" 2>/dev/null || fail "the run did not start"
     [ $((tries += 1)) -le 3000 ] || fail "the run did not start within 60 s"
     sleep 0.02
@@ -117,4 +117,4 @@ for file in latest.h5 best.h5 config.yaml; do
   cmp "$folder/run/$file" "$folder/whole/$file" || fail "$file differs after $steps steps"
 done
 echo "soak: $steps steps, SIGKILL ${count[KILL]}, SIGSTOP ${count[STOP]}, SIGTERM ${count[TERM]}, SIGHUP ${count[HUP]}," \
-  "full disk ${count[full]}, second trainer ${count[second]}; the same bytes as undisturbed (SEED=$seed)"
+  "full disk ${count[full]}, second trainer ${count[second]}; the same bytes as undisturbed (SEED=$SEED)"

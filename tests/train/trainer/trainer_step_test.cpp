@@ -119,7 +119,7 @@ TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
   const auto params = steps.store.params();
   // The gradient between these two overflows before those of later layers do.
   for (const auto& [name, factor] :
-       {std::pair{"blocks.1.mlp.up.weight", 1.0f / 64}, {"blocks.1.mlp.down.weight", 64.0f}}) {
+       {std::pair{"blocks.1.mlp.up.weight", 1.0f / 4096}, {"blocks.1.mlp.down.weight", 4096.0f}}) {
     const auto p =
         std::find_if(params.begin(), params.end(), [&](const ParamInfo& q) { return q.name == name; });
     float* values = steps.store.master().view().as<float>() + p->offset;
