@@ -2,6 +2,8 @@
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <iostream>
 
 #include "train/program/options.h"
@@ -15,9 +17,15 @@ namespace {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
-  int gpus = 0;                        // processes to start (train/ranks/ranks.h); so below
   TrainOptions options;
 };
+
+std::string folder_trouble(const std::string& name) {
+  std::error_code error;
+  static_cast<void>(std::filesystem::status(name, error));
+  if (name.empty()) return "expected the name of a folder, got an empty one";
+  return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message() : "";
+}
 
 void add_train_options(CLI::App& app, TrainArguments& a) {
   add_config(app, a.config, a.overrides)->required();
@@ -30,9 +38,10 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
   app.add_flag(
       "--allow-changes", a.options.allow_changes,
       "with --resume: keys may differ that change how sums round; it says which, and what they change");
-  app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
+  app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given")
+      ->check(CLI::Validator(folder_trouble, ""));
   add_device(app, a.options.device);
-  add_gpus(app, a.gpus);
+  add_gpus(app, a.options.gpus);
   app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
   app.add_option(
       "--batch", a.options.batch,
@@ -42,7 +51,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
   app.footer(
-      "SIGINT and SIGTERM finish the step at hand (one that takes longer than two seconds is given up), save "
+      "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds is given "
+      "up), save "
       "latest.h5 and leave with exit code 0; a second one ends at once.\n"
       "Examples:\n"
       "  train --config tiny.yaml\n"
@@ -66,11 +76,14 @@ int main(int argc, char** argv) {
     config = weft::load_config(arguments.config, arguments.overrides);
     return weft::to_yaml(config);
   };
+  arguments.options.program = argv[0];
   const auto work = [&] {
-    weft::with_ranks({arguments.gpus, arguments.options.device}, read_config, [&](weft::ProcessGroup& group) {
-      weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
-      weft::Trainer(config, arguments.options, progress, group).run();
-    });
+    std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads is not the end of training (progress.h)
+    weft::with_ranks({arguments.options.gpus, arguments.options.device}, read_config,
+                     [&](weft::ProcessGroup& group) {
+                       weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
+                       weft::Trainer(config, arguments.options, progress, group).run();
+                     });
   };
   return weft::run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);
 }

@@ -10,6 +10,7 @@
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 #include "train/trainer/step_shape.h"
+#include "train/trainer/trainer.h"
 
 namespace weft {
 namespace {
@@ -78,6 +79,17 @@ std::string step_line(const Config& config) {
   for (const auto& [step, context] : config.train.context_schedule)
     text += str(", context ", context, " from step ", step);
   return text;
+}
+
+// As a shell reads it as one word.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("_-./:=,@%+", c) != nullptr;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 double seconds_left(const StepMetrics& m, const Config& config) {
@@ -150,6 +162,24 @@ std::string evaluation_text(const StepMetrics& m) {
   if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));
   if (m.valid_bits_ema) text += str("  valid ema ", fixed_text(*m.valid_bits_ema, 4));
   return text;
+}
+
+std::string go_on_line(const TrainOptions& options, const std::string& folder, std::int64_t step,
+                       const std::string& launcher) {
+  std::string line = launcher == "--gpus" ? "go on with:" : str("go on, by ", launcher, ", with:");
+  const auto add = [&](bool given, const auto&... words) {
+    if (given) ((line += " " + shell_word(words)), ...);
+  };
+  const std::string here = folder.starts_with("-") ? "./" : "";
+  add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder, "--resume");
+  add(options.device != "auto", "--device", options.device);
+  add(options.gpus > 0, "--gpus", str(options.gpus));
+  add(!options.batch.empty(), "--batch", options.batch);
+  add(options.allow_changes, "--allow-changes");
+  add(options.rank_log, "--rank-log");
+  add(options.max_steps > step, "--max-steps", str(options.max_steps));
+  add(options.max_minutes > 0, "--max-minutes", str(options.max_minutes));
+  return line;
 }
 
 std::string long_run_warning(const StepMetrics& m, const Config& config, bool on_gpu) {

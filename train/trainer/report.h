@@ -12,6 +12,8 @@
 
 namespace weft {
 
+struct TrainOptions;
+
 // What one micro-batch of full context needs on this device, to train or to evaluate.
 MemoryPlan planned_memory(const Config&, const Device&, bool training);
 
@@ -28,6 +30,10 @@ std::vector<std::string> summary(const Config&, const Device&, DType, const Para
 // `unit`: what the loss is given in, "bits" or "bits/dim".
 std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
+// "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
+// done. `launcher`: who started the processes, "--gpus" for this program.
+std::string go_on_line(const TrainOptions&, const std::string& folder, std::int64_t step,
+                       const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 

@@ -10,8 +10,9 @@ namespace weft {
 
 constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
-RunAhead::RunAhead(Device& device, std::int64_t micro_batches)
+RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
     : micro_batches_(micro_batches),
+      scaled_(scaled),
       history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
       launched_at_(kMost) {
   for (std::int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
@@ -54,6 +55,7 @@ void RunAhead::read_oldest() {
                       .gradient_norm = reported[1],
                       .update_scale = reported[2],
                       .loss_scale = reported[3]});
+  diverged_ |= has_diverged(unasked_.back(), scaled_);
   ++read_;
   last_read_ = Clock::now();
 }

@@ -107,7 +107,7 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       scalars_(device_bytes(device, sizeof(StepScalars))),
       results_(*device.pool, {sizeof(StepResults) / sizeof(float)}, DType::f32, "step"),
       batch_(device, "step"),
-      ahead_(device, config.train.accumulation) {
+      ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
   const int ranks = communicator ? communicator->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
   if (ranks > 1) {

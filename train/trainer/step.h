@@ -40,6 +40,7 @@ class TrainStep {
   // Results of updates, in order; both wait (train/trainer/run_ahead.h).
   StepResults next_result() { return ahead_.next_result(); }
   std::vector<StepResults> results() { return ahead_.results(); }
+  bool diverged() const { return ahead_.diverged(); }
   const GradientSum* gradient_sum() const { return gradient_sum_.get(); }  // null for one process
 
   // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale. Names the

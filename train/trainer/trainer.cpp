@@ -72,6 +72,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       stop_(group_),
       stop_evaluation_(group_) {
   start_.lap("data");
+  if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
@@ -94,7 +95,7 @@ void Trainer::prepare() {
   wall_.start();
   if (group_) group_->barrier();  // all have looked at the folder as it was
   if (writes()) {
-    folder_.create(config_);
+    lock_warning_ += folder_.create(config_);
     metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
     clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   }
@@ -107,6 +108,7 @@ void Trainer::prepare() {
   progress_.line(
       "run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+  if (!lock_warning_.empty()) progress_.line(lock_warning_);
   for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs
@@ -138,7 +140,8 @@ std::string Trainer::reason_to_stop() {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
   const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
   const char* signal = StopSignal::received();
-  return stop_.agree(state_.step * config_.train.accumulation, signal ? signal : late ? "--max-minutes" : "");
+  const char* why = signal ? signal : late ? "--max-minutes" : train_step_->diverged() ? "divergence" : "";
+  return stop_.agree(state_.step * config_.train.accumulation, why);
 }
 
 // Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
@@ -278,6 +281,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
     with_ema_weights(*device_, store_,
                      [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
+  if (!std::isfinite(bits)) return;
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
   write_checkpoint(
@@ -314,9 +318,8 @@ void Trainer::finish(const std::string& why) {
   if (!why.empty()) {
     progress_.line(
         str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
-    progress_.line(str("go on with: train --config ", folder_.path("config.yaml"), " --out ",
-                       folder_.path(""), " --resume"));
-    return;
+    return progress_.line(
+        go_on_line(options_, folder_.path(""), state_.step, group_ ? group_->world().source : "--gpus"));
   }
   const std::int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",

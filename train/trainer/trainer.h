@@ -30,6 +30,8 @@ struct TrainOptions {
   bool rank_log = false;            // log lines of every rank, too
   bool allow_changes = false;       // resume although other keys change rounding (OnResume::asked)
   std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string program = "train";    // how this program was called
+  int gpus = 0;                     // processes that it was told to start
 };
 
 class Trainer {
@@ -68,6 +70,7 @@ class Trainer {
   TrainOptions options_;
   Progress& progress_;
   RunFolder folder_;
+  std::string lock_warning_;
   DType dtype_;
   TokenDataset train_data_, valid_data_;
   std::optional<TokenDataset> mixed_data_;

@@ -3,14 +3,19 @@
 #include "train/trainer/run_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <cmath>
 #include <set>
 
 #include "src/config/fields.h"
+#include "src/ranks/rendezvous.h"
+#include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
 #include "train/trainer/metrics.h"
 #include "train/trainer/report.h"
+
+namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
@@ -137,6 +142,54 @@ TEST(RunFolder, EachKeyHasOneRule) {
     check(field.key, other);
   });
   EXPECT_GT(keys, 60);
+}
+
+TEST(RunFolder, BelongsToOneTrainerAtATime) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const Config config = small_config(dir.path(), {"train.steps=2", "train.eval_every=0"});
+  const TrainOptions options{.out = dir / "run", .device = "cpu"};
+  const std::string in_use = str(dir / "run", " is in use by another train (", host_name(), ", pid ",
+                                 getpid(), "): wait for its end, or choose another folder with --out");
+  {
+    RunFolder owner(config, dir / "run", std::nullopt);
+    EXPECT_EQ(owner.lock(), "") << "no folder yet";
+    EXPECT_FALSE(fs::exists(dir / "run"));
+    EXPECT_EQ(owner.create(config), "");
+    EXPECT_EQ(error_of([&] { train(config, options); }), in_use);
+    EXPECT_EQ(dir.names(), (std::vector<std::string>{"corpus.h5", "run"}));
+    EXPECT_FALSE(fs::exists(dir / "run/metrics.jsonl"));
+  }
+  train(config, options);
+  EXPECT_EQ(read_file(dir / "run/lock"), str(host_name(), ", pid ", getpid()));
+  TrainOptions resume = options;
+  resume.resume = "";
+  RunFolder owner(config, dir / "run", "");
+  EXPECT_EQ(owner.lock(), "");
+  EXPECT_EQ(error_of([&] { train(config, resume); }), in_use);
+}
+
+// Two that start at the same time: the second one finds what the first one left.
+TEST(RunFolder, ARunThatEndedMeanwhileIsSeen) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  const Config config = small_config(dir.path(), {"train.steps=2", "train.eval_every=0"});
+  RunFolder late(config, dir / "run", std::nullopt);
+  train(config, {.out = dir / "run", .device = "cpu"});
+  EXPECT_CONTAINS(error_of([&] { late.create(config); }), "holds a run already (latest.h5)");
+}
+
+TEST(RunFolder, WarnsWhereThereAreNoLocks) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  std::string text;
+  with_failing_calls({SYS_flock}, ENOLCK, [&] {
+    text = train(small_config(dir.path(), {"train.steps=2"}), {.out = dir / "run", .device = "cpu"});
+  });
+  EXPECT_CONTAINS(text, "warning: " + (dir / "run/lock") +
+                            ": this file system has no locks (No locks available): nothing keeps another "
+                            "train out of this folder\n");
+  EXPECT_CONTAINS(text, "finished 2 steps");
 }
 
 TEST(RunFolder, SaysWhatAChangeChanges) {

@@ -26,13 +26,13 @@ struct Steps {
   std::optional<TrainStep> step;
   std::int64_t next = 0;
 
-  Steps(const Config& c, const std::string& on)
+  Steps(const Config& c, const std::string& on, std::optional<DType> dtype = {})
       : config(c),
         device(make_device(on)),
         model(make_model(config, store, *device)),
         data(config.data.path, "train", config.model.vocab),
         source(config, data, nullptr) {
-    store.allocate(*device, dtype_on(*device, config), config.seed, true, true);
+    store.allocate(*device, dtype.value_or(dtype_on(*device, config)), config.seed, true, true);
     step.emplace(*device, *model, store, config);
   }
   void run(std::int64_t count) {
@@ -107,6 +107,48 @@ TEST(TrainStep, AStepThatIsGivenUpHasChangedNothing) {
   given_up.run(1);
   EXPECT_EQ(to_host(*given_up.device, given_up.store.master()), to_host(*whole.device, whole.store.master()));
   EXPECT_EQ(given_up.step->results()[0].loss, whole.step->results()[2].loss);
+}
+
+// Weights in the order of the model, then gradients from the last one on, as they come.
+TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=f16"}), "cpu", DType::f16);
+  steps.run(1);
+  EXPECT_EQ(steps.step->find_non_finite(steps.source, 1, 1), "");
+  const auto params = steps.store.params();
+  // The gradient between these two overflows before those of later layers do.
+  for (const auto& [name, factor] :
+       {std::pair{"blocks.1.mlp.up.weight", 1.0f / 4096}, {"blocks.1.mlp.down.weight", 4096.0f}}) {
+    const auto p =
+        std::find_if(params.begin(), params.end(), [&](const ParamInfo& q) { return q.name == name; });
+    float* values = steps.store.master().view().as<float>() + p->offset;
+    for (std::int64_t i = 0; i < p->size; ++i) values[i] *= factor;
+  }
+  Ctx ctx{.queue = &steps.device->queue, .pool = steps.device->pool.get()};
+  steps.store.refresh_compute(ctx);
+  bool among_several = false;
+  for (double scale = 16; scale < 1e9; scale *= 2) {
+    const std::string found = steps.step->find_non_finite(steps.source, 1, scale);
+    const std::vector<double> gradients = to_host(*steps.device, steps.store.gradients());
+    std::vector<std::string> overflown;
+    for (const ParamInfo& p : params) {
+      const auto first = gradients.begin() + p.offset;
+      if (!std::all_of(first, first + p.size, [](double g) { return std::isfinite(g); }))
+        overflown.push_back(p.name);
+    }
+    EXPECT_EQ(found.empty(), overflown.empty()) << scale;
+    if (overflown.empty()) continue;
+    EXPECT_EQ(found.substr(0, found.find(" (")), "the gradient of " + overflown.back()) << scale;
+    among_several |= overflown.size() > 1 && overflown.size() < params.size();
+  }
+  EXPECT_TRUE(among_several);
+  const float nan = NAN;
+  for (const std::size_t at : {params.size() / 2, params.size() / 3}) {  // two in the end
+    steps.device->upload(steps.store.master().slice(params[at].offset + 1, {1}), &nan);
+    EXPECT_EQ(steps.step->find_non_finite(steps.source, 1, 1),
+              str("the weight ", params[at].name, " (1 of ", params[at].size, " values)"));
+  }
 }
 
 TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
