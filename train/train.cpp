@@ -32,6 +32,7 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "with --resume: keys may differ that change how sums round; it says which, and what they change");
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
   add_device(app, a.options.device);
+  add_no_verify(app);
   add_gpus(app, a.gpus);
   app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
   app.add_option(
