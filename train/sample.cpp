@@ -44,6 +44,7 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
              Devices::written);
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
+  add_no_verify(app);
   add_gpus(app, a.gpus);
   add_image_options(app, a);
   app.footer(

@@ -41,6 +41,7 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given")
       ->check(CLI::Validator(folder_trouble, ""));
   add_device(app, a.options.device);
+  add_no_verify(app);
   add_gpus(app, a.options.gpus);
   app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
   app.add_option(

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <string_view>
 
 #include "kernels/view.h"
 #include "src/files/hdf5.h"
@@ -41,12 +42,13 @@ void write_group(Hdf5File& file, Device& device, const ParameterStore& store, co
 }
 
 template <class Number>
-void check_finite(const std::string& where, const std::vector<char>& values) {
+void check_numbers(const std::string& where, bool squares, const std::vector<char>& values) {
   for (std::size_t at = 0; at < values.size(); at += sizeof(Number)) {
     Number value;
     std::memcpy(&value, &values[at], sizeof value);
-    if (!std::isfinite(value))
-      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected finite numbers"));
+    if (!std::isfinite(value) || (squares && value < 0))
+      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
+               squares ? "means of squares" : "finite numbers"));
   }
 }
 
@@ -65,8 +67,9 @@ void read_group(const Hdf5File& file, const ParameterStore& store, const Group& 
 void check_values(const Hdf5File& file, const ParameterStore& store, const Group& group) {
   read_group(file, store, group, [&](const ParamInfo& p, const std::vector<char>& values) {
     const std::string where = str(file.path(), ": ", path_in(group.path, p));
-    group.block.dtype() == DType::f64 ? check_finite<double>(where, values)
-                                      : check_finite<float>(where, values);
+    const bool squares = std::string_view(group.path) == "/optimizer/v";
+    group.block.dtype() == DType::f64 ? check_numbers<double>(where, squares, values)
+                                      : check_numbers<float>(where, squares, values);
   });
 }
 
@@ -79,19 +82,19 @@ void upload_group(const Hdf5File& file, const ParameterStore& store, const Group
 // The arrays of a group must be exactly the parameters of the store.
 void check_group(const Hdf5File& file, const ParameterStore& store, const std::string& group) {
   const std::string other = file.path() + ": checkpoint of another model: ";
-  std::vector<std::string> there = file.list(group);
+  const std::vector<std::string> names = file.list(group);
+  std::set<std::string> there(names.begin(), names.end());
   for (const ParamInfo& p : store.params()) {
-    const auto found = std::find(there.begin(), there.end(), path_in(group, p));
-    if (found == there.end())
+    const std::string path = path_in(group, p);
+    if (there.erase(path) == 0)
       fail(str(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")"));
-    if (const Shape shape = file.shape_of(*found); shape != p.shape)
+    if (const Shape shape = file.shape_of(path); shape != p.shape)
       fail(str(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
                ")"));
-    there.erase(found);
   }
   if (!there.empty())
-    fail(str(other, there[0].substr(group.size() + 1), " is missing here and ",
-             shape_text(file.shape_of(there[0])), " there (", group, ")"));
+    fail(str(other, there.begin()->substr(group.size() + 1), " is missing here and ",
+             shape_text(file.shape_of(*there.begin())), " there (", group, ")"));
 }
 
 template <class T>

@@ -3,136 +3,37 @@
 #include "src/files/hdf5.h"
 
 #include <fcntl.h>
-#include <hdf5.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <mutex>
-#include <set>
-#include <utility>
+#include <sstream>
 
 #include "kernels/view.h"
+#include "src/files/answer_process.h"
 #include "src/files/files.h"
-#include "src/files/hash.h"
+#include "src/files/hdf5_library.h"
+#include "src/files/seal.h"
 
 namespace weft {
 namespace {
 
-// An HDF5 identifier and the call that gives it back.
-class Id {
- public:
-  Id() = default;
-  Id(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  Id(Id&& o) noexcept : id_(std::exchange(o.id_, -1)), close_(o.close_) {}
-  Id& operator=(Id&& o) noexcept {
-    std::swap(id_, o.id_);
-    std::swap(close_, o.close_);
-    return *this;
-  }
-  ~Id() {
-    if (id_ >= 0) close_(id_);
-  }
-  operator hid_t() const { return id_; }
-  bool ok() const { return id_ >= 0; }
-
- private:
-  hid_t id_ = -1;
-  herr_t (*close_)(hid_t) = nullptr;
-};
-
-struct TypeRow {
-  StoredType type;
-  const char* name;
-  hid_t file, memory;
-};
-
-// File types are little-endian whatever the machine: the same data makes the same file.
-const std::vector<TypeRow>& types() {
-  static const std::vector<TypeRow> rows = {{StoredType::u8, "uint8", H5T_STD_U8LE, H5T_NATIVE_UINT8},
-                                            {StoredType::u16, "uint16", H5T_STD_U16LE, H5T_NATIVE_UINT16},
-                                            {StoredType::i32, "int32", H5T_STD_I32LE, H5T_NATIVE_INT32},
-                                            {StoredType::i64, "int64", H5T_STD_I64LE, H5T_NATIVE_INT64},
-                                            {StoredType::f32, "float32", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
-                                            {StoredType::f64, "float64", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
-  return rows;
+template <class T>
+std::string bytes_of(const T* values, std::size_t count) {
+  return {reinterpret_cast<const char*>(values), count * sizeof(T)};
 }
-const TypeRow& row_of(StoredType type) { return types()[static_cast<std::size_t>(type)]; }
-
-// The innermost message on HDF5's error stack: the nearest it has to a reason.
-std::string library_error() {
-  std::string text;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned, const H5E_error2_t* e, void* out) -> herr_t {
-        auto& s = *static_cast<std::string*>(out);
-        if (s.empty() && e->desc) s = e->desc;
-        return 0;
-      },
-      &text);
-  return text.empty() ? "the HDF5 library gives no reason" : text;
+template <class T>
+T value_in(const std::string& bytes) {
+  T value{};
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
+  return value;
 }
 
-// Object headers without times, so that equal data makes equal bytes; `cls` is a creation property class.
-Id creation_list(hid_t cls) {
-  Id list(H5Pcreate(cls), H5Pclose);
-  H5Pset_obj_track_times(list, false);
-  return list;
-}
-
-// The user block of a file of ours, which HDF5 skips: this text, then the length and the hash of what
-// follows.
-constexpr std::size_t kUserBlock = 512;
-constexpr char kMagic[] = "weft: length and hash of what follows\n";
-struct Seal {
-  char magic[40];
-  std::uint64_t size, hash;
-};
-static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
-
-Seal seal_of(std::size_t size, const FastHash& hash) {
-  Seal seal{{}, size, hash.value()};
-  std::memcpy(seal.magic, kMagic, sizeof kMagic);
-  return seal;
-}
-
-// Before HDF5, which damage can crash, parses a byte. Files without a seal are older or not ours. Read in
-// pieces: a file that shrinks meanwhile is an error, where mapped memory would end the process.
-void check_seal(const std::string& path, int fd, const struct stat& info) {
-  // A process checks a large file once, although it opens it for each split.
-  constexpr std::int64_t kLarge = 1 << 20;
-  using Version = std::array<std::int64_t, 5>;
-  static std::mutex mutex;
-  static std::set<Version> whole;
-  const Version version{static_cast<std::int64_t>(info.st_dev), static_cast<std::int64_t>(info.st_ino),
-                        info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-  const std::lock_guard lock(mutex);
-  if (whole.contains(version)) return;
-  const auto size = static_cast<std::size_t>(info.st_size);
-  std::vector<char> piece(std::size_t{1} << 20);
-  const auto read_at = [&](std::size_t at, std::size_t wanted) {
-    const ssize_t got =
-        uninterrupted([&] { return ::pread(fd, piece.data(), wanted, static_cast<off_t>(at)); });
-    if (got < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
-    return static_cast<std::size_t>(got);
-  };
-  Seal seal{};
-  if (read_at(0, kUserBlock) < kUserBlock) return;
-  std::memcpy(&seal, piece.data(), sizeof seal);
-  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return;
-  FastHash hash;
-  std::size_t at = kUserBlock;
-  for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
-    if (seal.size != size - kUserBlock || read_at(at, wanted) != wanted)
-      fail(str(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kUserBlock,
-               ") or damaged; copy or make it again"));
-    hash.add(piece.data(), wanted);
-  }
-  if (hash.value() != seal.hash || seal.size != size - kUserBlock)
-    fail(str(path, ": is damaged (its hash is not that of its bytes); copy or make it again"));
-  if (info.st_size >= kLarge) whole.insert(version);
+std::size_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::size_t count = 1;
+  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  return count;
 }
 
 }  // namespace
@@ -149,7 +50,9 @@ struct Hdf5File::Handle {
   std::string path;
   std::unique_ptr<NewFile> made;  // by create(), until commit()
   Id file;
+  std::unique_ptr<AnswerProcess> apart;  // reads a file without a seal
 
+  std::string ask(const char* what, const std::string& name) const { return apart->ask(path, what + name); }
   [[noreturn]] void library_failed(const std::string& what) const {
     fail(str(path, ": ", what, ": ", library_error()));
   }
@@ -183,6 +86,10 @@ struct Hdf5File::Handle {
   }
   template <class T>
   std::optional<T> number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t type) const {
+    if (apart) {
+      const std::string found = ask(cls == H5T_INTEGER ? "i" : "d", name);
+      return found.empty() ? std::nullopt : std::optional(value_in<T>(found.substr(1)));
+    }
     T value{};
     const Id a = open_attribute(name, cls, wanted);
     if (!a.ok()) return std::nullopt;
@@ -201,10 +108,8 @@ Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 Hdf5File::~Hdf5File() = default;
 
 Hdf5File Hdf5File::open(const std::string& path) {
-  Hdf5File f;
-  f.handle_->path = path;
   struct stat info {};
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);  // a FIFO does not wait
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO does not wait
   if (fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
   struct Closing {
     int fd;
@@ -214,20 +119,70 @@ Hdf5File Hdf5File::open(const std::string& path) {
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
-  check_seal(path, fd, info);
+  if (check_seal(path, fd)) return open_here(path, info.st_size);
+  // Damage can crash HDF5: what no seal vouches for is read by another process.
+  Hdf5File f;
+  f.handle_->path = path;
+  std::optional<Hdf5File> read;
+  const auto answer = [&](const std::string& question) {
+    if (!read) read.emplace(open_here(path, info.st_size));
+    return read->answer(question);
+  };
+  f.handle_->apart = std::make_unique<AnswerProcess>(answer, 20 + info.st_size / 1'000'000);
+  f.handle_->ask("h", "/");
+  return f;
+}
+
+Hdf5File Hdf5File::open_here(const std::string& path, std::int64_t size) {
+  Hdf5File f;
+  f.handle_->path = path;
   if (H5Fis_hdf5(path.c_str()) <= 0)
-    fail(str(path, ": is not an HDF5 file (", info.st_size, " bytes of something else)"));
+    fail(str(path, ": is not an HDF5 file (", size, " bytes of something else)"));
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
   f.handle_->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (!f.handle_->file.ok()) {
     const std::string reason = library_error();
     if (reason.find("truncated") != std::string::npos)
-      fail(str(path, ": is truncated (", info.st_size, " bytes are left: ", reason,
-               "); copy or make it again"));
+      fail(str(path, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
     fail(str(path, ": is damaged or not readable as HDF5: ", reason));
   }
   return f;
+}
+
+// Questions are a letter and a name; `r` has the type before the name.
+std::string Hdf5File::answer(const std::string& question) const {
+  const std::string name = question.substr(1);
+  const auto found = [](const auto& value) { return value ? "+" + bytes_of(&*value, 1) : ""; };
+  switch (question[0]) {
+    case 'h': return has(name) ? "+" : "";
+    case 'l': {
+      std::string all;
+      for (const std::string& path : list(name)) all += path + '\0';
+      return all;
+    }
+    case 't': {
+      const StoredType type = type_of(name);
+      return bytes_of(&type, 1);
+    }
+    case 's': {
+      const auto shape = shape_of(name);
+      return bytes_of(shape.data(), shape.size());
+    }
+    case 'r': {
+      const auto as = static_cast<StoredType>(name[0]);
+      const auto shape = shape_of(name.substr(1));
+      std::string values(H5Tget_size(row_of(as).memory) * elements_of(shape), '\0');
+      read(name.substr(1), as, shape, values.data());
+      return values;
+    }
+    case 'x': {
+      const auto text = text_attribute(name);
+      return text ? "+" + *text : "";
+    }
+    case 'i': return found(int_attribute(name));
+    default: return found(real_attribute(name));
+  }
 }
 
 Hdf5File Hdf5File::create(const std::string& path) {
@@ -236,7 +191,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
   h.path = path;
   h.made = std::make_unique<NewFile>(path);
   const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_userblock(creation, kUserBlock);
+  H5Pset_userblock(creation, kSealBlock);
   H5Pset_fapl_core(access, std::size_t{16} << 20, false);
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
   h.file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
@@ -254,11 +209,8 @@ void Hdf5File::commit() {
     h.library_failed("cannot be completed in memory");
   // The size of an image does not count the user block.
   char* const image = *static_cast<char**>(memory);
-  FastHash hash;
-  hash.add(image + kUserBlock, static_cast<std::size_t>(size));
-  const Seal seal = seal_of(static_cast<std::size_t>(size), hash);
-  std::memcpy(image, &seal, sizeof seal);
-  h.made->write(image, kUserBlock + static_cast<std::size_t>(size));
+  write_seal(image, kSealBlock + static_cast<std::size_t>(size));
+  h.made->write(image, kSealBlock + static_cast<std::size_t>(size));
   h.file = Id();
   h.made->commit();
   h.made.reset();
@@ -267,6 +219,7 @@ void Hdf5File::commit() {
 const std::string& Hdf5File::path() const { return handle_->path; }
 
 bool Hdf5File::has(const std::string& object) const {
+  if (handle_->apart) return !handle_->ask("h", object).empty();
   // H5Lexists wants every group on the way to exist: ask for one after the other.
   for (std::size_t slash = object.find('/', 1);; slash = object.find('/', slash + 1)) {
     const std::string prefix = object.substr(0, slash);
@@ -276,6 +229,12 @@ bool Hdf5File::has(const std::string& object) const {
 }
 
 std::vector<std::string> Hdf5File::list(const std::string& group) const {
+  if (handle_->apart) {
+    std::istringstream all(handle_->ask("l", group));
+    std::vector<std::string> paths;
+    for (std::string path; std::getline(all, path, '\0');) paths.push_back(path);
+    return paths;
+  }
   const Id root(H5Gopen2(handle_->file, group.c_str(), H5P_DEFAULT), H5Gclose);
   if (!root.ok()) fail(str(path(), ": has no group ", group));
   std::vector<std::string> names;
@@ -292,6 +251,7 @@ std::vector<std::string> Hdf5File::list(const std::string& group) const {
 }
 
 StoredType Hdf5File::type_of(const std::string& dataset) const {
+  if (handle_->apart) return value_in<StoredType>(handle_->ask("t", dataset));
   const Id set = handle_->open_dataset(dataset);
   const Id type(H5Dget_type(set), H5Tclose);
   std::string known;
@@ -303,6 +263,12 @@ StoredType Hdf5File::type_of(const std::string& dataset) const {
 }
 
 std::vector<std::int64_t> Hdf5File::shape_of(const std::string& dataset) const {
+  if (handle_->apart) {
+    const std::string bytes = handle_->ask("s", dataset);
+    std::vector<std::int64_t> shape(bytes.size() / sizeof(std::int64_t));
+    std::memcpy(shape.data(), bytes.data(), bytes.size());
+    return shape;
+  }
   const Id set = handle_->open_dataset(dataset);
   const Id space(H5Dget_space(set), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space);
@@ -341,9 +307,16 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   const auto stored = shape_of(dataset);
   if (stored != shape)
     fail(str(path(), ": ", dataset, " has shape ", shape_text(stored), ", expected ", shape_text(shape)));
+  const TypeRow& row = row_of(as);
+  if (handle_->apart) {
+    const std::string values = handle_->ask("r", static_cast<char>(as) + dataset);
+    if (values.size() != H5Tget_size(row.memory) * elements_of(shape))
+      fail(str(path(), ": ", dataset, " changes while it is read"));
+    if (!values.empty()) std::memcpy(data, values.data(), values.size());
+    return;
+  }
   const Id set = handle_->open_dataset(dataset);
   const Id type(H5Dget_type(set), H5Tclose);
-  const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
     fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
@@ -367,6 +340,10 @@ void Hdf5File::set_real_attribute(const std::string& name, double value) {
 }
 
 std::optional<std::string> Hdf5File::text_attribute(const std::string& name) const {
+  if (handle_->apart) {
+    const std::string text = handle_->ask("x", name);
+    return text.empty() ? std::nullopt : std::optional(text.substr(1));
+  }
   const Id a = handle_->open_attribute(name, H5T_STRING, "one text");
   if (!a.ok()) return std::nullopt;
   const Id type(H5Aget_type(a), H5Tclose);
