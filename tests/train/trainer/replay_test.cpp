@@ -194,13 +194,14 @@ std::string run_with(Trainer& trainer, const Fault& fault) {
 
 class ReplayTest : public RankRuns {
  protected:
+  inline static const std::vector<std::string> kShort{"train.steps=12", "train.eval_every=0"};
   std::string train_with(const std::string& name, const Fault& fault, const TrainOptions& more = {}) {
     TrainOptions options = more;
     options.out = dir / name, options.device = "cpu", options.verify_every = 5;
     std::ostringstream text;
     Progress progress(text, false);
     ProcessGroup alone(World{}, "");
-    Trainer trainer(small_config(dir.path()), options, progress, alone);
+    Trainer trainer(small_config(dir.path(), kShort), options, progress, alone);
     return run_with(trainer, fault);
   }
 };
@@ -231,8 +232,8 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
                              norm + ", element 0: 0x");
   // A fault between verified updates is not seen, and what was saved before it is whole.
   EXPECT_EQ(train_with("unseen", {.kernel = "adamw_update", .launch = 8, .parameter = weight}), "");
-  EXPECT_EQ(run("clean", 1, {"train.steps=20"}), "");
-  EXPECT_EQ(run("weights", 1, {}, {.resume = ""}), "");
+  EXPECT_EQ(run("clean", 1, kShort), "");
+  EXPECT_EQ(run("weights", 1, kShort, {.resume = ""}), "");
   expect_same_latest("weights", "clean");
 }
 
@@ -240,8 +241,9 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
 TEST_F(ReplayTest, WithoutFaultsItChangesNothing) {
   for (const DType dtype : {DType::f32, DType::f16}) {
     const std::vector<std::string> overrides{
-        "train.accumulation=2", "train.context_schedule=[[0, 16], [7, 64]]", "train.loss_scale=16777216",
-        "train.loss_scale_window=4", "train.log_every=3"};
+        "train.accumulation=2",      "train.context_schedule=[[0, 16], [7, 64]]",
+        "train.loss_scale=16777216", "train.loss_scale_window=4",
+        "train.log_every=3",         "train.steps=12"};
     std::string files[2];
     for (const int verify : {0, 3}) {
       const std::string name = str(name_of(dtype), verify);
