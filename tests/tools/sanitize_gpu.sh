@@ -68,17 +68,18 @@ if [ "$part" = kernels ] || [ "$part" = all ]; then
   done
 fi
 if [ "$part" = steps ] || [ "$part" = all ]; then
-  options_of_steps=(--print-limit 1000000 --show-backtrace no)
   for run in bf16='CudaTrainer.RecomputingChangesNothing' f32='CudaTrainer.AccumulatedGradientsAreThoseOfTheWholeBatch' \
     shapes='CudaTrainStep.WhatChangesReachesTheGraphs' gates='CudaTrainStep.RunsAhead*:CudaTrainStep.ALossScale*'; do
-    OMP_NUM_THREADS=2 timeout -k 5 90 compute-sanitizer --tool initcheck "${options_of_steps[@]}" build/cuda/bin/weft_tests \
+    OMP_NUM_THREADS=2 timeout -k 5 90 compute-sanitizer --tool initcheck --print-limit 1000000 --show-backtrace no build/cuda/bin/weft_tests \
       --gtest_filter="${run#*=}" >"$logs/initcheck.steps_${run%%=*}" 2>&1 &
   done
   wait
   for log in "$logs"/initcheck.steps_*; do
     echo "${log##*_}: $(grep -E '^\[  (PASSED|FAILED)|ERROR SUMMARY' "$log" | sort -u | paste -sd';')"
     python3 tests/tools/initcheck_reads.py "$log"
+    rm "$log"
   done
+  [ "$part" = all ] || exit 0
 fi
 
 cd "$logs"

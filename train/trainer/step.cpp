@@ -12,9 +12,9 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const std::fun
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
-// recorded: its results are asked for.
+// counted: its results will be asked for.
 void TrainStep::launch_update(const BatchSource& source, std::int64_t step,
-                              const std::function<void()>& between, bool recorded) {
+                              const std::function<void()>& between, bool counted) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     ahead_.make_room(micro);
@@ -28,7 +28,7 @@ void TrainStep::launch_update(const BatchSource& source, std::int64_t step,
       forward_backward(last && gradient_sum_);
       if (last) apply_gradients();
     });
-    if (recorded) ahead_.record(ctx_, micro, results_);
+    ahead_.record(ctx_, micro, results_, counted);
   }
 }
 

@@ -70,7 +70,7 @@ class TrainStep {
   void exchange_with_spares();
   std::string first_difference(const StatePart&);
   void launch_update(const BatchSource&, std::int64_t step, const std::function<void()>& between,
-                     bool recorded);
+                     bool counted);
   void set_shape(const StepShape&);
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
   void prepare(const BatchSource&, std::int64_t step, std::int64_t micro);

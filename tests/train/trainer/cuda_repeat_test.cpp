@@ -105,9 +105,10 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
   add_problems<f16>(problems);
   std::set<Kernel> kernels;
   for (const Repeated& problem : problems) kernels.insert(problem.kernels.begin(), problem.kernels.end());
-  if (gpu().compute_capability == 90)
+  if (gpu().compute_capability == 90) {
     EXPECT_EQ(kernels.size(), std::size_t{1} + static_cast<std::size_t>(Kernel::hopper_column))
         << "each of them";
+  }
   const Tensor sums(*gpu().pool, {static_cast<std::int64_t>(8 * problems.size())}, DType::u8);
   auto* sum = static_cast<std::uint64_t*>(sums.view().data);
   std::vector<std::uint64_t> first(problems.size()), found(problems.size());

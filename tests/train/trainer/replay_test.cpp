@@ -125,8 +125,7 @@ void flip_behind_launches(Flips& f, int flips, Count& count) {
     work();
   };
   run([&] { f.steps.step->run(f.steps.source, f.steps.next); });
-  std::vector<std::string> update = seen;
-  update.pop_back();  // the copy of the results, which is made of one of the two runs
+  const std::vector<std::string> update = seen;
   clean = f.fingerprint();
   run([&] { EXPECT_EQ(f.run_twice(), ""); });
   EXPECT_EQ(f.fingerprint(), clean);
@@ -237,6 +236,19 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
   expect_same_latest("weights", "clean");
 }
 
+TEST_F(ReplayTest, IsAnOptionOfTrain) {
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  const auto arguments = [&](const std::string& every) {
+    return std::vector<std::string>{"--config", dir / "small.yaml", "--out", dir / "run",      "--device",
+                                    "cpu",      "--max-steps",      "2",     "--verify-every", every};
+  };
+  Process verified(dir, "train", arguments("2"));
+  EXPECT_EQ(verified.wait(), 0) << verified.err();
+  EXPECT_CONTAINS(verified.out(), ", replay ");
+  Process none(dir, "train", arguments("0"));
+  EXPECT_CONTAINS(error_line_of(none), "--verify-every");
+}
+
 // Neither weights nor what is logged know of it.
 TEST_F(ReplayTest, WithoutFaultsItChangesNothing) {
   for (const DType dtype : {DType::f32, DType::f16}) {
@@ -326,6 +338,14 @@ TEST(Replay, IsPartOfThePlan) {
   EXPECT_EQ(replay_memory(plan), plan.weights + plan.gradients + plan.optimizer);
   EXPECT_CONTAINS(check_memory(config, *device, true), ", replay " + bytes_text(replay_memory(plan)) + ")");
   EXPECT_EQ(check_memory(config, *device).find("replay"), std::string::npos);
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path()), "cpu");
+  const std::size_t before = steps.device->pool->in_use();
+  steps.step->prepare_replay();
+  const std::size_t taken = steps.device->pool->in_use() - before;
+  EXPECT_GE(taken, replay_memory(plan));
+  EXPECT_LT(taken, replay_memory(plan) + 5000) << "alignment, and what the step reports";
 }
 
 #ifdef WEFT_CUDA
