@@ -48,6 +48,10 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "--batch", a.options.batch,
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
       "the device has memory for; a resumed run may have other ones then");
+  app.add_option("--verify-every", a.options.verify_every,
+                 "run every N-th update twice and compare the bits of gradients and weights: a device that "
+                 "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
+      ->check(at_least(1));
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));

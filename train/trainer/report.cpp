@@ -15,10 +15,11 @@
 namespace weft {
 namespace {
 
-std::string plan_text(const MemoryPlan& plan) {
-  return str(bytes_text(plan.total()), " (weights ", bytes_text(plan.weights), ", gradients ",
+std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
+  return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights), ", gradients ",
              bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
-             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace), ")");
+             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace),
+             replay > 0 ? ", replay " + bytes_text(replay) : "", ")");
 }
 
 // A line for each group of heads of the layers with one pattern.
@@ -106,13 +107,13 @@ MemoryPlan planned_memory(const Config& config, const Device& device, bool train
   return plan_memory(here, full.micro_batch, full.context, training);
 }
 
-std::string check_memory(const Config& config, const Device& device) {
-  const MemoryPlan needed = planned_memory(config, device, true);
-  const std::size_t free = device.memory_free();
-  if (needed.total() <= free) return str("planned ", plan_text(needed), ", free ", bytes_text(free));
-  fail(str("training does not fit: planned ", plan_text(needed), ", but ", device.name, " has ",
-           bytes_text(free), " free: --batch auto finds what does; or raise train.accumulation (",
-           config.train.accumulation,
+std::string check_memory(const Config& config, const Device& device, bool replay) {
+  const MemoryPlan plan = planned_memory(config, device, true);
+  const std::size_t more = replay ? replay_memory(plan) : 0, free = device.memory_free();
+  const std::string planned = plan_text(plan, more);
+  if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
+  fail(str("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
+           " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
            " now), lower train.batch, set train.recompute: block, or shorten model.context"));
 }
 

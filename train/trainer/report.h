@@ -17,8 +17,13 @@ struct TrainOptions;
 // What one micro-batch of full context needs on this device, to train or to evaluate.
 MemoryPlan planned_memory(const Config&, const Device&, bool training);
 
+// What `train --verify-every` takes besides: another copy of what an update changes.
+inline std::size_t replay_memory(const MemoryPlan& plan) {
+  return plan.weights + plan.gradients + plan.optimizer;
+}
+
 // Planned bytes and free memory as text. Throws Error when they do not fit, with what to lower.
-std::string check_memory(const Config&, const Device&);
+std::string check_memory(const Config&, const Device&, bool replay = false);
 
 // Bytes of the optimizer's state here and, where processes share it, without sharing.
 std::string optimizer_text(const ParameterStore&, std::int64_t ranks);

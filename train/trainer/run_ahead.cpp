@@ -36,11 +36,11 @@ void RunAhead::make_room(std::int64_t micro) {
   launched_at_[launched_ % kMost] = Clock::now();
 }
 
-void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results) {
+void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results, bool counted) {
   const std::size_t at = row(launched_, micro);
   ctx.launch(Add{{history_.slice(static_cast<std::int64_t>(at) * kFloats, {kFloats}), false}, results});
   marks_[at]->record();
-  if (micro + 1 == micro_batches_) ++launched_;
+  if (counted && micro + 1 == micro_batches_) ++launched_;
 }
 
 void RunAhead::read_oldest() {

@@ -21,8 +21,9 @@ class RunAhead {
 
   // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
   void make_room(std::int64_t micro);
-  // Called behind the launch of a micro-batch: keeps what it reports.
-  void record(Ctx&, std::int64_t micro, const Tensor& results);
+  // Called behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run
+  // again, which reports in its place.
+  void record(Ctx&, std::int64_t micro, const Tensor& results, bool counted = true);
 
   // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();

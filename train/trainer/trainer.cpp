@@ -38,7 +38,8 @@ Config with_micro_batch(Config config, const TrainOptions& options, const Device
   if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
-  MicroBatch chosen = before ? *before : choose_micro_batch(config, options.batch, device);
+  MicroBatch chosen =
+      before ? *before : choose_micro_batch(config, options.batch, device, options.verify_every > 0);
   if (group) chosen = smallest_micro_batch(*group, chosen);
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
@@ -74,7 +75,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
-  memory_text_ = check_memory(config_, *device_);
+  memory_text_ = check_memory(config_, *device_, options_.verify_every > 0);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   sharding_of(config_.train, communicator_.get(), dtype_));
   state_.seed = config_.seed;
@@ -88,6 +89,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
     train_step_->set_loss_scale({.scale = state_.loss_scale,
                                  .good_steps = state_.good_steps,
                                  .skipped = state_.step - state_.updates});
+  if (options_.verify_every > 0) train_step_->prepare_replay();
   start_.lap("weights");
 }
 
@@ -153,12 +155,33 @@ void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
 
 void Trainer::step() {
   std::int64_t position = state_.step * config_.train.accumulation;
-  train_step_->run(source_, state_.step, [&] {
+  const auto between = [&] {
     stop_if_overdue(stop_, ++position);
     if (group_) group_->report_progress();
-  });
+  };
+  const bool verified = options_.verify_every > 0 && (state_.step + 1) % options_.verify_every == 0;
+  verified ? verified_step(between) : train_step_->run(source_, state_.step, between);
   ++state_.step;
   if (group_) group_->report_step(state_.step);
+}
+
+// All ranks run the same updates twice. A rank whose own gradients differ is named before those that added
+// them.
+void Trainer::verified_step(const std::function<void()>& between) {
+  const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
+  std::string first = replay.difference;
+  if (group_) {
+    first = first_to_speak(*group_, replay.own ? replay.difference : "");
+    if (first.empty()) first = first_to_speak(*group_, replay.difference);
+  }
+  if (first.empty()) return;
+  fail(str("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
+           "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
+           " with --resume, on another device if this comes again"));
+}
+
+std::string Trainer::nothing_saved() const {
+  return str("Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0), "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -340,9 +363,8 @@ void Trainer::fail_non_finite(std::int64_t step) {
   } catch (const Interrupted&) {}
   if (group_) first = first_to_speak(*group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
-  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
-           ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
-           "; go on from there with a lower train.learning_rate or a longer train.warmup"));
+  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
+           nothing_saved(), " with a lower train.learning_rate or a longer train.warmup"));
 }
 
 }  // namespace weft

@@ -27,6 +27,7 @@ struct TrainOptions {
   std::string batch = "";           // train/trainer/micro_batch.h; "": train.accumulation as it is
   std::int64_t max_steps = 0;       // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;           // stop and save after this long; 0: no limit
+  std::int64_t verify_every = 0;    // run every such update twice and compare the bits; 0: none
   bool rank_log = false;            // log lines of every rank, too
   bool allow_changes = false;       // resume although other keys change rounding (OnResume::asked)
   std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
@@ -41,10 +42,15 @@ class Trainer {
   // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
   const TrainState& state() const { return state_; }
+  // For tests, which make this device fail.
+  Device& device() { return *device_; }
+  const ParameterStore& parameters() const { return store_; }
 
  private:
   void prepare();
   void step();
+  void verified_step(const std::function<void()>& between);
+  std::string nothing_saved() const;
   void after_step();
   void collect();
   void log_step(bool evaluation);
