@@ -135,7 +135,7 @@ def test_compiled_into_cuda_graphs():
 
 
 @CUDA
-def test_current_stream():
+def test_current_cuda_stream():
     """Work queued behind a long kernel of another stream sees what that stream wrote."""
     stream, (q, k, v) = torch.cuda.Stream(), qkv("cuda")
     want = wa.attention(q * 3, k, v, PATTERN)
