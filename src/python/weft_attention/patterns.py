@@ -79,6 +79,12 @@ def _combined(kind, patterns, fields):
     return Pattern('{"kind": "' + kind + '", ' + modifiers + '"of": [' + ", ".join([p.text for p in patterns]) + "]}")
 
 
+def of_config(spec):
+    """The pattern of an entry of model.attention in a config: a mapping with kind and fields."""
+    fields = {k: v for k, v in spec.items() if k not in ("kind", "of")}
+    return _combined(spec["kind"], [of_config(p) for p in spec["of"]], fields) if "of" in spec else _named(spec["kind"], fields)
+
+
 def all(**modifiers):
     """Dense: j <= i."""
     return _named("all", modifiers)

@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The Python package on the library of this build: pytest in tests/src/python/, as far as there are pytest,
-// PyTorch and GPU.
+// The Python package: pytest in tests/src/python/, as far as there are pytest, PyTorch and a GPU.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <string>
-
-#include "tests/temp_dir.h"
+#include "tests/run_python.h"
 
 namespace weft {
 namespace {
-
-// Runs python with these arguments; returns its exit status, and what it printed.
-std::pair<int, std::string> python(const std::string& arguments) {
-  const char* named = std::getenv("WEFT_PYTHON");
-  const TempDir dir;
-  const std::string report = dir / "report";
-  const int status =
-      std::system(("cd " WEFT_TEST_SOURCE " && PYTHONPATH=src/python PYTHONDONTWRITEBYTECODE=1 "
-                   "WEFT_ATTENTION_LIBRARY=" WEFT_TEST_LIB "/libweft_attention.so " +
-                   std::string(named ? named : "python3") + " " + arguments + " > " + report + " 2>&1")
-                      .c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(report)};
-}
 
 void run_pytest(const std::string& needs, const std::string& which) {
   if (const auto [status, text] = python("-c '" + needs + "'"); status != 0) GTEST_SKIP() << text;

@@ -21,6 +21,7 @@ def test_opcheck(device, segments):
     pair = [torch.zeros(2, 40, dtype=torch.int32, device=device)] * 2 if segments else [None, None]
     q, k, v = qkv(device, grad=True)
     torch.library.opcheck(torch.ops.weft.attention, (q, k, v, PATTERN.text, 0.0, *pair))
+    assert not torch.ops.weft.attention(q, k, v, PATTERN.text, 0.0, *pair)[1].requires_grad  # lse
     o, lse = torch.ops.weft.attention(*qkv(device), PATTERN.text, 0.0, *pair)
     torch.library.opcheck(torch.ops.weft.attention_backward, (o, *qkv(device), o, lse, PATTERN.text, 0.0, *pair))
 
