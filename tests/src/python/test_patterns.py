@@ -36,6 +36,13 @@ def test_patterns_are_values():
     assert wa.by_layout(ones) == wa.by_layout(ones.astype(bool)) != wa.by_layout(np.eye(2))
 
 
+def test_patterns_of_a_config():
+    both = {"kind": "merged", "of": [{"kind": "local", "stride": 4}, {"kind": "strided", "stride": 5}]}
+    assert wa.patterns.of_config(both) == wa.local(4) | wa.strided(5)
+    assert wa.patterns.of_config({"kind": "fixed", "stride": 128, "c": 32, "num_verts": 1}) == wa.fixed(128)
+    assert wa.patterns.of_config({"kind": "heads", "of": [both, {"kind": "all"}]}) == wa.by_head(wa.local(4) | wa.strided(5), wa.all())
+
+
 @pytest.mark.parametrize("call, text", [
     (lambda: wa.local(0).mask(8), "stride"),
     (lambda: wa.local(4, width=3).mask(8), "a pattern has no field width; there are stride, c,"),
