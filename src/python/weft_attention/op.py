@@ -30,11 +30,7 @@ def clear_plans():
 
 def _plan_of(q, k, v, pattern):
     _, n_q, heads, d_qk = q.shape
-    if q.is_cuda:
-        device = torch.cuda.current_device() if q.device.index is None else q.device.index
-    else:
-        device = library.CPU
-    return plan(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], device)
+    return plan(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], q.device.index if q.is_cuda else library.CPU)
 
 
 def _readable(x):
