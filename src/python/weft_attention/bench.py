@@ -4,11 +4,10 @@ forward + backward, of the median run, as a Markdown table. Dense SDPA computes 
 
     python -m weft_attention.bench [--device cpu] [--n 4096,12288] [--heads 8] [--d 64] [--batch 4] [--dtype bfloat16]"""
 import argparse
-import statistics
-import time
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
+from torch.utils.benchmark import Timer  # it waits for the GPU
 
 from . import attention, fixed, local, patterns, strided
 
@@ -45,26 +44,7 @@ def peers(pattern, mask_mod, n, device):
     return found
 
 
-def median_ms(run, device, seconds):
-    """At least three runs after a first one; on CUDA by events, so that launches are not waited for."""
-    run()
-    times, begun = [], time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - begun < seconds:
-        if device == "cuda":
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            events[0].record()
-            run()
-            events[1].record()
-            torch.cuda.synchronize()
-            times.append(events[0].elapsed_time(events[1]))
-        else:
-            start = time.perf_counter()
-            run()
-            times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
-
-
-def timed(function, inputs, device, seconds):
+def timed(function, inputs, seconds):
     """(ms forward, ms forward + backward), or the error."""
     def forward():
         with torch.no_grad():
@@ -72,7 +52,9 @@ def timed(function, inputs, device, seconds):
     try:
         d_o = torch.randn_like(forward())
         both = lambda: torch.autograd.grad(function(*inputs), inputs, d_o)
-        return median_ms(forward, device, seconds), median_ms(both, device, seconds)
+        both()  # compiles what is compiled
+        return [1e3 * Timer("f()", globals={"f": f}, num_threads=torch.get_num_threads()).blocked_autorange(min_run_time=seconds).median
+                for f in (forward, both)]
     except Exception as problem:  # a peer that does not cover the case is a row of its own
         return f"{type(problem).__name__}: {str(problem).splitlines()[0][:80]}"
 
@@ -98,7 +80,7 @@ def main():
         for name, pattern in cases(a.stride, c := max(1, a.stride // 4)).items():
             ours, mask_mod = None, None if a.no_flex else mask_of(name, a.stride, c)
             for peer, function in peers(pattern, mask_mod, n, a.device).items():
-                result = timed(function, inputs, a.device, a.seconds)
+                result = timed(function, inputs, a.seconds)
                 if isinstance(result, str):
                     print(f"| {n} | {name} | {peer} | {result} | | |", flush=True)
                     continue

@@ -140,12 +140,6 @@ class Plan:
         call("attention_plan_info", self.handle, ctypes.byref(info))
         return info
 
-    def form(self, dtype, segments=False):
-        """Which kernels run forward: "hopper/band", "cpu". dtype is a number of weft_dtype."""
-        name = ctypes.c_char_p()
-        call("attention_plan_form", self.handle, dtype, 0, int(segments), ctypes.byref(name))
-        return name.value.decode()
-
     def workspace_size(self, batch, dtype):
         size = SIZE()
         call("attention_workspace_size", self.handle, INT64(batch), dtype, ctypes.byref(size))

@@ -108,20 +108,20 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
   const std::string good = read_file(path);
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes)
     EXPECT_NE(error(good.substr(0, bytes)), "") << bytes;
-  EXPECT_CONTAINS(error(good + "x"), "its arrays have 28 bytes, the file has 29");
+  EXPECT_CONTAINS(error(good + "x"), "the data: has 29 bytes, the arrays have 28");
   EXPECT_CONTAINS(error(std::string(8, '\xff') + good.substr(8)),
-                  "its header would have 18446744073709551615 bytes");
+                  "the header: would have 18446744073709551615 bytes");
   const std::string a = entry("a", "2", 0, 8);
   for (const auto& [entries, data, part] : std::vector<std::tuple<std::string, std::size_t, std::string>>{
            {a + "," + entry("b", "2", 4, 12), 12,
-            "b begins at byte 4 of the data, the array before it ends at 8"},
+            "b: begins at byte 4 of the data, the array before it ends at 8"},
            {a + "," + entry("b", "2", 12, 20), 20,
-            "b begins at byte 12 of the data, the array before it ends at 8"},
-           {entry("a", "2", 4, 12), 12, "a begins at byte 4 of the data, the array before it ends at 0"},
+            "b: begins at byte 12 of the data, the array before it ends at 8"},
+           {entry("a", "2", 4, 12), 12, "a: begins at byte 4 of the data, the array before it ends at 0"},
            {a + "," + entry("b", "2", 8, 16), 12, "b: expected a whole number up to 12, found 16"},
-           {a + "," + a, 8, "its header has a twice"},
+           {a + "," + a, 8, "the header: has a twice"},
            {"\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}", 4,
-            "its header has dtype twice"},
+            "the header: has dtype twice"},
            {entry("a", "2", 0, 4, "F16"), 4, "a: dtype F16, expected F32 or BF16"},
            {entry("a", "3", 0, 8), 8, "a: data_offsets [0,8] for (3) in F32"},
            {entry("a", "2", 8, 0), 8, "a: data_offsets [8,0]"},
@@ -135,22 +135,21 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
             "a: data_offsets, expected begin and end"},
            {"\"a\":{\"dtype\":\"F32\",\"shape\":[2]}", 8, "a: expected dtype, shape and data_offsets"},
            {"\"a\":[]", 8, "a: expected dtype, shape and data_offsets"},
-           {"\"a\":" + std::string(100000, '[') + std::string(100000, ']'), 8, "nested too deep"},
-           {"\"a\"", 8, "its header: "},
-           {"\"\xff\":1", 8, "its header: "}})
+           {"\"a\":" + std::string(100000, '[') + std::string(100000, ']'), 8, "the header: nested too deep"},
+           {"\"a\"", 8, "the header: "},
+           {"\"\xff\":1", 8, "the header: "}})
     EXPECT_CONTAINS(of(entries, data), part);
-  EXPECT_CONTAINS(error(with_header("[]", 0)), "its header is no JSON object");
+  EXPECT_CONTAINS(error(with_header("[]", 0)), "the header: is no JSON object");
   EXPECT_CONTAINS(error(with_header("{" + a + "}", 8)), "__metadata__");
   EXPECT_CONTAINS(error(with_header("{\"__metadata__\":{\"format\":\"pt\"}," + a + "}", 8)),
-                  "its metadata has no weft.config: weft did not write it");
+                  "__metadata__: has no weft.config: weft did not write it");
   EXPECT_CONTAINS(
       error(with_header("{\"__metadata__\":{\"weft.config\":\"\",\"weft.step\":\"x\"}," + a + "}", 8)),
       "__metadata__: ");
   write_file(path, with_header("{" + kMeta + a + "}", 0) + std::string("\0\0\x80\x7f\0\0\0\0", 8));
   EXPECT_EQ(error_of([&] { open_weights(path).values("a"); }),
             path + ": a holds inf (element 0), expected finite numbers");
-  EXPECT_CONTAINS(error_of([&] { open_weights(dir / "none.safetensors"); }),
-                  "none.safetensors: cannot be read");
+  EXPECT_CONTAINS(error_of([&] { open_weights(dir / "none.safetensors"); }), "none.safetensors: ");
 }
 
 TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
