@@ -35,6 +35,11 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
          "go on from latest.h5 of the run folder, or from this checkpoint")
       ->type_name("[PATH]")
       ->expected(0, 1);
+  app.add_option(
+         "--init", a.options.init,
+         "start from these weights, of a checkpoint or of NAME.safetensors; data, rate, pattern and a longer "
+         "context may be new")
+      ->excludes("--resume");
   app.add_flag(
       "--allow-changes", a.options.allow_changes,
       "with --resume: keys may differ that change how sums round; it says which, and what they change");
@@ -64,6 +69,8 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "  train --config novels_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
       "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
+      "  train --config tiny.yaml --init runs/novels/best.h5 --set train.learning_rate=1e-4 --out "
+      "runs/tuned\n"
       "  train --config enwik8.yaml --gpus 8\n"
       "  torchrun --no-python --nproc-per-node 8 train --config enwik8.yaml\n"
       "  mpirun -n 8 train --config enwik8.yaml\n"

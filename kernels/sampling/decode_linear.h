@@ -19,10 +19,10 @@ struct DecodeLinear {
   TensorView norm_w{}, norm_b{};  // (K)     wide(T), or both absent: x is taken as it is
   // CUDA prefetches the parameters (w, b, norm_w, norm_b): the kernel just before must not write them.
   double eps = 1e-5;
-  TensorView w;                 // (M, K)  T
-  TensorView b;                 // (M)     T, or absent
+  TensorView w;                   // (M, K)  T
+  TensorView b;                   // (M)     T, or absent
   std::optional<Activation> f{};  // none: f(v) = v
-  TensorView residual;          // (N, M)  T, or absent
+  TensorView residual;            // (N, M)  T, or absent
   std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const DecodeLinear&);  // shapes and types; both forms begin with it

@@ -4,6 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -186,5 +189,26 @@ std::string checkpoint_config(const std::string& path) {
 }
 
 bool checkpoint_has_ema(const std::string& path) { return open_checkpoint(path).has("/ema"); }
+
+WeightsFile checkpoint_weights(const std::string& path, bool last) {
+  const auto file = std::make_shared<Hdf5File>(open_checkpoint(path));
+  WeightsFile weights{.path = path, .config = required(*file, "config", file->text_attribute("config"))};
+  weights.step = read_state(*file).step;
+  weights.ema = !last && file->has("/ema");
+  const std::string group = weights.ema ? "/ema/" : "/params/";
+  for (const std::string& dataset : file->list(group)) {
+    if (file->type_of(dataset) != StoredType::f32)
+      fail(str(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32"));
+    weights.shapes[dataset.substr(group.size())] = file->shape_of(dataset);
+  }
+  weights.read = [file, group](const std::string& name) {
+    const Shape shape = file->shape_of(group + name);
+    const auto size = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    std::vector<float> values(static_cast<std::size_t>(size));
+    file->read(group + name, StoredType::f32, shape, values.data());
+    return values;
+  };
+  return weights;
+}
 
 }  // namespace weft

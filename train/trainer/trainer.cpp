@@ -8,6 +8,7 @@
 #include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
 #include "train/ranks/ranks.h"
+#include "train/trainer/initial_weights.h"
 #include "train/trainer/micro_batch.h"
 #include "train/trainer/report.h"
 
@@ -78,6 +79,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   memory_text_ = check_memory(config_, *device_, options_.verify_every > 0);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   sharding_of(config_.train, communicator_.get(), dtype_));
+  if (!options_.init.empty()) init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
   state_.seed = config_.seed;
   if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
@@ -111,6 +113,7 @@ void Trainer::prepare() {
       "run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
   if (!lock_warning_.empty()) progress_.line(lock_warning_);
+  for (const std::string& line : init_text_) progress_.line("init        " + line);
   for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs

@@ -22,6 +22,7 @@ namespace weft {
 
 struct TrainOptions {
   std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::string init = "";                   // a file of weights to start from
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
   std::string batch = "";           // train/trainer/micro_batch.h; "": train.accumulation as it is
@@ -72,6 +73,7 @@ class Trainer {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
   std::string batch_text_;  // what --batch chose
+  std::vector<std::string> init_text_;
   Config config_;
   TrainOptions options_;
   Progress& progress_;
