@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+#include "train/inspect/event_file.h"
+#include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
@@ -16,6 +18,7 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   int gpus = 0;                        // processes to start (train/ranks/ranks.h); so below
+  bool no_report = false, tensorboard = false;
   TrainOptions options;
 };
 
@@ -38,6 +41,9 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "--batch", a.options.batch,
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
       "the device has memory for; a resumed run may have other ones then");
+  app.add_flag("--no-report", a.no_report, "no report.html and no samples at evaluations");
+  app.add_flag("--tensorboard", a.tensorboard,
+               "also write <run folder>/tensorboard/, for tensorboard --logdir");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
@@ -69,6 +75,11 @@ int main(int argc, char** argv) {
   const auto work = [&] {
     weft::with_ranks({arguments.gpus, arguments.options.device}, read_config, [&](weft::ProcessGroup& group) {
       weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
+      if (arguments.tensorboard)
+        arguments.options.log_to = [](const std::string& folder) {
+          return [file = weft::EventFile(folder)](const weft::StepMetrics& m) { file.append(m); };
+        };
+      if (!arguments.no_report) arguments.options.on_evaluation = weft::keep_report();
       weft::Trainer(config, arguments.options, progress, group).run();
     });
   };

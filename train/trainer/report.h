@@ -25,8 +25,10 @@ std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 
+// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs reach.
+double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
 // `unit`: what the loss is given in, "bits" or "bits/dim".
-std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
+std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
