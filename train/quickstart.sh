@@ -5,7 +5,7 @@
 # Usage: bash train/quickstart.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. train/packages.sh
+. .ci/packages.sh
 
 corpus=data/doyle.txt
 sha256=4b4fdeaa5ac6cccd38d8edb52d07c7924a903811dc14a5535d7b2213c5c3c9da

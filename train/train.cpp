@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "train/inspect/event_file.h"
+#include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
@@ -17,6 +19,7 @@ namespace {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
+  bool no_report = false, tensorboard = false;
   TrainOptions options;
 };
 
@@ -57,6 +60,9 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
                  "run every N-th update twice and compare the bits of gradients and weights: a device that "
                  "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
       ->check(at_least(1));
+  app.add_flag("--no-report", a.no_report, "no report.html and no samples at evaluations");
+  app.add_flag("--tensorboard", a.tensorboard,
+               "also write <run folder>/tensorboard/, for tensorboard --logdir");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
@@ -91,11 +97,19 @@ int main(int argc, char** argv) {
   arguments.options.program = argv[0];
   const auto work = [&] {
     std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads is not the end of training (progress.h)
-    weft::with_ranks({arguments.options.gpus, arguments.options.device}, read_config,
-                     [&](weft::ProcessGroup& group) {
-                       weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
-                       weft::Trainer(config, arguments.options, progress, group).run();
-                     });
+    weft::TrainOptions& options = arguments.options;
+    if (arguments.no_report) options.flags.push_back("--no-report");
+    if (!arguments.no_report) options.on_evaluation = weft::keep_report();
+    if (arguments.tensorboard) {
+      options.flags.push_back("--tensorboard");
+      options.log_to = [](const std::string& folder) {
+        return [file = weft::EventFile(folder)](const weft::StepMetrics& m) { file.append(m); };
+      };
+    }
+    weft::with_ranks({options.gpus, options.device}, read_config, [&](weft::ProcessGroup& group) {
+      weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
+      weft::Trainer(config, options, progress, group).run();
+    });
   };
   return weft::run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);
 }

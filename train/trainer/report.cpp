@@ -143,16 +143,18 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   return lines;
 }
 
-std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype,
-                          const char* unit) {
-  const double rate =
-      flops_per_token(config.model, m.context) * m.tokens_per_s / static_cast<double>(config.ranks);
+double flops_utilization(const StepMetrics& m, const Config& config, Device& device, DType dtype) {
+  const double of_rank = m.tokens_per_s / static_cast<double>(config.ranks);
+  return flops_per_token(config.model, m.context) * of_rank / device.peak_flops(dtype);
+}
+
+std::string progress_line(const StepMetrics& m, const Config& config, const char* unit) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
                          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-                         " tok/s  MFU ", fixed_text(100 * rate / device.peak_flops(dtype), 1), " %  context ",
-                         m.context, "  ETA ", duration_text(seconds_left(m, config)));
+                         " tok/s  MFU ", fixed_text(100 * m.mfu, 1), " %  context ", m.context, "  ETA ",
+                         duration_text(seconds_left(m, config)));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
   if (m.skipped.value_or(0) > 0) text += str("  skipped ", *m.skipped);
   return text + evaluation_text(m);
@@ -178,6 +180,8 @@ std::string go_on_line(const TrainOptions& options, const std::string& folder, s
   add(!options.batch.empty(), "--batch", options.batch);
   add(options.allow_changes, "--allow-changes");
   add(options.rank_log, "--rank-log");
+  add(options.verify_every > 0, "--verify-every", str(options.verify_every));
+  for (const std::string& flag : options.flags) add(true, flag);
   add(options.max_steps > step, "--max-steps", str(options.max_steps));
   add(options.max_minutes > 0, "--max-minutes", str(options.max_minutes));
   return line;

@@ -32,8 +32,10 @@ std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 
+// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs reach.
+double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
 // `unit`: what the loss is given in, "bits" or "bits/dim".
-std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
+std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
 // done. `launcher`: who started the processes, "--gpus" for this program.

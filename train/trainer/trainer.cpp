@@ -95,26 +95,32 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   start_.lap("weights");
 }
 
+// A line for people, kept for the report.
+void Trainer::say(const std::string& line) {
+  about_ += line + "\n";
+  progress_.line(line);
+}
+
 void Trainer::prepare() {
   wall_.start();
   if (group_) group_->barrier();  // all have looked at the folder as it was
   if (writes()) {
     lock_warning_ += folder_.create(config_);
     metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+    if (options_.log_to) also_log_ = options_.log_to(folder_.path(""));
     clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   }
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
-    progress_.line(line);
-  if (group_) progress_.line("processes   " + processes_text(*group_, *communicator_));
-  if (!batch_text_.empty()) progress_.line("batch       " + batch_text_);
-  progress_.line("memory      " + memory_text_);
-  progress_.line(
-      "run         " + folder_.path("") +
+    say(line);
+  if (group_) say("processes   " + processes_text(*group_, *communicator_));
+  if (!batch_text_.empty()) say("batch       " + batch_text_);
+  say("memory      " + memory_text_);
+  say("run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
-  if (!lock_warning_.empty()) progress_.line(lock_warning_);
-  for (const std::string& line : init_text_) progress_.line("init        " + line);
-  for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
+  if (!lock_warning_.empty()) say(lock_warning_);
+  for (const std::string& line : init_text_) say("init        " + line);
+  for (const std::string& change : folder_.changes()) say("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs
   start_.lap("matmul rate");
@@ -201,7 +207,7 @@ void Trainer::after_step() {
   if (log) log_step(evaluation);
   if (first_here) {
     start_.lap("first step");
-    progress_.line(device_->pool->table());
+    say(device_->pool->table());
     progress_.line(
         str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
   }
@@ -240,6 +246,7 @@ void Trainer::log_step(bool evaluation) {
   const double tokens =
       static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
+  m.mfu = flops_utilization(m, config_, *device_, dtype_);
   if (dtype_ == DType::f16) {
     m.loss_scale = state_.loss_scale;
     m.skipped = state_.step - state_.updates;
@@ -252,7 +259,9 @@ void Trainer::log_step(bool evaluation) {
     throw;
   }
   if (metrics_) metrics_->append(m);
-  progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
+  if (also_log_) also_log_(m);
+  if (evaluation) show_evaluation();
+  progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
   if (group_ && options_.rank_log)
     print_rank_lines(*group_, progress_,
@@ -283,6 +292,7 @@ void Trainer::catch_up_on_evaluation() {
     throw;
   }
   if (metrics_) metrics_->append_evaluation(m);
+  show_evaluation();
   progress_.line(str("step ", m.step, "/", config_.train.steps, evaluation_text(m)));
   saved_step_ = -1;  // the best validation is part of a checkpoint
   if (due(config_.train.save_every)) save(true);
@@ -312,6 +322,19 @@ void Trainer::evaluate_into(StepMetrics& m) {
   state_.best_valid_bits = bits;
   write_checkpoint(
       [&] { save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_)); });
+}
+
+void Trainer::show_evaluation() {
+  if (!options_.on_evaluation) return;
+  if (group_) group_->take_time();
+  const auto show = [&] {
+    if (!writes()) return;
+    try {
+      options_.on_evaluation({folder_.path(""), about_, config_, state_.step, *device_, *model_});
+    } catch (const Error& e) { progress_.line(str("no report: ", e.what())); }
+  };
+  config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();
+  if (group_) group_->barrier();
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
