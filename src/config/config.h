@@ -151,7 +151,7 @@ void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 
-// The body of configs/README.md: a table of all keys with default, limits and meaning.
+// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
 std::string config_table();
 
 }  // namespace weft
