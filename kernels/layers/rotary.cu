@@ -42,18 +42,22 @@ __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
   float* const rstd = a.rstd ? a.rstd + row * a.heads : nullptr;
   for (int first = group; first - group < a.heads; first += kAhead * groups) {
     Eight<T> x[kAhead] = {}, y[kAhead] = {};
+    float scale[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int head = first + i * groups;
+      scale[i] = 1;
       if (!inside || head >= a.heads) continue;
       x[i] = load_eight(x_row + head * a.angles.size);
-      if (kBackward && y_row) y[i] = load_eight(y_row + head * a.angles.size);
+      if (!kBackward || !y_row) continue;
+      y[i] = load_eight(y_row + head * a.angles.size);
+      scale[i] = rstd[head];
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int head = first + i * groups;
       const bool there = inside && head < a.heads;
-      float v[8], w[8], scale = 1;
+      float v[8], w[8];
       unpack(v, x[i]);
       unpack(w, kBackward ? y[i] : x[i]);
       if (a.angles.norm) {
@@ -62,15 +66,14 @@ __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
         for (int j = 0; j < 8; ++j) sum = fmaf(v[j], w[j], sum);
         const float mean = head_sum(sum, a.lanes) * share;
         if constexpr (kBackward) {
-          scale = there ? rstd[head] : 0.0f;
 #pragma unroll
           for (int j = 0; j < 8; ++j) v[j] = fmaf(-w[j], mean, v[j]);
         } else {
-          scale = rsqrtf(mean + a.angles.eps);
-          if (there && rstd && feature == 0) rstd[head] = scale;
+          scale[i] = rsqrtf(mean + a.angles.eps);
+          if (there && rstd && feature == 0) rstd[head] = scale[i];
         }
       }
-      rotate_eight(v, scale, turn, kBackward ? -1.0f : 1.0f);
+      rotate_eight(v, scale[i], turn, kBackward ? -1.0f : 1.0f);
       if (there) store_eight(x_row + head * a.angles.size, pack_eight<T>(v));
     }
   }
