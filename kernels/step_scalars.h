@@ -13,7 +13,7 @@ struct StepScalars {
   std::uint64_t draw = 0;  // number of the update: each draws new masks
   // Index of this pass's first row (token) in the update: masks do not depend on how an update is divided.
   std::int64_t first_row = 0;
-  float learning_rate = 0;
+  float learning_rate = 0, muon_learning_rate = 0;
   // In f16 kernels overwrite all that follows (loss_scale.h).
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t

@@ -164,7 +164,6 @@ void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const
                         .ema = ema_of(store, part),
                         .compute = compute_of(store, part),
                         .o = o.slice(part.begin - store.muon().begin, {part.size}),
-                        .rate = train.muon_learning_rate / train.learning_rate,
                         .weight_decay = train.muon_weight_decay,
                         .step = ctx.step,
                         .results = ctx.results});

@@ -77,8 +77,7 @@ void update(const MuonUpdate& k) {
   using W = wide_t<T>;
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();
-  const W rate = static_cast<W>(k.rate) * k.step->learning_rate, decay = static_cast<W>(k.weight_decay),
-          kept = k.step->ema_decay;
+  const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay), kept = k.step->ema_decay;
   const std::int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (std::int64_t i = 0; i < n; ++i) {

@@ -91,14 +91,14 @@ void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads)
     subtract(const Weights<C> weights, const T* directions, const StepResults* results, std::int64_t size,
-             float rate, float weight_decay, bool packed) {
+             float weight_decay, bool packed) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first >= size || results->update_scale == 0.0f) return;
   const std::int64_t count = size - first;
   float p[kGroup], o[kGroup];
   load(p, weights.master + first, count, packed);
   load(o, directions + first, count, packed);
-  rate *= weights.step->learning_rate;
+  const float rate = weights.step->muon_learning_rate;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) p[i] -= rate * (o[i] + weight_decay * p[i]);
   weights.put(first, p, count, packed);
@@ -211,8 +211,7 @@ void run(CudaQueue& q, const MuonUpdate& k) {
       const Weights<C> weights = {k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<C>(),
                                   k.step};
       subtract<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(
-          weights, k.o.as<T>(), k.results, n, static_cast<float>(k.rate), static_cast<float>(k.weight_decay),
-          packed);
+          weights, k.o.as<T>(), k.results, n, static_cast<float>(k.weight_decay), packed);
     });
   });
 }

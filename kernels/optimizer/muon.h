@@ -5,7 +5,7 @@
 //   m = momentum m + (1 - momentum) g,   u = momentum m + (1 - momentum) g         Nesterov      MuonMomentum
 //   X = u / (|u| + 1e-7), five times X = a X + (b A + c A^2) X with A = X X^T      R <= C        NewtonSchulz
 //   o = sqrt(max(1, R / C)) X                                                      R > C: of u^T, transposed
-//   p = p - rate ( o + weight_decay p )                                                          MuonUpdate
+//   p = p - muon_learning_rate ( o + weight_decay p )                                            MuonUpdate
 // The first and the last run over flat blocks of many matrices.
 #pragma once
 
@@ -80,9 +80,8 @@ struct MuonUpdate {
   TensorView ema;      // (P)  as master, read and written; or absent
   TensorView compute;  // (P)  any type, written; or absent where the model computes in master's type
   TensorView o;        // (P)  T
-  double rate = 1;     // times step->learning_rate
   double weight_decay = 0.01;
-  const StepScalars* step = nullptr;     // in the queue's memory: learning_rate, ema_decay
+  const StepScalars* step = nullptr;     // in the queue's memory: muon_learning_rate, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
   std::vector<TensorView> outputs() const { return {master, ema, compute}; }
   std::vector<TensorView> inputs() const { return {master, ema, o}; }

@@ -35,8 +35,7 @@ Field asked(Field field, const char* effect) { return marked(std::move(field), O
 std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
 
 void data_fields(DataConfig& c, const Visit& visit) {
-  visit({"data.path", &c.path,
-         "HDF5 file made by prepare: as given, beside the config, or in the working directory"});
+  visit({"data.path", &c.path, "HDF5 file made by prepare, as given or beside the config"});
   visit({"data.mix", &c.mix,
          "a second file of images of the same shape, mixed in during training; none: \"\""});
   visit({"data.mix_rate", &c.mix_rate, "probability that an image comes from data.mix", share()});
@@ -89,8 +88,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit(one_of({"gelu", "relu2"}, {"model.activation", &c.activation, "of the MLP; relu2: max(x, 0)^2"}));
   visit({"model.dropout", &c.dropout, "at the end of each residual branch", share()});
   visit({"model.embedding_dropout", &c.embedding_dropout, "after the embedding", share()});
-  visit({"model.tied_output", &c.tied_output,
-         "logits from the token embedding, not from a layer that starts at zero"});
+  visit({"model.tied_output", &c.tied_output, "logits from the token embedding"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
   visit(one_of({"learned", "rotary"},
@@ -117,7 +115,7 @@ void optimizer_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
   visit({"train.muon_learning_rate", &c.muon_learning_rate, "Muon: at its peak", more_than(0)});
-  visit({"train.muon_momentum", &c.muon_momentum, "Muon: grows from 0.85 in 300 updates", share()});
+  visit({"train.muon_momentum", &c.muon_momentum, "Muon: from 0.85 in 300 updates", share()});
   visit({"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
 }
@@ -133,10 +131,9 @@ void train_fields(TrainConfig& c, const Visit& visit) {
               "gradients are added up in another order"));
   optimizer_fields(c, visit);
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none", share()});
-  visit(free(
-      one_of({"none", "attention", "block"},
-             {"train.recompute", &c.recompute,
-              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks"})));
+  visit(free(one_of({"none", "attention", "block"},
+                    {"train.recompute", &c.recompute,
+                     "the backward pass recomputes nothing, attention behind q, k and v, or blocks"})));
   visit({"train.context_schedule", &c.context_schedule,
          "[step, context] pairs: sequences are this long from that step on; []: always full", at_least(0)});
   visit({"train.loss_scale", &c.loss_scale, "f16: initial value", Range{1, 16777216}});
@@ -144,14 +141,14 @@ void train_fields(TrainConfig& c, const Visit& visit) {
          at_least(1)});
   visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
   visit(asked(one_of({"f32", "bf16"}, {"train.reduce_dtype", &c.reduce_dtype,
-                                       "several processes: type in which gradients are all-reduced"}),
+                                       "several processes: type of all-reduced gradients"}),
               "gradients are rounded otherwise before they are summed"));
   visit(asked(
       {"train.bucket_mb", &c.bucket_mb,
        "several processes: MB in one all-reduce, at least; 0: all gradients at once", between(0, 65536)},
       "gradients may be added up in another order"));
   visit(asked({"train.shard_optimizer", &c.shard_optimizer,
-               "several processes: each keeps and updates a part of the weights (ZeRO-1)"},
+               "several processes: each updates a part of the weights (ZeRO-1)"},
               "gradients may be added up in another order"));
   visit(free({"train.log_every", &c.log_every, "steps between log lines", at_least(1)}));
   visit(free(

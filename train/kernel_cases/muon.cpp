@@ -41,7 +41,6 @@ Build update(std::int64_t n, bool ema, float update_scale) {
     if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
     k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
     k.o = r.input({n});
-    k.rate = 8;
     k.weight_decay = 0.1;
     k.step = r.step();
     k.results = r.results(update_scale, false);

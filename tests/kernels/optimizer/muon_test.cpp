@@ -136,7 +136,7 @@ TEST(Muon, SingularValuesBecomeNearlyOne) {
 TEST(Muon, MomentumLooksAheadAndTheUpdateDecays) {
   std::vector<double> u{9, 9}, m{1, -2}, gradients{4, 8}, p{5, 6}, ema{1, 1};
   std::vector<float> compute{0, 0};
-  StepScalars step{.learning_rate = 0.25f, .ema_decay = 0.75f, .momentum = 0.5f};
+  StepScalars step{.muon_learning_rate = 0.5f, .ema_decay = 0.75f, .momentum = 0.5f};
   StepResults results{.update_scale = 0.5f};
   const auto update = [&] {
     run(queue, MuonMomentum{.u = view_of(u, {2}),
@@ -148,7 +148,6 @@ TEST(Muon, MomentumLooksAheadAndTheUpdateDecays) {
                           .ema = view_of(ema, {2}),
                           .compute = view_of(compute, {2}),
                           .o = view_of(u, {2}),
-                          .rate = 2,
                           .weight_decay = 0.1,
                           .step = &step,
                           .results = &results});
