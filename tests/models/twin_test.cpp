@@ -19,7 +19,7 @@ void write_numbers(const std::string& path, const std::vector<T>& values) {
 }
 
 // Random weights: some start at zero, which would hide what is behind them.
-void draw_weights(const Device& device, const ParameterStore& store, std::mt19937& random) {
+void draw_weights(Device& device, const ParameterStore& store, std::mt19937& random) {
   std::normal_distribution<float> normal(0, 0.3f);
   for (const ParamInfo& p : store.params()) {
     std::vector<float> values(static_cast<std::size_t>(p.size));
