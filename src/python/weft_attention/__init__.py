@@ -7,3 +7,7 @@ from .patterns import (Cost, Pattern, all, bigbird, block, by_head, by_layout, c
 
 if importlib.util.find_spec("torch"):
     from .op import Attention, attention, clear_plans
+else:
+    def __getattr__(name):
+        needs = ": it needs PyTorch" if name in ("Attention", "attention", "clear_plans") else ""
+        raise AttributeError(f"weft_attention has no {name}{needs}")
