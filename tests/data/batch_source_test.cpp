@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Batches of images: augmented as the model is told, mixed from two files, pure functions of their place.
+// Windows of text that are shorter than the context lie in whole rows of it.
 #include "data/batch_source.h"
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
@@ -119,6 +123,23 @@ TEST_F(BatchSourceImages, ErrorsComeBeforeTraining) {
   Config config = image_config();
   config.augment.jigsaw = 3;
   EXPECT_CONTAINS(error_of([&] { read(config, 0, 0, 1); }), "augment.jigsaw: 3 does not divide");
+}
+
+TEST(BatchSourceText, ShortWindowsLieInWholeRowsOfTheContext) {
+  const TempDir dir;
+  write_token_file(dir / "text.h5", std::vector<std::uint16_t>(500, 1), 256, {1, 0, 0}, "made by a test");
+  Config config;
+  config.model.context = 240;
+  config.model.position_axes = {4, 10, 6};
+  const TokenDataset data(dir / "text.h5", "train", 256);
+  const BatchSource source(config, data, nullptr);
+  HostBatch batch;
+  source.read(0, 0, 300, 64, batch);
+  ASSERT_EQ(batch.offsets.size(), 300u);
+  std::set<std::int32_t> seen(batch.offsets.begin(), batch.offsets.end());
+  EXPECT_EQ(seen, (std::set<std::int32_t>{0, 60, 120})) << "rows of 10 x 6 positions, and 64 fit";
+  source.read(0, 0, 2, 240, batch);
+  EXPECT_TRUE(batch.offsets.empty()) << "a whole context lies at 0";
 }
 
 }  // namespace

@@ -22,28 +22,6 @@ Config config_for(const PatternSpec& spec, int heads, std::int64_t context) {
   return c;
 }
 
-// Texts of `length` tokens, decoded from the first position on: at each, the logits are those of the forward
-// pass over the whole text.
-void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
-  SCOPED_TRACE(str("batch ", batch, ", length ", length));
-  const Tensor tokens = small.tokens(batch, length, static_cast<unsigned>(length));
-  Ctx ctx = small.engine.ctx();
-  ctx.batch_invariant = true;
-  const std::int64_t vocab = small.config.model.vocab;
-  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
-  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-  for (std::int64_t t = 0; t < length; ++t) {
-    std::vector<double> expected;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const auto first = want.begin() + (b * length + t) * vocab;
-      expected.insert(expected.end(), first, first + vocab);
-    }
-    expect_near(small.engine.host(small.model->decode(ctx, *cache, tokens, t)), expected, 1e-5,
-                str("logits at position ", t));
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
 void check_drawing(const Drawing& d, const std::string& device) {
   const auto pattern = make_pattern(d.spec, d.heads);
   if (!pattern->causal()) return;

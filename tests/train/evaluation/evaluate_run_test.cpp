@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// What `evaluate` writes of a text when windows overlap: every token once.
+#include "train/evaluation/evaluate_run.h"
+
+#include <numbers>
+#include <numeric>
+#include <sstream>
+
+#include "data/dataset.h"
+#include "src/files/hdf5.h"
+#include "tests/train/training.h"
+#include "train/evaluation/evaluator.h"
+#include "train/evaluation/heat_map.h"
+#include "train/inspect/report.h"
+
+namespace weft {
+namespace {
+
+TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 3000, 32);
+  train(small_config(dir.path(), {"train.steps=2", "train.save_every=0"}),
+        {.out = dir / "run", .device = "cpu"});
+  EvaluateArguments a{.checkpoint = dir / "run/latest.h5", .device = "cpu", .min_context = 40, .batch = 2};
+  a.losses = dir / "losses.h5", a.heatmap = dir / "map.png";
+  std::ostringstream out, notes;
+  Progress progress(notes, false);
+  ProcessGroup alone(World{}, "");
+  run_evaluate(a, alone, out, progress);
+
+  const TokenDataset data(dir / "corpus.h5", "test", 32);
+  const auto size = static_cast<std::size_t>(data.size());
+  std::vector<std::int32_t> want(size);
+  data.read(0, want);
+  std::vector<float> nats(size);
+  const Hdf5File file = Hdf5File::open(a.losses);
+  ASSERT_EQ(file.shape_of("/losses"), (std::vector<std::int64_t>{data.size()}));
+  ASSERT_EQ(file.shape_of("/tokens"), (std::vector<std::int64_t>{data.size()}));
+  file.read("/losses", StoredType::f32, {data.size()}, nats.data());
+  std::vector<std::uint16_t> kept(size);
+  file.read("/tokens", StoredType::u16, {data.size()}, kept.data());
+  EXPECT_TRUE(std::equal(kept.begin(), kept.end(), want.begin(), want.end()));
+  const double sum = std::accumulate(nats.begin(), nats.end(), 0.0);
+  EXPECT_NEAR(json_number(out.str(), "bits").value_or(0), sum / std::numbers::ln2 / static_cast<double>(size),
+              1e-5);
+
+  HeatMap map({8, 8, 1});
+  std::size_t at = 0;
+  for (const EvalWindow& window : plan_windows(data.size(), 64, 40))
+    for (std::int64_t t = window.scored; t < window.length; ++t)
+      map.add(t, static_cast<double>(nats.at(at++)) / std::numbers::ln2);
+  EXPECT_EQ(at, size);
+  EXPECT_CONTAINS(notes.str(), map.text());
+}
+
+}  // namespace
+}  // namespace weft
