@@ -35,7 +35,7 @@ arguments() {  # of the run that is disturbed, as far as it has come
 }
 start() {  # $1: most kilobytes that a file may have
   rm -f "$folder/out"
-  (ulimit -f "${1:-unlimited}" && exec "$bin/train" $(arguments) >"$folder/out" 2>"$folder/err") &
+  (ulimit -f "${1:-unlimited}" && exec env --default-signal=HUP "$bin/train" $(arguments) >"$folder/out" 2>"$folder/err") &
   pid=$!
 }
 doze() { sleep "$(printf '%d.%03d' $((RANDOM % ${1:-3})) $((RANDOM % 1000)))"; }  # less than so many seconds

@@ -18,7 +18,8 @@ class InterruptionsTest : public ShellTest {
   // Starts `command` in the background, `endless` training, and waits until it has logged two lines.
   static std::string running(const std::string& command) {
     return command +
-           " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ]; do sleep 0.02; done; ";
+           " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 $p "
+           "2>/dev/null; do sleep 0.02; done; ";
   }
   std::int64_t saved_step() const {
     return Hdf5File::open(dir / "run/latest.h5").int_attribute("step").value_or(-1);
@@ -44,7 +45,7 @@ TEST_F(InterruptionsTest, NohupGoesOn) {
     EXPECT_EQ(
         shell("trap '' HUP; " + running(endless + more) +
               "kill -HUP $p; n=$(cat run/metrics.jsonl | wc -l); until [ $(cat run/metrics.jsonl | wc -l) "
-              "-gt $((n + 2)) ]; do sleep 0.02; done; kill -TERM $p; wait $p"),
+              "-gt $((n + 2)) ] || ! kill -0 $p; do sleep 0.02; done; kill -TERM $p; wait $p"),
         0)
         << err_;
     EXPECT_CONTAINS(out_, "SIGTERM: stopped after step ");
