@@ -80,9 +80,9 @@ TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   const auto line = [&](std::int64_t context, std::int64_t ranks) {
     config.ranks = ranks;
     const double rate = device->peak_flops(DType::f32) / flops_per_token(config.model, context) / 4;
-    const std::string text =
-        progress_line({.step = 8, .loss = 1, .lr = 1, .tokens_per_s = rate, .context = context}, config,
-                      *device, DType::f32, "bits");
+    StepMetrics m{.step = 8, .loss = 1, .lr = 1, .tokens_per_s = rate, .context = context};
+    m.mfu = flops_utilization(m, config, *device, DType::f32);
+    const std::string text = progress_line(m, config, "bits");
     EXPECT_CONTAINS(text, "ETA " + duration_text(12 * 4 * 64 / rate));
     return text;
   };
@@ -90,8 +90,8 @@ TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   EXPECT_CONTAINS(line(16, 1), " MFU 25.0 %  context 16");
   EXPECT_CONTAINS(line(64, 2), " MFU 12.5 %  context 64");
   EXPECT_GT(flops_per_token(config.model, 64), flops_per_token(config.model, 16));
-  const std::string slow = progress_line({.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16},
-                                         config, *device, DType::f32, "bits");
+  const std::string slow =
+      progress_line({.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16}, config, "bits");
   EXPECT_CONTAINS(slow, "ETA 10:00") << "10 steps of 256 tokens";
 }
 

@@ -127,7 +127,8 @@ TEST(RunFolder, EachKeyHasOneRule) {
     EXPECT_EQ(deciding_difference(base, other, key).empty(), may || must_ask) << "asked for alone";
     if (!may) { EXPECT_EQ(refused.find(key + ": "), 0u) << refused; }
     EXPECT_EQ(refused.find("--allow-changes") != std::string::npos, must_ask);
-    EXPECT_EQ(documented.substr(0, documented.find("\nname:")).find(key) != std::string::npos, may || must_ask);
+    EXPECT_EQ(documented.substr(0, documented.find("\nname:")).find(key) != std::string::npos,
+              may || must_ask);
     ++keys;
   };
   for_each_field(base, [&](const Field& field) {
