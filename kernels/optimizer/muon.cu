@@ -115,16 +115,16 @@ class Products {
     Gemm p = of(m.side(), m.side(), wide ? m.cols : m.rows, n_);
     p.a = p.b = at(x, m.offset), p.out = at(k_.squares, square);
     p.transpose_a = wide, p.transpose_b = !wide;
-    p.stride_a = p.stride_b = k_.x.cols(), p.stride_out = m.side() * m.side();
+    p.stride_a = p.stride_b = k_.x.cols(), p.stride_out = m.square();
     return p;
   }
-  // b A + c A^2 of `count` matrices.
-  Gemm polynomial(std::int64_t side, std::int64_t square, std::int64_t count) const {
-    Gemm p = of(side, side, side, count);
+  // b A + c A^2 of `count` matrices with this side.
+  Gemm polynomial(const MuonMatrix& m, std::int64_t square, std::int64_t count) const {
+    Gemm p = of(m.side(), m.side(), m.side(), count);
     p.a = p.b = p.addend = at(k_.squares, square), p.out = at(k_.squares, k_.square_elements() + square);
     p.transpose_a = true;
     p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
-    p.stride_a = p.stride_b = p.stride_out = side * side;
+    p.stride_a = p.stride_b = p.stride_out = m.square();
     return p;
   }
   // scale (a X + B X) for R <= C, else scale (a X + X B).
@@ -133,7 +133,7 @@ class Products {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.cols, m.rows, m.side(), n_);
     p.a = at(x, m.offset), p.b = at(k_.squares, k_.square_elements() + square);
-    p.stride_a = k_.x.cols(), p.stride_b = m.side() * m.side();
+    p.stride_a = k_.x.cols(), p.stride_b = m.square();
     if (!wide) std::swap(p.a, p.b), std::swap(p.stride_a, p.stride_b);
     p.addend = at(x, m.offset), p.out = at(out, m.offset), p.stride_out = k_.x.cols();
     p.alpha = static_cast<float>(scale), p.beta = static_cast<float>(scale * NewtonSchulz::kA);
@@ -161,19 +161,18 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
   const std::int64_t n = k.x.rows();
   std::int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
   for (std::size_t i = 0; i < k.matrices.size(); ++i) {
-    const std::int64_t side = k.matrices[i].side();
-    require_multiply(q, products.gram(x, k.matrices[i], square), NewtonSchulz::kName);
-    square += n * side * side;
-    if (i + 1 < k.matrices.size() && k.matrices[i + 1].side() == side) continue;
-    require_multiply(q, products.polynomial(side, begun, (square - begun) / (side * side)),
-                     NewtonSchulz::kName);
+    const MuonMatrix& m = k.matrices[i];
+    require_multiply(q, products.gram(x, m, square), NewtonSchulz::kName);
+    square += n * m.square();
+    if (i + 1 < k.matrices.size() && k.matrices[i + 1].side() == m.side()) continue;
+    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square()), NewtonSchulz::kName);
     begun = square;
   }
   square = 0;
   for (const MuonMatrix& m : k.matrices) {
     const double scale = last ? m.scale() : 1;
     require_multiply(q, products.product(out, x, m, square, scale), NewtonSchulz::kName);
-    square += n * m.side() * m.side();
+    square += n * m.square();
   }
 }
 

@@ -44,7 +44,7 @@ void TrainStep::forward_backward(bool all_reduce) {
   if (all_reduce) gradient_sum_->finish(ctx);
 }
 
-// Clips, counts the loss scale of f16, and runs AdamW.
+// Clips, counts the loss scale of f16, and updates.
 void TrainStep::apply_gradients() {
   Ctx ctx = ctx_;
   store_.finish_gradients(ctx);

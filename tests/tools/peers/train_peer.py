@@ -35,7 +35,7 @@ class Recipe:
         groups = [dict(params=[p for p in rest if (p.ndim >= 2) == decayed], weight_decay=t.weight_decay if decayed else 0.0)
                   for decayed in (True, False)]
         self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], t.learning_rate, betas=(t.beta1, t.beta2), eps=t.eps, fused=True)
-        self.muon = Muon(matrices, t.muon_learning_rate, t.weight_decay) if muon else None
+        self.muon = Muon(matrices, t.muon_learning_rate, t.muon_weight_decay) if muon else None
         self.parameters = list(model.parameters())
 
     def share(self, step):

@@ -96,7 +96,12 @@ TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
                           store == &cut ? Sharding{r.comm.get(), least} : Sharding{});
           update_twice(*r.device, *store, store == &alone ? nullptr : r.comm.get());
         }
-        EXPECT_EQ(cut.shards().empty(), false);
+        EXPECT_FALSE(cut.shards().empty());
+        const auto place = [&](int block, int matrix) {  // "up" or "down"
+          return cut.params()[static_cast<std::size_t>(2 + 3 * block + matrix)].offset;
+        };
+        for (const int matrix : {0, 1})  // blocks are alike, or ranks could not share them
+          EXPECT_EQ(place(1, matrix) - place(0, matrix), place(2, matrix) - place(1, matrix));
         for (std::size_t i = 0; i < alone.params().size(); ++i) {
           SCOPED_TRACE(alone.params()[i].name);
           const auto weights = [&](const ParameterStore& s) {
