@@ -153,7 +153,7 @@ void add_block_cases(Table& t) {
                            Sizes{5, 128, 2, 64, 64, 128},
                            {3, 128, 8, 40, 24, 192},
                            {5, 384, 3, 128, 128, 384},
-                           {130, 192, 3, 64, 64, 320},
+                           {30, 192, 3, 64, 64, 320},
                            {3, 24, 3, 8, 8, 40}})
       add(s, {{{33, 5}, true}, {{20, 0}, true}}, 40, false, qk);
   // What only the form with a launch for each step takes.
