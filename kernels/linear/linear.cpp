@@ -42,8 +42,8 @@ void keep_buffers(int threads) {
   for (void* buffer : buffers) blas_memory_free(buffer);
   kept = std::max(kept.load(), static_cast<int>(buffers.size()));
   if (threads > kept)
-    fail(str("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each of ", threads,
-             " threads; raise the limit (ulimit -v), or lower OMP_NUM_THREADS"));
+    fail(str("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
+             " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS"));
 }
 
 // A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
