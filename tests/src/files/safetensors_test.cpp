@@ -152,6 +152,25 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
   EXPECT_CONTAINS(error_of([&] { open_weights(dir / "none.safetensors"); }), "none.safetensors: ");
 }
 
+TEST(Safetensors, OtherBytesAreAnErrorOrAResult) {
+  const TempDir dir;
+  const std::string path = dir / "x.safetensors",
+                    good = with_header(
+                        "{" + kMeta + entry("a", "2,3", 0, 24) + "," + entry("b", "2", 24, 28, "BF16") + "}",
+                        28);
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) {
+    std::string bytes = good;
+    for (int k = 0; k <= i % 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
+    write_file(path, bytes);
+    const std::string error = error_of([&] {
+      const WeightsFile file = open_weights(path);
+      for (const auto& [name, shape] : file.shapes) file.read(name);
+    });
+    EXPECT_TRUE(error.empty() || error.starts_with(path + ": ")) << error;
+  }
+}
+
 TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
   const TempDir dir;
   Model there({{"position.0", {3, 4}}, {"position.1", {2, 4}}, {"blocks.0.w", {5, 4}}, {"old", {2}}});
