@@ -26,6 +26,7 @@ StepMetrics metrics_of(std::int64_t step) {
           .lr = 1e-3,
           .grad_norm = 0.5,
           .tokens_per_s = 1000,
+          .mfu = 0.25,
           .context = 64,
           .elapsed_s = 2.0 * static_cast<double>(step)};
 }
@@ -34,7 +35,7 @@ TEST(Metrics, AreOneObjectWithTheNamedKeys) {
   StepMetrics m = metrics_of(3);
   EXPECT_EQ(to_json(m),
             "{\"step\": 3, \"loss\": 0.693147181, \"bits\": 1, \"lr\": 0.001, \"grad_norm\": 0.5, "
-            "\"tokens_per_s\": 1000, \"context\": 64, \"elapsed_s\": 6}");
+            "\"tokens_per_s\": 1000, \"mfu\": 0.25, \"context\": 64, \"elapsed_s\": 6}");
   m.valid_bits = 1.25;
   m.loss_scale = 65536;
   m.grad_norm = NAN;
