@@ -205,7 +205,9 @@ TEST_F(SlowMutants, DamagedFilesAreRefusedOrRead) {
     if (outcome.kind >= Outcome::hung) write_file(str("/tmp/weft_mutant_", i, ".h5"), bytes);
     const bool differs =
         bytes.size() != from.bytes.size() || bytes.substr(kSealed) != from.bytes.substr(kSealed);
-    if (from.sealed && differs && outcome.kind == Outcome::accepted && bytes.starts_with("weft")) ++unnoticed;
+    if (from.sealed && differs && outcome.kind == Outcome::accepted &&
+        bytes.compare(0, 40, from.bytes, 0, 40) == 0)
+      ++unnoticed;
   }
   EXPECT_EQ(unnoticed, 0) << "a file that differs behind its seal";
   for (const auto& [name, n] : table)
