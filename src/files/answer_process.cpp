@@ -98,7 +98,7 @@ std::string AnswerProcess::ask(const std::string& name, const std::string& quest
                     : WTERMSIG(status) == SIGKILL ? "took too long or was killed"
                     : WTERMSIG(status) == SIGXCPU ? "took too long"
                                                   : strsignal(WTERMSIG(status));
-  fail(str(name, ": is damaged (the process that read it: ", how, "); copy or make it again"));
+  fail(str(name, ": is damaged, or memory is out (the process that read it: ", how, ")"));
 }
 
 }  // namespace weft

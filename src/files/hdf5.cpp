@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state.
+// Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state; it
+// reads in a child process, for a read that fails can crash it.
 #include "src/files/hdf5.h"
 
 #include <fcntl.h>
@@ -8,35 +9,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
+#include <map>
 
 #include "kernels/view.h"
 #include "src/files/answer_process.h"
 #include "src/files/files.h"
-#include "src/files/hdf5_library.h"
+#include "src/files/hdf5_reader.h"
 #include "src/files/seal.h"
 
 namespace weft {
-namespace {
-
-template <class T>
-std::string bytes_of(const T* values, std::size_t count) {
-  return {reinterpret_cast<const char*>(values), count * sizeof(T)};
-}
-template <class T>
-T value_in(const std::string& bytes) {
-  T value{};
-  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
-  return value;
-}
-
-std::size_t elements_of(const std::vector<std::int64_t>& shape) {
-  std::size_t count = 1;
-  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-  return count;
-}
-
-}  // namespace
 
 const char* name_of(StoredType type) { return row_of(type).name; }
 
@@ -48,34 +29,36 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 struct Hdf5File::Handle {
   std::string path;
-  std::unique_ptr<NewFile> made;  // by create(), until commit()
+  // Of create(), until commit().
+  std::unique_ptr<NewFile> made;
   Id file;
-  std::unique_ptr<AnswerProcess> apart;  // reads a file without a seal
+  // Of open().
+  int fd = -1;
+  std::unique_ptr<AnswerProcess> reader;
+  std::map<std::string, StoredPlace> places;  // of the datasets that were listed
 
-  std::string ask(const char* what, const std::string& name) const { return apart->ask(path, what + name); }
+  ~Handle() {
+    if (fd >= 0) close(fd);
+  }
+  std::string ask(const char* what, const std::string& name) const {
+    WEFT_CHECK(reader, path, ": is read before it is complete");
+    return reader->ask(path, what + name);
+  }
+  StoredPlace place_of(const std::string& dataset) const {
+    const auto known = places.find(dataset);
+    std::size_t at = 0;
+    return known != places.end() ? known->second : StoredPlace::from(ask("p", dataset), at);
+  }
+  template <class T>
+  std::optional<T> number(const char* what, const std::string& name) const {
+    const std::string found = ask(what, name);
+    T value{};
+    if (found.size() != 1 + sizeof value) return std::nullopt;
+    std::memcpy(&value, &found[1], sizeof value);
+    return value;
+  }
   [[noreturn]] void library_failed(const std::string& what) const {
     fail(str(path, ": ", what, ": ", library_error()));
-  }
-  Id open_dataset(const std::string& name) const {
-    Id set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
-    if (!set.ok()) fail(str(path, ": has no dataset ", name));
-    const Id creation(H5Dget_create_plist(set), H5Pclose);
-    if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
-      fail(str(path, ": ", name, " lies in another file, expected its values in this one"));
-    return set;
-  }
-  // A single value of class `cls`; not ok() when there is none.
-  Id open_attribute(const std::string& name, H5T_class_t cls, const char* wanted) const {
-    if (H5Aexists(file, name.c_str()) <= 0) return {};
-    Id a(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose);
-    if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
-    const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
-    if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
-      fail(str(path, ": attribute ", name, " should be ", wanted));
-    return a;
-  }
-  void read_attribute(hid_t a, const std::string& name, hid_t memory_type, void* value) const {
-    if (H5Aread(a, memory_type, value) < 0) library_failed("attribute " + name + " cannot be read");
   }
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
     if (H5Aexists(file, name.c_str()) > 0) H5Adelete(file, name.c_str());
@@ -84,108 +67,38 @@ struct Hdf5File::Handle {
     if (!a.ok() || H5Awrite(a, memory_type, value) < 0)
       library_failed("attribute " + name + " cannot be written");
   }
-  template <class T>
-  std::optional<T> number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t type) const {
-    if (apart) {
-      const std::string found = ask(cls == H5T_INTEGER ? "i" : "d", name);
-      return found.empty() ? std::nullopt : std::optional(value_in<T>(found.substr(1)));
-    }
-    T value{};
-    const Id a = open_attribute(name, cls, wanted);
-    if (!a.ok()) return std::nullopt;
-    read_attribute(a, name, type, &value);
-    return value;
-  }
 };
 
-Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);                               // prints nothing by itself
-  static const herr_t no_external_links = H5Lunregister(H5L_TYPE_EXTERNAL);  // a file reads no other file
-  (void)no_external_links;
-}
+Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) {}
 Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 Hdf5File::~Hdf5File() = default;
 
 Hdf5File Hdf5File::open(const std::string& path) {
+  Hdf5File f;
+  Handle& h = *f.handle_;
+  h.path = path;
   struct stat info {};
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO does not wait
-  if (fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  struct Closing {
-    int fd;
-    ~Closing() { ::close(fd); }
-  } closing{fd};
-  ::fstat(fd, &info);
+  h.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO does not wait
+  if (h.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  ::fstat(h.fd, &info);
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
-  if (check_seal(path, fd)) return open_here(path, info.st_size);
-  // Damage can crash HDF5: what no seal vouches for is read by another process.
-  Hdf5File f;
-  f.handle_->path = path;
-  std::optional<Hdf5File> read;
-  const auto answer = [&](const std::string& question) {
-    if (!read) read.emplace(open_here(path, info.st_size));
-    return read->answer(question);
+  check_seal(path, h.fd);
+  // Damage, or a read that fails, can bring down the process that HDF5 runs in.
+  std::optional<Hdf5Reader> reader;
+  const auto answer = [&, fd = h.fd](const std::string& question) {
+    if (!reader) reader.emplace(path, fd, info.st_size);
+    return reader->answer(question);
   };
-  f.handle_->apart = std::make_unique<AnswerProcess>(answer, 20 + info.st_size / 1'000'000);
-  f.handle_->ask("h", "/");
+  h.reader = std::make_unique<AnswerProcess>(answer, 20 + info.st_size / 1'000'000);
+  h.ask("h", "/");
   return f;
-}
-
-Hdf5File Hdf5File::open_here(const std::string& path, std::int64_t size) {
-  Hdf5File f;
-  f.handle_->path = path;
-  if (H5Fis_hdf5(path.c_str()) <= 0)
-    fail(str(path, ": is not an HDF5 file (", size, " bytes of something else)"));
-  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
-  f.handle_->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-  if (!f.handle_->file.ok()) {
-    const std::string reason = library_error();
-    if (reason.find("truncated") != std::string::npos)
-      fail(str(path, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
-    fail(str(path, ": is damaged or not readable as HDF5: ", reason));
-  }
-  return f;
-}
-
-// Questions are a letter and a name; `r` has the type before the name.
-std::string Hdf5File::answer(const std::string& question) const {
-  const std::string name = question.substr(1);
-  const auto found = [](const auto& value) { return value ? "+" + bytes_of(&*value, 1) : ""; };
-  switch (question[0]) {
-    case 'h': return has(name) ? "+" : "";
-    case 'l': {
-      std::string all;
-      for (const std::string& path : list(name)) all += path + '\0';
-      return all;
-    }
-    case 't': {
-      const StoredType type = type_of(name);
-      return bytes_of(&type, 1);
-    }
-    case 's': {
-      const auto shape = shape_of(name);
-      return bytes_of(shape.data(), shape.size());
-    }
-    case 'r': {
-      const auto as = static_cast<StoredType>(name[0]);
-      const auto shape = shape_of(name.substr(1));
-      std::string values(H5Tget_size(row_of(as).memory) * elements_of(shape), '\0');
-      read(name.substr(1), as, shape, values.data());
-      return values;
-    }
-    case 'x': {
-      const auto text = text_attribute(name);
-      return text ? "+" + *text : "";
-    }
-    case 'i': return found(int_attribute(name));
-    default: return found(real_attribute(name));
-  }
 }
 
 Hdf5File Hdf5File::create(const std::string& path) {
+  start_hdf5();
   Hdf5File f;
   Handle& h = *f.handle_;
   h.path = path;
@@ -218,64 +131,48 @@ void Hdf5File::commit() {
 
 const std::string& Hdf5File::path() const { return handle_->path; }
 
-bool Hdf5File::has(const std::string& object) const {
-  if (handle_->apart) return !handle_->ask("h", object).empty();
-  // H5Lexists wants every group on the way to exist: ask for one after the other.
-  for (std::size_t slash = object.find('/', 1);; slash = object.find('/', slash + 1)) {
-    const std::string prefix = object.substr(0, slash);
-    if (prefix != "/" && H5Lexists(handle_->file, prefix.c_str(), H5P_DEFAULT) <= 0) return false;
-    if (slash == std::string::npos) return H5Oexists_by_name(handle_->file, object.c_str(), H5P_DEFAULT) > 0;
-  }
-}
+bool Hdf5File::has(const std::string& object) const { return !handle_->ask("h", object).empty(); }
 
 std::vector<std::string> Hdf5File::list(const std::string& group) const {
-  if (handle_->apart) {
-    std::istringstream all(handle_->ask("l", group));
-    std::vector<std::string> paths;
-    for (std::string path; std::getline(all, path, '\0');) paths.push_back(path);
-    return paths;
+  const std::string all = handle_->ask("l", group);
+  std::vector<std::string> paths;
+  for (std::size_t at = 0; at < all.size();) {
+    paths.emplace_back(all.c_str() + at);
+    at += paths.back().size() + 1;
+    handle_->places[paths.back()] = StoredPlace::from(all, at);
   }
-  const Id root(H5Gopen2(handle_->file, group.c_str(), H5P_DEFAULT), H5Gclose);
-  if (!root.ok()) fail(str(path(), ": has no group ", group));
-  std::vector<std::string> names;
-  const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
-    if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
-    return 0;
-  };
-  if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0)
-    handle_->library_failed("cannot list " + group);
-  const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
-  for (std::string& name : names) name = prefix + name;
-  std::sort(names.begin(), names.end());
-  return names;
+  return paths;
 }
 
 StoredType Hdf5File::type_of(const std::string& dataset) const {
-  if (handle_->apart) return value_in<StoredType>(handle_->ask("t", dataset));
-  const Id set = handle_->open_dataset(dataset);
-  const Id type(H5Dget_type(set), H5Tclose);
-  std::string known;
-  for (const TypeRow& row : types()) {
-    if (H5Tequal(type, row.file) > 0 || H5Tequal(type, row.memory) > 0) return row.type;
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
-  fail(str(path(), ": ", dataset, " has an element type that is not one of ", known));
+  return static_cast<StoredType>(handle_->ask("t", dataset).at(0));
 }
 
 std::vector<std::int64_t> Hdf5File::shape_of(const std::string& dataset) const {
-  if (handle_->apart) {
-    const std::string bytes = handle_->ask("s", dataset);
-    std::vector<std::int64_t> shape(bytes.size() / sizeof(std::int64_t));
-    std::memcpy(shape.data(), bytes.data(), bytes.size());
-    return shape;
+  return handle_->place_of(dataset).shape;
+}
+
+void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
+                    void* data) const {
+  const Handle& h = *handle_;
+  const StoredPlace place = h.place_of(dataset);
+  if (place.shape != shape)
+    fail(
+        str(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape)));
+  std::size_t left = elements_of(shape) * H5Tget_size(row_of(as).memory);
+  if (place.offset < 0 || place.type != static_cast<std::int64_t>(as)) {
+    const std::string values = h.ask("r", static_cast<char>(as) + dataset);
+    if (values.size() != left) fail(str(path(), ": ", dataset, " changes while it is read"));
+    if (left > 0) std::memcpy(data, values.data(), left);
+    return;
   }
-  const Id set = handle_->open_dataset(dataset);
-  const Id space(H5Dget_space(set), H5Sclose);
-  const int rank = H5Sget_simple_extent_ndims(space);
-  std::vector<hsize_t> dims(static_cast<std::size_t>(std::max(rank, 0)));
-  if (rank < 0 || H5Sget_simple_extent_dims(space, dims.data(), nullptr) < 0)
-    handle_->library_failed(dataset + " has no readable shape");
-  return {dims.begin(), dims.end()};
+  auto* to = static_cast<char*>(data);
+  for (off_t at = place.offset; left > 0;) {
+    const ssize_t got = uninterrupted([&] { return ::pread(h.fd, to, left, at); });
+    if (got < 0) fail(str(path(), ": cannot be read: ", std::strerror(errno)));
+    if (got == 0) fail(str(path(), ": is truncated in ", dataset, "; copy or make it again"));
+    to += got, at += got, left -= static_cast<std::size_t>(got);
+  }
 }
 
 void Hdf5File::write(const std::string& dataset, StoredType type, const std::vector<std::int64_t>& shape,
@@ -302,28 +199,6 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
 }
 
-void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
-                    void* data) const {
-  const auto stored = shape_of(dataset);
-  if (stored != shape)
-    fail(str(path(), ": ", dataset, " has shape ", shape_text(stored), ", expected ", shape_text(shape)));
-  const TypeRow& row = row_of(as);
-  if (handle_->apart) {
-    const std::string values = handle_->ask("r", static_cast<char>(as) + dataset);
-    if (values.size() != H5Tget_size(row.memory) * elements_of(shape))
-      fail(str(path(), ": ", dataset, " changes while it is read"));
-    if (!values.empty()) std::memcpy(data, values.data(), values.size());
-    return;
-  }
-  const Id set = handle_->open_dataset(dataset);
-  const Id type(H5Dget_type(set), H5Tclose);
-  if (H5Tget_class(type) != H5Tget_class(row.memory))
-    fail(str(path(), ": ", dataset, " does not hold ", row.name, " or what converts to it"));
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  if (!empty && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-    handle_->library_failed(dataset + " cannot be read (a damaged file?)");
-}
-
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {
   // Fixed length lies in checksummed blocks; damage in the heaps of variable length can hang the library.
   const Id type(H5Tcopy(H5T_C_S1), H5Tclose);
@@ -340,32 +215,14 @@ void Hdf5File::set_real_attribute(const std::string& name, double value) {
 }
 
 std::optional<std::string> Hdf5File::text_attribute(const std::string& name) const {
-  if (handle_->apart) {
-    const std::string text = handle_->ask("x", name);
-    return text.empty() ? std::nullopt : std::optional(text.substr(1));
-  }
-  const Id a = handle_->open_attribute(name, H5T_STRING, "one text");
-  if (!a.ok()) return std::nullopt;
-  const Id type(H5Aget_type(a), H5Tclose);
-  if (H5Tis_variable_str(type) > 0) {
-    const Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
-    H5Tset_size(memory, H5T_VARIABLE);
-    H5Tset_cset(memory, H5Tget_cset(type));
-    char* text = nullptr;
-    handle_->read_attribute(a, name, memory, &text);
-    std::string result = text ? text : "";
-    H5free_memory(text);
-    return result;
-  }
-  std::string result(H5Tget_size(type), '\0');
-  handle_->read_attribute(a, name, type, result.data());
-  return result.substr(0, result.find('\0'));
+  const std::string found = handle_->ask("x", name);
+  return found.empty() ? std::nullopt : std::optional(found.substr(1));
 }
 std::optional<std::int64_t> Hdf5File::int_attribute(const std::string& name) const {
-  return handle_->number<std::int64_t>(name, H5T_INTEGER, "one integer", H5T_NATIVE_INT64);
+  return handle_->number<std::int64_t>("i", name);
 }
 std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
-  return handle_->number<double>(name, H5T_FLOAT, "one real number", H5T_NATIVE_DOUBLE);
+  return handle_->number<double>("d", name);
 }
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What hdf5.cpp needs of the C API of HDF5: identifiers, types, errors.
+// What hdf5.cpp and hdf5_reader.cpp need of the C API of HDF5: identifiers, types, errors.
 #pragma once
 
 #include <hdf5.h>
@@ -71,6 +71,12 @@ inline Id creation_list(hid_t cls) {
   Id list(H5Pcreate(cls), H5Pclose);
   H5Pset_obj_track_times(list, false);
   return list;
+}
+
+inline void start_hdf5() {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);                               // prints nothing by itself
+  static const herr_t no_external_links = H5Lunregister(H5L_TYPE_EXTERNAL);  // a file reads no other file
+  (void)no_external_links;
 }
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 /* For LD_PRELOAD: lets one system call of a program fail, or kills the program at it. Calls count from main():
    what libraries do before it is not counted. WEFT_FAULT_AT: which call, from 1; WEFT_FAULT_KILL: kill there, after
    half of a write; WEFT_FAULT_RANK: only in the process with this RANK; WEFT_FAULT_LOG: a file for the names of the
-   calls, or of the one that failed. The program ends by SIGALRM after 60 s. */
+   calls, or of the one that failed. The program ends by SIGALRM after 150 s. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -120,7 +120,7 @@ static int counted_main(int argc, char** argv, char** environment) {
     if (log) log_file = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     started = 1;
   }
-  alarm(60);
+  alarm(150);
   return real_main(argc, argv, environment);
 }
 

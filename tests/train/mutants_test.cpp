@@ -205,11 +205,50 @@ TEST_F(SlowMutants, DamagedFilesAreRefusedOrRead) {
     if (outcome.kind >= Outcome::hung) write_file(str("/tmp/weft_mutant_", i, ".h5"), bytes);
     const bool differs =
         bytes.size() != from.bytes.size() || bytes.substr(kSealed) != from.bytes.substr(kSealed);
-    if (from.sealed && differs && outcome.kind == Outcome::accepted && bytes.starts_with("weft")) ++unnoticed;
+    if (from.sealed && differs && outcome.kind == Outcome::accepted &&
+        bytes.compare(0, 40, from.bytes, 0, 40) == 0)
+      ++unnoticed;
   }
   EXPECT_EQ(unnoticed, 0) << "a file that differs behind its seal";
   for (const auto& [name, n] : table)
     std::printf("%-45s read %5d  refused %5d  hung %d  crashed %d\n", name.c_str(), n[0], n[1], n[2], n[3]);
+}
+
+std::vector<std::string> hostile_values() {
+  return {"-1",
+          "0",
+          "1",
+          "2",
+          "3",
+          "1e308",
+          "-1e308",
+          "1e-320",
+          "nan",
+          "inf",
+          "9223372036854775807",
+          "-9223372036854775808",
+          "18446744073709551615",
+          "18446744073709551616",
+          "2147483648",
+          "4294967296",
+          "65537",
+          "0.5",
+          "''",
+          "x",
+          "[]",
+          "[0]",
+          "[-1, 2]",
+          "[[1, 2], [3, 4]]",
+          "{}",
+          "{a: 1}",
+          "true",
+          "null",
+          "~",
+          "[1, 1, 1, 1, 1, 1, 1, 1, 1]",
+          "[9223372036854775807, 9223372036854775807]",
+          "&a [*a]",
+          "!!binary x",
+          "\"\\0\""};
 }
 
 // Every key with values that no one means; what is accepted and small trains a step.
@@ -221,40 +260,7 @@ TEST_F(SlowMutants, HostileConfigsAreRefusedOrTrain) {
   for_each_pattern_field(pattern, [&](const Field& f) {
     keys.push_back("model.attention=[{kind: local, stride: 8, " + f.key + ": ");
   });
-  const std::vector<std::string> values{"-1",
-                                        "0",
-                                        "1",
-                                        "2",
-                                        "3",
-                                        "1e308",
-                                        "-1e308",
-                                        "1e-320",
-                                        "nan",
-                                        "inf",
-                                        "9223372036854775807",
-                                        "-9223372036854775808",
-                                        "18446744073709551615",
-                                        "18446744073709551616",
-                                        "2147483648",
-                                        "4294967296",
-                                        "65537",
-                                        "0.5",
-                                        "''",
-                                        "x",
-                                        "[]",
-                                        "[0]",
-                                        "[-1, 2]",
-                                        "[[1, 2], [3, 4]]",
-                                        "{}",
-                                        "{a: 1}",
-                                        "true",
-                                        "null",
-                                        "~",
-                                        "[1, 1, 1, 1, 1, 1, 1, 1, 1]",
-                                        "[9223372036854775807, 9223372036854775807]",
-                                        "&a [*a]",
-                                        "!!binary x",
-                                        "\"\\0\""};
+  const std::vector<std::string> values = hostile_values();
   const auto count = static_cast<std::size_t>(from_environment("WEFT_CONFIGS", 150));
   Random random(static_cast<unsigned>(from_environment("WEFT_SEED", 1)));
   std::array<int, 4> sum{};

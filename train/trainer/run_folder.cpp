@@ -123,21 +123,23 @@ std::string RunFolder::history() const {
 
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
                               const std::string& config_yaml, std::int64_t keep) const {
-  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
+  // First the numbered one: what ends between the two leaves a run that goes on from before both.
+  save_checkpoint(path(name), device, store, state, config_yaml);
   // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
-  const std::string temporary = path(std::string(name) + ".tmp");
-  std::error_code error;
+  const std::string temporary = path("latest.h5.tmp");
+  std::error_code error, ignored;
   fs::remove(temporary, error);
-  fs::create_hard_link(path("latest.h5"), temporary, error);
+  fs::create_hard_link(path(name), temporary, error);
   if (error) {  // a file system that has none
-    copy_whole_file(path("latest.h5"), path(name));
-  } else if (fs::rename(temporary, path(name), error); error) {
-    fail(str("cannot write ", path(name), ": ", error.message()));
+    copy_whole_file(path(name), path("latest.h5"));
+  } else if (fs::rename(temporary, path("latest.h5"), error); error) {
+    fs::remove(temporary, ignored);
+    fail(str("cannot write ", path("latest.h5"), ": ", error.message()));
   }
-  if (keep <= 0) return;
   sync_names_beside(path(name));  // before any that it replaces goes
+  if (keep <= 0) return;
   prune(state.step, keep);
 }
 
