@@ -102,7 +102,9 @@ class SlowFaults : public testing::Test {
       if (const std::string first = name.substr(0, name.find('\n')); !first.empty() && first != "none")
         ++tried_[first];
       if (code == 1) expect_one_line(name);
-      if (code != 0 && code != 1) EXPECT_TRUE(fault.kills && code == 128 + SIGKILL) << "exit code " << code;
+      if (code != 0 && code != 1) {
+        EXPECT_TRUE(fault.kills && code == 128 + SIGKILL) << "exit code " << code;
+      }
       after(code, fault);
     }
   }
@@ -117,8 +119,10 @@ class SlowFaults : public testing::Test {
     if (!fs::exists(dir / folder)) return;
     for (const auto& entry : fs::directory_iterator(dir / folder)) {
       const std::string path = entry.path().string();
-      if (path.ends_with(".h5")) EXPECT_EQ(error_of([&] { Hdf5File::open(path); }), "");
-      if (!killed) EXPECT_EQ(path.find(".tmp"), std::string::npos) << path;
+      if (path.ends_with(".h5")) {
+        EXPECT_EQ(error_of([&] { Hdf5File::open(path); }), "");
+      }
+      if (!killed) { EXPECT_EQ(path.find(".tmp"), std::string::npos) << path; }
     }
   }
   void expect_finished_as(const std::string& whole) {
@@ -151,8 +155,8 @@ class SlowFaults : public testing::Test {
     try_all(
         attempt, "", [&] { fs::remove(dir / file); },
         [&](int code, const Fault& fault) {
-          if (code == 0) EXPECT_EQ(out_, out);
-          if (code == 0 || fs::exists(dir / file)) EXPECT_TRUE(read_file(dir / file) == bytes) << file;
+          if (code == 0) { EXPECT_EQ(out_, out); }
+          if (code == 0 || fs::exists(dir / file)) { EXPECT_TRUE(read_file(dir / file) == bytes) << file; }
           if (!fault.kills)
             for (const std::string& name : dir.names()) EXPECT_EQ(name.find(".tmp"), std::string::npos);
         });
