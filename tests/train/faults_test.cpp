@@ -112,7 +112,12 @@ class SlowFaults : public testing::Test {
     std::istringstream lines(err_);
     int errors = 0;
     for (std::string line; std::getline(lines, line);) errors += line.starts_with("error: ");
-    EXPECT_EQ(errors, call == "write\n" && err_.empty() ? 0 : 1);
+    const auto failed = std::count(call.begin(), call.end(), '\n');
+    if (failed > 1 && call.find("write\n") != std::string::npos) {  // two failed: what a rank said went lost
+      EXPECT_LE(errors, 2);
+    } else {
+      EXPECT_EQ(errors, call == "write\n" && err_.empty() ? 0 : 1);
+    }
   }
   // What is in a run folder is whole.
   void expect_whole_files(const std::string& folder, bool killed) {
@@ -157,8 +162,8 @@ class SlowFaults : public testing::Test {
         [&](int code, const Fault& fault) {
           if (code == 0) { EXPECT_EQ(out_, out); }
           if (code == 0 || fs::exists(dir / file)) { EXPECT_TRUE(read_file(dir / file) == bytes) << file; }
-          if (!fault.kills)
-            for (const std::string& name : dir.names()) EXPECT_EQ(name.find(".tmp"), std::string::npos);
+          for (const std::string& name : dir.names())
+            EXPECT_TRUE(fault.kills || name.find(".tmp") == std::string::npos) << name;
         });
   }
   TempDir dir;

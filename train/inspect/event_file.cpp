@@ -17,27 +17,27 @@ namespace {
 
 std::string little_endian(std::uint64_t value, int bytes) {
   std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
   return out;
 }
 
 // Fields of a message: number and wire type, then the value.
 std::string varint(std::uint64_t value) {
   std::string out;
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value & 0x7f | 0x80);
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
   return out + static_cast<char>(value);
 }
 std::string field(int number, const std::string& bytes) {
-  return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
+  return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
 }
 std::string field(int number, std::int64_t value) {
   return varint(number << 3) + varint(static_cast<std::uint64_t>(value));
 }
 std::string field(int number, double value) {
-  return varint(number << 3 | 1) + little_endian(std::bit_cast<std::uint64_t>(value), 8);
+  return varint((number << 3) | 1) + little_endian(std::bit_cast<std::uint64_t>(value), 8);
 }
 std::string field(int number, float value) {
-  return varint(number << 3 | 5) + little_endian(std::bit_cast<std::uint32_t>(value), 4);
+  return varint((number << 3) | 5) + little_endian(std::bit_cast<std::uint32_t>(value), 4);
 }
 
 // CRC-32C (Castagnoli, reflected 0x82f63b78), masked as the format wants it.
@@ -45,10 +45,10 @@ std::uint32_t masked_crc(const std::string& bytes) {
   std::uint32_t crc = ~0u;
   for (const char byte : bytes) {
     crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
   }
   crc = ~crc;
-  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
 double wall_time() {
