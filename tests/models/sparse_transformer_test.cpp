@@ -245,6 +245,28 @@ TEST(SparseTransformer, NamesOfParameters) {
                 "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
 }
 
+// Beside an eps of 1e12 nothing is left of x: a norm is its bias, and no gradient reaches its weight.
+TEST(SparseTransformer, NormEpsReachesEveryNorm) {
+  Config config = small_config({"local", 5, 1, 1});
+  std::map<std::string, double> most[2];  // of the gradient, by parameter
+  for (const bool huge : {false, true}) {
+    config.model.norm_eps = huge ? 1e12 : 1e-5;
+    SmallModel small(config);
+    small.differentiate(small.tokens(2, 18));
+    for (const ParamInfo& p : small.store.params())
+      for (const double g : small.engine.host(small.store.gradients().slice(p.offset, p.shape)))
+        most[huge][p.name] = std::max(most[huge][p.name], std::abs(g));
+  }
+  int norms = 0;
+  for (const auto& [name, gradient] : most[0]) {
+    if (!name.ends_with("norm.weight")) continue;
+    EXPECT_GT(gradient, 1e-5) << name;
+    EXPECT_LT(most[1][name], 1e-4 * gradient) << name;
+    ++norms;
+  }
+  EXPECT_EQ(norms, 5);
+}
+
 double init_std(const Config& config, const std::string& name) {
   const auto device = make_device("cpu");
   ParameterStore store;
