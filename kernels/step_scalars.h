@@ -13,13 +13,14 @@ struct StepScalars {
   std::uint64_t draw = 0;  // number of the update: each draws new masks
   // Index of this pass's first row (token) in the update: masks do not depend on how an update is divided.
   std::int64_t first_row = 0;
-  float learning_rate = 0;
+  float learning_rate = 0, muon_learning_rate = 0;
   // In f16 kernels overwrite all that follows (loss_scale.h).
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t
   float ema_decay = 0;         // this step's decay (0: copy)
   float loss_gradient = 1;     // d(objective)/d(mean loss): loss scale / (micro-batches x processes)
   float gradient_scale = 1;    // 1 / loss scale: what gradients are multiplied with before clipping
+  float momentum = 0;          // Muon's in this update
 };
 
 // Written by kernels in device memory; the host gets a copy each step.
@@ -30,13 +31,17 @@ struct StepResults {
   float loss_scale = 0;     // in f16: behind this step
 };
 
-// AdamW's corrections in update number `updates`. Early, ema looks back over only a tenth of the run.
+// AdamW's corrections in update number `updates`. Early, ema looks back over only a tenth of the run, and
+// Muon's momentum grows from 0.85 to `momentum` within 300 updates.
 template <class Real>  // double; a template, so that device code may call it
-constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay, std::int64_t updates) {
+constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay, Real momentum,
+                               std::int64_t updates) {
   const Real t = static_cast<Real>(updates), early = (1 + t) / (10 + t);
   s.beta1_correction = static_cast<float>(1 - std::pow(beta1, t));
   s.beta2_correction = static_cast<float>(1 - std::pow(beta2, t));
   s.ema_decay = static_cast<float>(early < ema_decay ? early : ema_decay);
+  const Real first = momentum < Real(0.85) ? momentum : Real(0.85), grown = t < 301 ? (t - 1) / 300 : Real(1);
+  s.momentum = static_cast<float>(first + grown * (momentum - first));
 }
 
 }  // namespace weft

@@ -164,7 +164,9 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
-  if (!blocks.empty()) x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_));
+  if (!blocks.empty())
+    x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f, of_qk(s),
+                      cache.position());
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
   return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -12,8 +13,8 @@
 namespace weft {
 
 Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
-               bool with_bias)
-    : weight(store.add(name + ".weight", {out, in}, Init::normal(std))),
+               bool with_bias, ParamKind kind)
+    : weight(store.add(name + ".weight", {out, in}, Init::normal(std), kind)),
       bias(with_bias ? store.add(name + ".bias", {out}, Init::constant(0)) : Param{}) {}
 
 Var Linear::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
@@ -62,6 +63,47 @@ Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, con
   return y;
 }
 
+namespace {
+
+// Of a position, for its index on axis a: the product of the later axes.
+std::int64_t divisor_of(const std::vector<std::int64_t>& axes, std::size_t a) {
+  return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
+}  // namespace
+
+Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
+  const std::vector<std::int64_t>& axes = m.position_axes;
+  std::vector<std::size_t> turning;
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    if (axes[a] > 1 || axes.size() == 1) turning.push_back(a);
+  struct Pair {
+    std::int64_t divisor = 1, length = 1;
+    double speed = 0;
+  };
+  std::vector<Pair> of_pair;
+  const auto pairs = static_cast<std::size_t>(attention_shape(m).qk_size / 2);
+  for (std::size_t i = 0, left = turning.size(); left > 0; ++i, --left) {
+    const std::size_t a = turning[i], count = (pairs - of_pair.size() + left - 1) / left;
+    for (std::size_t j = 0; j < count; ++j)
+      of_pair.push_back({divisor_of(axes, a), a == 0 ? m.context + 1 : axes[a],
+                         std::pow(m.rotary_base, -static_cast<double>(j) / static_cast<double>(count))});
+  }
+  of_pair.resize(pairs);
+  std::vector<double> values;
+  for (std::int64_t t = 0; t <= m.context; ++t)
+    for (const Pair& pair : of_pair) {
+      const double angle = static_cast<double>(t / pair.divisor % pair.length) * pair.speed;
+      values.insert(values.end(), {std::cos(angle), std::sin(angle)});
+    }
+  const std::vector<float> rounded(values.begin(), values.end());
+  const Tensor table(*device.pool, {m.context + 1, static_cast<std::int64_t>(pairs), 2}, wide,
+                     "rotary table");
+  device.upload(table, wide == DType::f64 ? static_cast<const void*>(values.data()) : rounded.data());
+  return table;
+}
+
 Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
                      const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows,
                      double token_std, double position_std)
@@ -71,8 +113,7 @@ Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t wid
   for (std::size_t a = 0; a < position_axes.size(); ++a) {
     positions.push_back(
         store.add(str("position.", a), {position_axes[a], width}, Init::normal(position_std)));
-    divisors.push_back(std::accumulate(position_axes.begin() + static_cast<std::ptrdiff_t>(a) + 1,
-                                       position_axes.end(), std::int64_t{1}, std::multiplies<>()));
+    divisors.push_back(divisor_of(position_axes, a));
   }
 }
 
@@ -92,28 +133,30 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
-                     const AttentionShape& s, double std, double proj_std)
+                     const AttentionShape& s, double std, double proj_std, ParamKind matrices)
     : shape(s),
-      qkv(store, name + ".qkv", width, s.columns(), std),
-      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std) {}
+      qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
+      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
 Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
-                          bool recomputed) const {
+                          const QkOptions& of_qk, bool recomputed) const {
   const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
     return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).matmul;
   };
-  const Var packed = qkv.forward(ctx, store, x);
+  const Var packed = norm_and_rotate(ctx, qkv.forward(ctx, store, x), shape, of_qk);
   const Var matmul = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
   ctx.mark(proj.bias.index);
   return {matmul, store.var(proj.bias)};
 }
 
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
-         double up_std, double down_std)
-    : up(store, name + ".up", width, hidden, up_std), down(store, name + ".down", hidden, width, down_std) {}
+         double up_std, double down_std, Activation activation, ParamKind matrices)
+    : up(store, name + ".up", width, hidden, up_std, true, matrices),
+      down(store, name + ".down", hidden, width, down_std, true, matrices),
+      f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight));
+  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
   ctx.mark(down.bias.index);
   return {matmul, store.var(down.bias)};
 }
@@ -133,13 +176,14 @@ double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
 
 }  // namespace
 
-ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m)
+ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
+                             ParamKind matrices)
     : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
       attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
-                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size)),
+                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
-          last_weight_std(m, mlp_width(m))) {}
+          last_weight_std(m, mlp_width(m)), activation_of(m), matrices) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {
@@ -159,12 +203,15 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
           .longest = keys.longest};
 }
 
-Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s) {
+Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
+                     Activation f, const QkOptions& of_qk, const std::int32_t* position) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
   const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
                attended = ctx.empty({batch, s.heads * s.v_size}, x.dtype()),
                mlp = ctx.empty({batch, hidden}, x.dtype());
+  QkForm qk = form_of(of_qk);
+  qk.first_at = position;
   ctx.launch(DecodeBlocks{.y = y,
                           .x = x,
                           .blocks = std::move(blocks),
@@ -172,6 +219,8 @@ Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
                           .qk_size = s.qk_size,
                           .v_size = s.v_size,
                           .scale = s.scale(),
+                          .qk = qk,
+                          .f = f,
                           .packed = packed,
                           .attended = attended,
                           .hidden = mlp});

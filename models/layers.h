@@ -15,7 +15,7 @@ namespace weft {
 struct Linear {
   Param weight, bias;  // (out, in), (out)
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
-         bool with_bias = true);
+         bool with_bias = true, ParamKind kind = ParamKind::compute);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // The same with the bias left to the op that reads the result.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
@@ -51,6 +51,11 @@ struct Embedding {
   std::vector<PositionTable> tables(const ParameterStore&) const;
 };
 
+// Of rotary positions: (context + 1, Dqk / 2, 2), cos and sin of each place, computed in double. Pairs are
+// dealt to the axes longer than 1, in order and as evenly as can be: the first ones get one more. Pair j of n
+// of an axis turns by index * base^(-j / n), with the index as in Embedding; the first axis has no end.
+Tensor rotary_table(Device&, const ModelConfig&, DType wide);
+
 // Keys (B, R, Dqk) and values (B, R, Dv) of one layer: the rows of all heads, see CacheLayout.
 struct KeyValueCache {
   Tensor keys, values;
@@ -67,15 +72,17 @@ struct Attention {
   AttentionShape shape;
   Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
-            double proj_std);
+            double proj_std, ParamKind matrices);
   // recomputed: the backward pass keeps q, k and v alone.
-  Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, bool recomputed) const;
+  Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, const QkOptions&,
+                 bool recomputed) const;
 };
 
 struct Mlp {
   Linear up, down;
+  Activation f;
   Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
-      double down_std);
+      double down_std, Activation, ParamKind matrices);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
@@ -85,12 +92,14 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
-  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&);
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
-// x (B, 1, C), one position, through blocks of one shape of attention and one width of the MLP.
-Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&);
+// x (B, 1, C), the position at *position, through blocks of one shape of attention, one width and activation
+// of the MLP.
+Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
+                     Activation, const QkOptions&, const std::int32_t* position);
 
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
 // read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).

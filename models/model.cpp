@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
 #include "src/patterns/pattern.h"
 
@@ -38,6 +39,10 @@ AttentionShape attention_shape(const ModelConfig& m) {
 
 std::int64_t mlp_width(const ModelConfig& m) {
   return std::llround(m.mlp_ratio * static_cast<double>(m.width));
+}
+
+Activation activation_of(const ModelConfig& m) {
+  return m.activation == name_of(Activation::relu2) ? Activation::relu2 : Activation::gelu;
 }
 
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig& m) {
@@ -87,6 +92,7 @@ struct BlockBytes {
   std::int64_t stream;  // one tensor of the residual stream (C)
   std::int64_t qkv, attended, hidden;
   std::int64_t norm_rows, attention_rows;  // mean and rstd; log-sum-exp: in the wide type
+  std::int64_t qk_rows;                    // with QK-norm: rstd of queries and keys
 
   BlockBytes(const ModelConfig& m, DType compute) {
     const AttentionShape shape = attention_shape(m);
@@ -97,10 +103,13 @@ struct BlockBytes {
     hidden = mlp_width(m) * element;
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
+    qk_rows = m.qk_norm == "rms" ? 2 * m.heads * wide_element : 0;
   }
   // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's norm is
   // recomputed from x, but that of the first x on a tape: first_norm().
-  std::int64_t kept() const { return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows; }
+  std::int64_t kept() const {
+    return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows + qk_rows;
+  }
   std::int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
   std::int64_t recomputed_attention() const { return attended + attention_rows; }
@@ -167,16 +176,29 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
   ParameterStore store;
   make_model(config, store, *device);
   std::int64_t elements = 0, own = 0;  // own: those that this process updates
+  std::int64_t muon = 0, squares = 0;  // elements that Muon updates, and of what it multiplies these with
   for (const ParamInfo& p : store.params()) {
+    if (p.kind == ParamKind::muon) {
+      muon += p.size;
+      squares += std::min(p.shape[0], p.shape[1]) * std::min(p.shape[0], p.shape[1]);
+    }
     elements += p.size;
     own += config.train.shard_optimizer && p.decay ? p.size / config.ranks : p.size;
   }
 
+  // Each rank orthogonalises the matrices of `share` layers, and gets those of all ranks.
+  const std::int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
   const std::int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
   const std::int64_t optimizer =
-      own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0));
+      own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0)) +
+      (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) * share / layers
+                : 0);
+  const std::int64_t angles =
+      config.model.positions == "rotary"
+          ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
+          : 0;
   const std::int64_t activations =
-      micro_batch * context * activation_bytes_of_token(config, compute, training);
+      micro_batch * context * activation_bytes_of_token(config, compute, training) + angles;
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
   return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),

@@ -65,6 +65,7 @@ std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 
 AttentionShape attention_shape(const ModelConfig&);  // Dqk = qk_ratio * width / heads, Dv = width / heads
 std::int64_t mlp_width(const ModelConfig&);          // mlp_ratio * width
+Activation activation_of(const ModelConfig&);        // of the MLP
 // The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
 

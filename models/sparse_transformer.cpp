@@ -2,7 +2,7 @@
 // The Sparse Transformer, from tokens to the loss of each (arXiv 1904.10509, section 5.2):
 //   H_0 = embed(X)                           shifted: row t holds token t - 1, and predicts token t
 //   a(H) = dropout(attention(norm(H)))       attention over the pattern of the layer
-//   b(H) = dropout(ff(norm(H + a(H))))       ff: two matrices with a GELU between
+//   b(H) = dropout(ff(norm(H + a(H))))       ff: two matrices with an activation between
 //   H_k = H_(k-1) + a(H_(k-1)) + b(H_(k-1))  k = 1 .. N
 //   y = softmax(norm(H_N) W_out)             the loss of token t is -log y_t
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
@@ -13,16 +13,20 @@
 namespace weft {
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
-    : config_(config.model),
+    : device_(device),
+      config_(config.model),
       conditions_(conditions(config)),
       recompute_blocks_(config.train.recompute == "block"),
       recompute_attention_(config.train.recompute == "attention"),
       store_(store),
-      embedding_(store, config_.vocab, config_.width, config_.position_axes, condition_rows(conditions_),
-                 config_.init.token_std, config_.init.position_std),
+      embedding_(store, config_.vocab, config_.width,
+                 config_.positions == "rotary" ? std::vector<std::int64_t>{} : config_.position_axes,
+                 condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
-  for (std::int64_t i = 0; i < config_.layers; ++i) blocks_.emplace_back(store, str("blocks.", i), config_);
+  const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
+  for (std::int64_t i = 0; i < config_.layers; ++i)
+    blocks_.emplace_back(store, str("blocks.", i), config_, matrices);
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -39,6 +43,7 @@ Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(c
 ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
   check_sequences(s);
   const auto stream = [this](const Var& h) { return ResidualStream(h, config_.dropout); };
+  const QkOptions qk = of_qk(s);
   ResidualStream h = stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
@@ -46,12 +51,12 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
     const AttentionMaps maps = maps_.get(*patterns_[i], s.tokens.shape()[1]).maps();
     if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_) {
-      run_block(ctx, i, h, maps);
+      run_block(ctx, i, h, maps, qk);
       continue;
     }
-    const Block block = [this, i, maps, stream](Ctx& c, const Var& in) {
+    const Block block = [this, i, maps, qk, stream](Ctx& c, const Var& in) {
       ResidualStream inside = stream(in);
-      run_block(c, i, inside, maps);
+      run_block(c, i, inside, maps, qk);
       return inside.value(c);
     };
     h = stream(recompute(ctx, block, h.value(ctx)));
@@ -60,10 +65,10 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
 }
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
-void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h,
-                                  const AttentionMaps& maps) const {
+void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const AttentionMaps& maps,
+                                  const QkOptions& qk) const {
   const ResidualBlock& block = blocks_[layer];
-  h.add(block.attention.forward(ctx, store_, h.normed(ctx, store_, block.attention_norm), maps,
+  h.add(block.attention.forward(ctx, store_, h.normed(ctx, store_, block.attention_norm), maps, qk,
                                 recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
 }
@@ -72,6 +77,18 @@ void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h
 Var SparseTransformer::output(Ctx& ctx, ResidualStream x) const {
   const Var h = final_norm_ ? x.normed(ctx, store_, *final_norm_) : x.value(ctx);
   return output_ ? output_->forward(ctx, store_, h) : linear(ctx, h, store_.var(embedding_.table), Var{});
+}
+
+// With one axis angles are relative: where a short window lies makes no difference.
+QkOptions SparseTransformer::of_qk(const Sequences& s) {
+  QkOptions qk;
+  if (config_.qk_norm == "rms") qk.norm_eps = config_.norm_eps;
+  if (config_.positions != "rotary") return qk;
+  if (!rotary_table_) rotary_table_ = rotary_table(device_, config_, wide(store_.compute_dtype()));
+  qk.table = rotary_table_;
+  qk.positions = s.positions;
+  if (config_.position_axes.size() > 1) qk.offsets = s.offsets;
+  return qk;
 }
 
 void SparseTransformer::check_sequences(const Sequences& s) const {

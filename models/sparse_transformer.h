@@ -22,10 +22,12 @@ class SparseTransformer : public Model {
 
  private:
   ResidualStream hidden(Ctx&, const Sequences&);  // (B, T, C), behind all blocks
-  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const AttentionMaps&) const;
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const AttentionMaps&, const QkOptions&) const;
   Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
+  QkOptions of_qk(const Sequences&);
 
+  Device& device_;
   ModelConfig config_;
   std::vector<Condition> conditions_;
   bool recompute_blocks_, recompute_attention_;
@@ -36,6 +38,7 @@ class SparseTransformer : public Model {
   std::unique_ptr<Linear> output_;                                 // null: tied to the token embedding
   std::vector<std::shared_ptr<const AttentionPattern>> patterns_;  // one for each layer
   MapCache maps_;
+  Tensor rotary_table_;
 };
 
 }  // namespace weft

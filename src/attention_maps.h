@@ -6,12 +6,21 @@
 
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 
 class DeviceMaps {
  public:
-  DeviceMaps(Device&, const AttentionPattern&, int heads, Lengths, std::int64_t head_size);
+  DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size) {
+    const PackedMaps packed(pattern, heads, n, head_size);
+    const auto bytes = static_cast<std::int64_t>(packed.bytes());
+    memory_ = Tensor(*device.pool, Shape{bytes}, DType::u8, "patterns");
+    std::vector<char> image(packed.bytes());
+    maps_ = packed.write(image.data(), memory_.view().data);
+    device.upload(memory_, image.data());
+    for (int head = 0; head < heads; ++head) pairs_.push_back(packed.pairs(head));
+  }
   const AttentionMaps& maps() const { return maps_; }
   const PairCount& pairs(int head) const { return pairs_.at(static_cast<std::size_t>(head)); }
   std::size_t bytes() const { return static_cast<std::size_t>(memory_.view().bytes()); }
@@ -23,14 +32,20 @@ class DeviceMaps {
 };
 
 // AttentionBackward::scratch for `g` on `queue`; empty where it would make nothing faster.
-Tensor attention_scratch(MemoryPool&, const Queue& queue, const AttentionBackward& g);
+inline Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const AttentionBackward& g) {
+  const std::int64_t elements = std::visit([&](const auto& q) { return backward_scratch(q, g); }, queue);
+  return elements ? Tensor(pool, {elements}, DType::f32) : Tensor();
+}
 
 // Shares DeviceMaps between the layers of a model: one for each (pattern name, n).
 class MapCache {
  public:
   MapCache(Device& device, int heads, std::int64_t head_size)
       : device_(device), heads_(heads), head_size_(head_size) {}
-  const DeviceMaps& get(const AttentionPattern&, std::int64_t n);
+  const DeviceMaps& get(const AttentionPattern& pattern, std::int64_t n) {
+    return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_)
+        .first->second;
+  }
 
  private:
   Device& device_;

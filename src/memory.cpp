@@ -53,9 +53,10 @@ void* MemoryPool::take_free(std::size_t bytes) {
     p = allocate_(bytes);
   }
   if (!p)
-    fail(str("out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
-             "; lower train.batch (or raise train.accumulation), lower model.context, or set "
-             "train.recompute: block"));
+    fail(str(
+        "out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
+        "; lower the batch or the length; in training (train.batch, model.context) raise train.accumulation, "
+        "or set train.recompute: block, too"));
   reserved_ += bytes;
   return p;
 }

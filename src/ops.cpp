@@ -7,7 +7,7 @@
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
-#include "kernels/linear/gelu.h"
+#include "kernels/linear/activation.h"
 #include "kernels/linear/linear.h"
 #include "kernels/optimizer/reduce.h"
 #include "src/attention_maps.h"
@@ -104,41 +104,53 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
 }
 
 // Keeps x and the bias.
-Var gelu(Ctx& ctx, const Affine& x) {
+Var activation(Ctx& ctx, const Affine& x, Activation f) {
   const Var &matmul = x.matmul, &bias = x.bias;
-  check_bias("gelu", x);
+  check_bias("activation", x);
   const Var y = ctx.output(matmul.shape(), matmul.dtype());
-  ctx.launch(GeluForward{.y = y.value, .x = matmul.value, .bias = bias.value});
+  ctx.launch(ActivationForward{.y = y.value, .x = matmul.value, .bias = bias.value, .f = f});
   if (!ctx.tape) return y;
-  ctx.tape->record("gelu", y, [matmul, bias](Ctx& c, const Tensor& dy) {
-    c.launch(GeluBackward{
-        .dx = c.grad(matmul), .dy = dy, .x = matmul.value, .dbias = c.grad(bias), .bias = bias.value});
+  ctx.tape->record("activation", y, [matmul, bias, f](Ctx& c, const Tensor& dy) {
+    c.launch(ActivationBackward{.dx = c.grad(matmul),
+                                .dy = dy,
+                                .x = matmul.value,
+                                .dbias = c.grad(bias),
+                                .bias = bias.value,
+                                .f = f});
   });
   return y;
 }
 
 // Keeps x and h = x up^T. The kernel of the gradient of h recomputes the activation in the place of h.
-Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down) {
+Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down, Activation f) {
   check_weight("mlp", x, up);
   check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
   WEFT_CHECK(
       (down.shape() == Shape{x.value.view().cols(), up.value.view().rows()}) && down.dtype() == x.dtype(),
       "mlp: down must be (", x.value.view().cols(), ", ", up.value.view().rows(), ") of ", name_of(x.dtype()),
       ", got ", shape_text(down.value), " of ", name_of(down.dtype()));
-  if (ctx.batch_invariant) return linear(ctx, gelu(ctx, {linear(ctx, x, up, Var{}), up_bias}), down, Var{});
+  if (ctx.batch_invariant)
+    return linear(ctx, activation(ctx, {linear(ctx, x, up, Var{}), up_bias}, f), down, Var{});
   const Shape wide_shape = with_last(x.shape(), up.value.view().rows());
   const Tensor h = ctx.tape ? ctx.empty(wide_shape, x.dtype()) : Tensor{};
   const Tensor hidden = ctx.empty(wide_shape, x.dtype());
-  ctx.launch(LinearGeluForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value});
+  ctx.launch(
+      LinearActivationForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value, .f = f});
   const Var y = ctx.output(x.shape(), x.dtype());
   ctx.launch(LinearForward{.y = y.value, .x = hidden, .w = down.value, .b = {}});
   if (!ctx.tape) return y;
-  ctx.tape->record("mlp", y, [x, kept = h, up, up_bias, down](Ctx& c, const Tensor& dy) mutable {
+  ctx.tape->record("mlp", y, [x, kept = h, up, up_bias, down, f](Ctx& c, const Tensor& dy) mutable {
     const Tensor dh = c.empty(kept.shape(), kept.dtype());
     {
       const Tensor h = std::exchange(kept, {});
-      c.launch(LinearGeluBackward{
-          .dh = dh, .y = h, .db = c.grad(up_bias), .dy = dy, .w = down.value, .h = h, .b = up_bias.value});
+      c.launch(LinearActivationBackward{.dh = dh,
+                                        .y = h,
+                                        .db = c.grad(up_bias),
+                                        .dy = dy,
+                                        .w = down.value,
+                                        .h = h,
+                                        .b = up_bias.value,
+                                        .f = f});
       c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = h, .w = down.value});
     }
     linear_backward(c, x, up, Var{}, dh);
@@ -247,6 +259,42 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
     if (!dy) c.pass_gradient(x, dh);
   };
   ctx.tape->record("residual_layernorm", y.sum, y.norm, backward);
+  return y;
+}
+
+QkForm form_of(const QkOptions& options) {
+  return {.norm = options.norm_eps > 0,
+          .eps = options.norm_eps,
+          .table = options.table,
+          .offsets = options.offsets,
+          .positions = options.positions};
+}
+
+// Keeps the places; with a norm the result, too, and rstd of each query and key.
+Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const QkOptions& options) {
+  if (!options) return qkv;
+  const bool keeps = ctx.tape && options.norm_eps > 0;
+  const std::int64_t rows = qkv.value.view().rows();
+  const Tensor rstd = keeps ? ctx.empty({rows, 2 * shape.heads}, wide(qkv.dtype())) : Tensor{};
+  ctx.launch(QkForward{.qkv = qkv.value,
+                       .rstd = rstd,
+                       .heads = shape.heads,
+                       .qk_size = shape.qk_size,
+                       .form = form_of(options)});
+  const Var y{qkv.value, ctx.tape ? std::make_shared<Gradient>() : nullptr};
+  if (!ctx.tape) return y;
+  const auto backward = [x = qkv.without_value(), kept = keeps ? qkv.value : Tensor{}, rstd, shape, options](
+                            Ctx& c, const Tensor& dy) {
+    const Tensor dx = c.unshared(dy);
+    c.launch(QkBackward{.dqkv = dx,
+                        .y = kept,
+                        .rstd = rstd,
+                        .heads = shape.heads,
+                        .qk_size = shape.qk_size,
+                        .form = form_of(options)});
+    c.pass_gradient(x, dx);
+  };
+  ctx.tape->record("norm_and_rotate", y, backward);
   return y;
 }
 

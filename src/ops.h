@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/layers/activation.h"
+#include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
 namespace weft {
@@ -48,9 +50,10 @@ struct Affine {
 
   Affine(Var x, Var b = {}) : matmul(std::move(x)), bias(std::move(b)) {}  // without a bias, too
 };
-Var gelu(Ctx&, const Affine& x);  // x * sigmoid(1.702 x)
-// gelu(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
-Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down);
+Var activation(Ctx&, const Affine& x, Activation f = Activation::gelu);  // f(x), kernels/layers/activation.h
+// f(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
+Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down,
+        Activation f = Activation::gelu);
 Var residual_dropout(Ctx&, const Var& x, const Affine& branch, double p);  // x + dropout(branch)
 // The same in one pass with the layernorm of the sum.
 struct SumAndNorm {
@@ -67,6 +70,17 @@ struct AttentionShape {
   std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
+// What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be absent.
+struct QkOptions {
+  double norm_eps = 0;            // added to the mean square in the RMS norm; 0: no norm
+  Tensor table{};                 // (R, Dqk / 2, 2)  wide(T): cos and sin of each place; empty: not rotated
+  Tensor offsets{}, positions{};  // of Sequences
+  explicit operator bool() const { return norm_eps > 0 || table; }
+};
+QkForm form_of(const QkOptions&);
+// In place: qkv's memory is that of the result, and holds its own value no more.
+Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
+
 struct AttentionOptions {
   // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
   bool recompute = false;

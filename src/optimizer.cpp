@@ -7,6 +7,7 @@
 
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
+#include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
@@ -62,16 +63,29 @@ void clip(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, Commu
   ctx.launch(clip);
 }
 
+// What of a part lies in [begin, end).
+OwnPart within(const OwnPart& part, std::int64_t begin, std::int64_t end) {
+  begin = std::max(begin, part.begin);
+  return {begin, std::max<std::int64_t>(std::min(end, part.begin + part.size) - begin, 0),
+          part.state + begin - part.begin};
+}
+
+TensorView ema_of(const ParameterStore& store, const OwnPart& part) {
+  return store.ema() ? store.slice_of(store.ema(), part).view() : TensorView{};
+}
+TensorView compute_of(const ParameterStore& store, const OwnPart& part) {
+  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
+  return own_master ? store.slice_of(store.compute(), part).view() : TensorView{};
+}
+
 void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part) {
   if (part.size == 0) return;
-  const auto of = [&](const Tensor& block) { return store.slice_of(block, part); };
-  const bool own_master = store.compute_dtype() != wide(store.compute_dtype());
-  ctx.launch(AdamWUpdate{.master = of(store.master()),
-                         .m = of(store.m()),
-                         .v = of(store.v()),
-                         .ema = store.ema() ? of(store.ema()).view() : TensorView{},
-                         .compute = own_master ? of(store.compute()).view() : TensorView{},
-                         .gradients = of(store.gradients()),
+  ctx.launch(AdamWUpdate{.master = store.slice_of(store.master(), part),
+                         .m = store.slice_of(store.m(), part),
+                         .v = store.slice_of(store.v(), part),
+                         .ema = ema_of(store, part),
+                         .compute = compute_of(store, part),
+                         .gradients = store.slice_of(store.gradients(), part),
                          .decayed = std::clamp<std::int64_t>(store.decayed() - part.begin, 0, part.size),
                          .beta1 = train.beta1,
                          .beta2 = train.beta2,
@@ -79,6 +93,80 @@ void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, cons
                          .weight_decay = train.weight_decay,
                          .step = ctx.step,
                          .results = ctx.results});
+}
+
+// The elements of store.muon(): `count` times the same matrices, each time `period` elements on.
+struct MuonBlocks {
+  std::int64_t count = 0, period = 0;
+  std::vector<MuonMatrix> matrices;
+};
+MuonBlocks muon_blocks(const ParameterStore& store) {
+  std::vector<MuonMatrix> all;
+  for (const ParamInfo& p : store.params())
+    if (p.kind == ParamKind::muon) all.push_back({p.offset - store.muon().begin, p.shape[0], p.shape[1]});
+  // Matrix i + n is matrix i of the next block.
+  const auto repeats = [&](std::size_t n, std::int64_t period) {
+    for (std::size_t i = 0; i + n < all.size(); ++i)
+      if (MuonMatrix moved = all[i]; moved.offset += period, moved != all[i + n]) return false;
+    return true;
+  };
+  for (std::size_t n = 1; n <= all.size(); ++n) {
+    const auto count = static_cast<std::int64_t>(all.size() / n);
+    const std::int64_t period = store.muon().size() / count;
+    if (all.size() % n != 0 || !repeats(n, period)) continue;
+    all.resize(n);
+    return {count, period, all};
+  }
+  return {};
+}
+
+// o of all of store.muon(). Each rank computes u of its own parts and orthogonalises a share of the blocks.
+Tensor muon_directions(Ctx& ctx, const ParameterStore& store, Communicator* communicator) {
+  const GradientRange muon = store.muon();
+  std::vector<GradientRange> cut;  // the shards that hold some of it
+  for (const GradientRange& s : store.shards())
+    if (s.begin < muon.end && s.end > muon.begin) cut.push_back(s);
+  const MuonBlocks blocks = muon_blocks(store);
+  const std::int64_t ranks = communicator ? communicator->size() : 1,
+                     rank = ranks > 1 ? communicator->rank() : 0;
+  const std::int64_t share = (blocks.count + ranks - 1) / ranks, all = ranks * share * blocks.period;
+  const std::int64_t begin = cut.empty() ? muon.begin : std::min(muon.begin, cut.front().begin),
+                     end = std::max(muon.begin + all, cut.empty() ? 0 : cut.back().end);
+  const DType type = muon_dtype(store.compute_dtype());
+  const Tensor u = ctx.empty({end - begin}, type, "optimizer");
+  for (const OwnPart& own : store.own_parts())
+    if (const OwnPart part = within(own, muon.begin, muon.end); part.size > 0)
+      ctx.launch(MuonMomentum{.u = u.slice(part.begin - begin, {part.size}),
+                              .m = store.slice_of(store.m(), part),
+                              .gradients = store.slice_of(store.gradients(), part),
+                              .step = ctx.step,
+                              .results = ctx.results});
+  for (const GradientRange& s : cut) communicator->all_gather(u.slice(s.begin - begin, {s.size()}));
+  const std::int64_t own = std::clamp<std::int64_t>(blocks.count - rank * share, 0, share);
+  if (own > 0) {
+    NewtonSchulz k{.x = u.slice(muon.begin - begin + rank * share * blocks.period, {own, blocks.period}),
+                   .matrices = blocks.matrices,
+                   .other = {},
+                   .squares = {}};
+    const Tensor other = ctx.empty({own, blocks.period}, type, "optimizer"),
+                 squares = ctx.empty({2, k.square_elements()}, type, "optimizer");
+    k.other = other, k.squares = squares;
+    ctx.launch(k);
+  }
+  if (ranks > 1) communicator->all_gather(u.slice(muon.begin - begin, {all}));
+  return u.slice(muon.begin - begin, {muon.size()});
+}
+
+void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part,
+          const Tensor& o) {
+  if (part.size == 0) return;
+  ctx.launch(MuonUpdate{.master = store.slice_of(store.master(), part),
+                        .ema = ema_of(store, part),
+                        .compute = compute_of(store, part),
+                        .o = o.slice(part.begin - store.muon().begin, {part.size}),
+                        .weight_decay = train.muon_weight_decay,
+                        .step = ctx.step,
+                        .results = ctx.results});
 }
 
 }  // namespace
@@ -97,10 +185,15 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
                                .window = train.loss_scale_window,
                                .beta1 = train.beta1,
                                .beta2 = train.beta2,
-                               .ema_decay = train.ema_decay});
+                               .ema_decay = train.ema_decay,
+                               .momentum = train.muon_momentum});
   const std::vector<OwnPart> parts = store.own_parts();
+  const GradientRange of_muon = store.muon();
+  const Tensor o = of_muon.size() > 0 ? muon_directions(ctx, store, communicator) : Tensor();
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    adamw(ctx, store, train, parts[i]);
+    adamw(ctx, store, train, within(parts[i], 0, of_muon.begin));
+    muon(ctx, store, train, within(parts[i], of_muon.begin, of_muon.end), o);
+    adamw(ctx, store, train, within(parts[i], of_muon.end, store.gradients().size()));
     if (i == shards) continue;
     communicator->fork();  // the all-gather overlaps the update of the next part
     communicator->all_gather(store.compute().slice(store.shards()[i].begin, {store.shards()[i].size()}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// After the backward pass: clip, loss scale, AdamW. Before: the schedules that feed StepScalars.
+// After the backward pass: clip, loss scale, AdamW and Muon. Before: the schedules that feed StepScalars.
 #pragma once
 
 #include "src/config/config.h"
@@ -14,9 +14,10 @@ double learning_rate(const TrainConfig&, std::int64_t step);
 // Context length in force at `step`.
 std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int64_t step);
 
-// Launches clipping by the global norm, in f16 the loss scale, and AdamW with the moving average. Reads
-// ctx.step, writes ctx.results; may be captured. With shards() it is a collective over `communicator`: each
-// rank updates its parts and gets all weights as kernels read them.
+// Launches clipping by the global norm, in f16 the loss scale, and AdamW with the moving average; of
+// store.muon(), Muon. Reads ctx.step, writes ctx.results; may be captured. With several ranks and Muon, or
+// with shards(), it is a collective over `communicator`: each rank updates its parts and gets all weights as
+// kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
 
 }  // namespace weft

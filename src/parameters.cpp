@@ -73,6 +73,7 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
   }
   WEFT_CHECK(names_.insert(name).second, "parameter '", name, "' exists already");
   const bool decay = shape.size() >= 2;
+  WEFT_CHECK(kind != ParamKind::muon || shape.size() == 2, "parameter '", name, "': Muon takes matrices");
   params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
   return {static_cast<std::int32_t>(params_.size()) - 1};
 }
@@ -90,12 +91,16 @@ void ParameterStore::lay_out(std::int64_t least) {
     for (std::size_t i = 0; i < params_.size(); ++i) {
       ParamInfo& p = params_[i];
       if (p.decay != decay) continue;
+      const std::int64_t unit =
+          p.kind == ParamKind::muon && communicator_ ? kAlign * communicator_->size() : kAlign;
+      offset = aligned(offset, unit);
       if (starts[i]) {
         end_range();
         shards_.push_back({offset, offset});
       }
       p.offset = offset;
-      offset = aligned(offset + p.size);
+      offset = aligned(offset + p.size, unit);
+      if (p.kind == ParamKind::muon) { muon_ = {muon_.size() > 0 ? muon_.begin : p.offset, offset}; }
       size_ += p.size;
     }
     if (!decay) continue;
@@ -250,10 +255,10 @@ Var ParameterStore::var(Param param) const {
              "ParameterStore::var: no parameter ", param.index, ", or allocate() was not called");
   const auto i = static_cast<std::size_t>(param.index);
   const ParamInfo& p = params_[i];
-  const bool whole = p.kind == ParamKind::compute || !is_part(master_);
+  const bool whole = p.kind != ParamKind::wide || !is_part(master_);
   WEFT_CHECK(whole || !p.decay, "parameter '", p.name, "' is read from master weights that are sharded");
-  const Tensor value = p.kind == ParamKind::compute ? compute_.slice(p.offset, p.shape)
-                       : whole                      ? master_.slice(p.offset, p.shape)
+  const Tensor value = p.kind != ParamKind::wide ? compute_.slice(p.offset, p.shape)
+                       : whole                   ? master_.slice(p.offset, p.shape)
                                : master_.slice(own_parts().back().state + p.offset - decayed_, p.shape);
   return {value, gradient_of_.empty() ? nullptr : gradient_of_[i]};
 }

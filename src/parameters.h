@@ -30,6 +30,7 @@ struct Param {  // a handle: the number of the parameter in its store
 
 enum class ParamKind : std::uint8_t {
   compute,  // read by kernels in the compute type (weights, biases, embeddings)
+  muon,     // the same, a matrix that Muon updates; all of them are neighbours in the flat blocks
   wide,     // read in wide(T), straight from the master copy (layernorm)
 };
 
@@ -82,6 +83,8 @@ class ParameterStore {
   std::span<const GradientRange> shards() const { return shards_; }
   // What this process updates: its piece of each of the shards(), then the rest; without sharding all.
   std::vector<OwnPart> own_parts() const;
+  // The elements that Muon updates: n blocks of matrices, alike and at equal distances; none without it.
+  GradientRange muon() const { return muon_; }
   // The slice of `block` (any of those below) that holds a part.
   Tensor slice_of(const Tensor& block, const OwnPart&) const;
   // Calls `visit` for every parameter with all its values in `block`. With sharding it is collective and
@@ -133,6 +136,7 @@ class ParameterStore {
   std::vector<GradientRange> shards_;
   std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
   std::int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
+  GradientRange muon_;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;
 };

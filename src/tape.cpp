@@ -13,14 +13,17 @@ GradView Ctx::grad(const Var& v) {
   if (!v.gradient) return {};
   Tensor& gradient = v.gradient->tensor;
   if (!gradient) gradient = empty(v.shape(), v.dtype());
-  if (v.gradient->written && !v.gradient->pinned && gradient.is_shared()) {
-    const Tensor own = empty(v.shape(), v.dtype());
-    launch(Add{.out = {own}, .x = gradient});
-    gradient = own;
-  }
+  if (v.gradient->written && !v.gradient->pinned) gradient = unshared(gradient);
   const GradView view{gradient, v.gradient->written};
   v.gradient->written = true;
   return view;
+}
+
+Tensor Ctx::unshared(const Tensor& t) {
+  if (!t.is_shared()) return t;
+  const Tensor own = empty(t.shape(), t.dtype());
+  launch(Add{.out = {own}, .x = t});
+  return own;
 }
 
 // A gradient without a buffer takes dy as its own; otherwise dy is added.

@@ -106,6 +106,8 @@ struct Ctx {
   // Where a backward kernel writes the gradient of v: the first writer stores, later ones add. Before an
   // addition, a buffer that another gradient shares is copied.
   GradView grad(const Var& v);
+  // t, or a copy where others hold its memory.
+  Tensor unshared(const Tensor& t);
   // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy afterwards.
   void pass_gradient(const Var& v, const Tensor& dy);
   // A model calls this where nothing recorded so far uses a parameter numbered `first` or above: the backward

@@ -6,7 +6,7 @@
 #   otherwise: the CPU tests; CUDA tests are not built here (.ci/run compiles them)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. train/packages.sh
+. .ci/packages.sh
 
 install_packages python3-h5py iproute2
 export WEFT_PYTHON=${WEFT_PYTHON:-/usr/bin/python3}  # it has h5py, which reads what weft writes

@@ -24,6 +24,7 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   add_output(app, "--losses", a.losses,
              "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
+  add_no_verify(app);
   add_gpus(app, a.gpus);
   app.footer(
       "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "

@@ -5,7 +5,7 @@
 # Usage: bash train/quickstart.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. train/packages.sh
+. .ci/packages.sh
 
 corpus=data/doyle.txt
 sha256=4b4fdeaa5ac6cccd38d8edb52d07c7924a903811dc14a5535d7b2213c5c3c9da
@@ -35,7 +35,7 @@ rm -rf runs/tiny
 say "evaluating on the test split"
 "$bin"/evaluate --checkpoint runs/tiny/best.h5 --data runs/tiny.h5 --split test
 
-say "sampling"
-"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt 'Holmes ' --length 120 --temperature 0.8 --seed 1
+say "sampling what follows 'Holmes ': temperature 0.7, top-p 0.95, seed 1"
+"$bin"/sample --checkpoint runs/tiny/best.h5 --prompt 'Holmes ' --length 240 --temperature 0.7 --top-p 0.95 --seed 1
 
 say "done: the run is in runs/tiny; README.md says what to try next"

@@ -44,13 +44,14 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
              Devices::written);
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
+  add_no_verify(app);
   add_gpus(app, a.gpus);
   add_image_options(app, a);
   app.footer(
       "Writes what follows the prompt, as it comes; several samples one after the other, a line between "
       "them.\nA model whose position_axes are rows, columns and channels draws images.\n"
       "Examples:\n"
-      "  sample --checkpoint runs/tiny/best.h5 --length 500\n"
+      "  sample --checkpoint runs/tiny/best.h5 --length 200\n"
       "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "
       "0.95 --count 3\n"
       "  sample --checkpoint runs/cifar10/best.h5 --count 64 --out grid.png --singles images\n"

@@ -2,8 +2,12 @@
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <iostream>
 
+#include "train/inspect/event_file.h"
+#include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
@@ -15,9 +19,16 @@ namespace {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
-  int gpus = 0;                        // processes to start (train/ranks/ranks.h); so below
+  bool no_report = false, tensorboard = false;
   TrainOptions options;
 };
+
+std::string folder_trouble(const std::string& name) {
+  std::error_code error;
+  static_cast<void>(std::filesystem::status(name, error));
+  if (name.empty()) return "expected the name of a folder, got an empty one";
+  return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message() : "";
+}
 
 void add_train_options(CLI::App& app, TrainArguments& a) {
   add_config(app, a.config, a.overrides)->required();
@@ -27,28 +38,45 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
          "go on from latest.h5 of the run folder, or from this checkpoint")
       ->type_name("[PATH]")
       ->expected(0, 1);
+  app.add_option(
+         "--init", a.options.init,
+         "start from these weights, of a checkpoint or of NAME.safetensors; data, rate, pattern and a longer "
+         "context may be new")
+      ->excludes("--resume");
   app.add_flag(
       "--allow-changes", a.options.allow_changes,
       "with --resume: keys may differ that change how sums round; it says which, and what they change");
-  app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given");
+  app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given")
+      ->check(CLI::Validator(folder_trouble, ""));
   add_device(app, a.options.device);
-  add_gpus(app, a.gpus);
+  add_no_verify(app);
+  add_gpus(app, a.options.gpus);
   app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
   app.add_option(
       "--batch", a.options.batch,
       "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
       "the device has memory for; a resumed run may have other ones then");
+  app.add_option("--verify-every", a.options.verify_every,
+                 "run every N-th update twice and compare the bits of gradients and weights: a device that "
+                 "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
+      ->check(at_least(1));
+  app.add_flag("--no-report", a.no_report, "no report.html and no samples at evaluations");
+  app.add_flag("--tensorboard", a.tensorboard,
+               "also write <run folder>/tensorboard/, for tensorboard --logdir");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
   app.footer(
-      "SIGINT and SIGTERM finish the step at hand (one that takes longer than two seconds is given up), save "
+      "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds is given "
+      "up), save "
       "latest.h5 and leave with exit code 0; a second one ends at once.\n"
       "Examples:\n"
       "  train --config tiny.yaml\n"
       "  train --config novels_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
       "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
+      "  train --config tiny.yaml --init runs/novels/best.h5 --set train.learning_rate=1e-4 --out "
+      "runs/tuned\n"
       "  train --config enwik8.yaml --gpus 8\n"
       "  torchrun --no-python --nproc-per-node 8 train --config enwik8.yaml\n"
       "  mpirun -n 8 train --config enwik8.yaml\n"
@@ -66,10 +94,21 @@ int main(int argc, char** argv) {
     config = weft::load_config(arguments.config, arguments.overrides);
     return weft::to_yaml(config);
   };
+  arguments.options.program = argv[0];
   const auto work = [&] {
-    weft::with_ranks({arguments.gpus, arguments.options.device}, read_config, [&](weft::ProcessGroup& group) {
+    std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads is not the end of training (progress.h)
+    weft::TrainOptions& options = arguments.options;
+    if (arguments.no_report) options.flags.push_back("--no-report");
+    if (!arguments.no_report) options.on_evaluation = weft::keep_report();
+    if (arguments.tensorboard) {
+      options.flags.push_back("--tensorboard");
+      options.log_to = [](const std::string& folder) {
+        return [file = weft::EventFile(folder)](const weft::StepMetrics& m) { file.append(m); };
+      };
+    }
+    weft::with_ranks({options.gpus, options.device}, read_config, [&](weft::ProcessGroup& group) {
       weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
-      weft::Trainer(config, arguments.options, progress, group).run();
+      weft::Trainer(config, options, progress, group).run();
     });
   };
   return weft::run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);

@@ -32,26 +32,31 @@ void for_rows(const TensorView& x, const TensorView& bias, Row row) {
   for (std::int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
 }
 
-template <class T>
-void gelu_forward(const GeluForward& k) {
+// d/dv v s(av) = s + a v s (1 - s)
+template <class W>
+Activated<W> gelu(W v) {
+  constexpr W slope = static_cast<W>(kGeluSlope);
+  const W s = sigmoid(slope * v);
+  return {v * s, s + slope * v * s * (1 - s)};
+}
+
+template <Activation kF, class T>
+void activation_forward(const ActivationForward& k) {
   using W = wide_t<T>;
   T* y = k.y.as<T>();
   const T* x = k.x.as<T>();
-  constexpr W slope = static_cast<W>(kGeluSlope);
   for_rows<T>(k.x, k.bias, [=](std::int64_t begin, std::int64_t end, const T* bias) {
     for (std::int64_t i = begin; i < end; ++i) {
       const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
-      y[i] = static_cast<T>(v * sigmoid(slope * v));
+      y[i] = static_cast<T>(activated<kF>(v, gelu<W>).y);
     }
   });
 }
 
-// d/dv v s(av) = s + a v s (1 - s)
-template <class T>
-void gelu_backward(const GeluBackward& k) {
+template <Activation kF, class T>
+void activation_backward(const ActivationBackward& k) {
   using W = wide_t<T>;
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
-  constexpr W slope = static_cast<W>(kGeluSlope);
   Kept<T> dx(k.dx, k.x.size());
   for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
     constexpr std::int64_t kPiece = 64;  // a loop without branches vectorises
@@ -60,9 +65,8 @@ void gelu_backward(const GeluBackward& k) {
       const std::int64_t count = std::min(kPiece, end - first);
       for (std::int64_t c = 0; c < count; ++c) {
         const std::int64_t i = first + c;
-        const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0),
-                s = sigmoid(slope * v);
-        piece[c] = static_cast<W>(dy[i]) * (s + slope * v * s * (1 - s));
+        const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
+        piece[c] = static_cast<W>(dy[i]) * activated<kF>(v, gelu<W>).slope;
       }
       dx.put(first, piece, count);
     }
@@ -119,18 +123,18 @@ void cast(const Cast& k) {
 
 }  // namespace
 
-void check(const GeluForward& k) {
-  expect_floating(k.x, "gelu_forward: x");
-  expect_size(k.y, k.x.dtype, k.x.size(), "gelu_forward: y");
-  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_forward: bias");
+void check(const ActivationForward& k) {
+  expect_floating(k.x, "activation_forward: x");
+  expect_size(k.y, k.x.dtype, k.x.size(), "activation_forward: y");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "activation_forward: bias");
 }
 
-void check(const GeluBackward& k) {
-  expect_floating(k.x, "gelu_backward: x");
-  expect_size(k.dy, k.x.dtype, k.x.size(), "gelu_backward: dy");
-  expect_size(k.dx.view, k.x.dtype, k.x.size(), "gelu_backward: dx");
-  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "gelu_backward: bias");
-  if (k.dbias) expect_size(k.dbias.view, wide(k.x.dtype), k.x.cols(), "gelu_backward: dbias");
+void check(const ActivationBackward& k) {
+  expect_floating(k.x, "activation_backward: x");
+  expect_size(k.dy, k.x.dtype, k.x.size(), "activation_backward: dy");
+  expect_size(k.dx.view, k.x.dtype, k.x.size(), "activation_backward: dx");
+  if (k.bias) expect_size(k.bias, k.x.dtype, k.x.cols(), "activation_backward: bias");
+  if (k.dbias) expect_size(k.dbias.view, wide(k.x.dtype), k.x.cols(), "activation_backward: dbias");
 }
 
 void check(const Dropout& k) {
@@ -157,14 +161,18 @@ void check(const Cast& k) {
   expect_size(k.y, k.y.dtype, k.x.size(), "cast: y");
 }
 
-void run(CpuQueue&, const GeluForward& k) {
+void run(CpuQueue&, const ActivationForward& k) {
   check(k);
-  dispatch_float(k.x.dtype, [&]<class T>() { gelu_forward<T>(k); });
+  dispatch_activation(k.f, [&]<Activation kF>() {
+    dispatch_float(k.x.dtype, [&]<class T>() { activation_forward<kF, T>(k); });
+  });
 }
 
-void run(CpuQueue&, const GeluBackward& k) {
+void run(CpuQueue&, const ActivationBackward& k) {
   check(k);
-  dispatch_float(k.x.dtype, [&]<class T>() { gelu_backward<T>(k); });
+  dispatch_activation(k.f, [&]<Activation kF>() {
+    dispatch_float(k.x.dtype, [&]<class T>() { activation_backward<kF, T>(k); });
+  });
 }
 
 void run(CpuQueue&, const Dropout& k) {

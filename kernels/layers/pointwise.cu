@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Elementwise kernels on CUDA: one thread for eight neighbouring elements, or for GELU's bias eight columns.
+// Elementwise kernels on CUDA: one thread for eight neighbouring elements, or for a bias eight columns.
 #include "kernels/device/column_sums.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/dropout_mask.cuh"
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kGroup = 8;  // elements of a thread, and of one Philox call
-constexpr int kGeluBlocksOfSm = 4;
-constexpr std::int64_t kGeluBlocks = 132 * kGeluBlocksOfSm;  // the multiprocessors of an H200
+constexpr int kRowBlocksOfSm = 4;
+constexpr std::int64_t kRowBlocks = 132 * kRowBlocksOfSm;  // the multiprocessors of an H200
 
 // body(first, count): the elements first .. first + min(8, count) - 1.
 template <class Body>
@@ -27,13 +27,15 @@ void launch_groups(CudaQueue& q, std::int64_t n, const Body& body) {
 }
 
 template <class T>
-__device__ __forceinline__ float sigmoid(float x) {
-  return __fdividef(1.0f, 1.0f + exp_for<T>(-x));
+__device__ __forceinline__ Activated<float> gelu(float v) {
+  constexpr float slope = static_cast<float>(kGeluSlope);
+  const float s = __fdividef(1.0f, 1.0f + exp_for<T>(-(slope * v))), y = v * s;
+  return {y, s + slope * y * (1.0f - s)};
 }
 
 // Backward where there is a dy.
 template <class T>
-struct Gelu {
+struct Rows {
   T* out;
   const T *dy, *x, *bias;  // bias: null when absent
   float* partial;          // (stripes, cols): first stage of dbias
@@ -42,9 +44,8 @@ struct Gelu {
 };
 
 // Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; a warp has kRows rows in flight.
-template <class T, bool kBackward, bool kPacked, int kRows>
-__global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(const Gelu<T> a) {
-  constexpr float slope = static_cast<float>(kGeluSlope);
+template <class T, Activation kF, bool kBackward, bool kPacked, int kRows>
+__global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_rows(const Rows<T> a) {
   const std::int64_t first_of_block = static_cast<std::int64_t>(blockIdx.x) * kStripeColumns;
   const std::int64_t first = first_of_block + threadIdx.x % kWarp * kGroup;
   const std::int64_t count = kPacked && first < a.cols ? kGroup : a.cols - first;
@@ -71,10 +72,8 @@ __global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(con
       if constexpr (kBackward && !kPacked) load(gradient, a.dy + at, count, false);
 #pragma unroll
       for (int j = 0; j < kGroup; ++j) {
-        v[j] += bias[j];
-        const float s = sigmoid<T>(slope * v[j]);
-        v[j] *= s;
-        if constexpr (kBackward) v[j] = gradient[j] * (s + slope * v[j] * (1.0f - s));
+        const Activated<float> at_v = activated<kF>(v[j] + bias[j], gelu<T>);
+        v[j] = kBackward ? gradient[j] * at_v.slope : at_v.y;
         if constexpr (kBackward) sum[0][j] += v[j];
       }
       store(a.out + at, v, kPacked ? kGroup : count, kPacked, a.accumulate);
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(kStripeThreads, kGeluBlocksOfSm) gelu_rows(con
 
 // partial: null forward.
 template <bool kBackward>
-void launch_gelu(CudaQueue& q, const GradView& out, const TensorView& dy, const TensorView& x,
+void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorView& dy, const TensorView& x,
                  const TensorView& bias, std::int64_t stripes, float* partial) {
   const std::int64_t cols = x.cols();
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
@@ -96,10 +95,12 @@ void launch_gelu(CudaQueue& q, const GradView& out, const TensorView& dy, const 
       cols % kGroup == 0 && aligned16(out.view) && aligned16(dy) && aligned16(x) && aligned16(bias);
   dispatch_cuda(x.dtype, [&]<class T>() {
     constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
-    const Gelu<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
+    const Rows<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
                        partial,          x.rows(),        cols,      out.accumulate};
-    if (packed) gelu_rows<T, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
-    if (!packed) gelu_rows<T, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+    dispatch_activation(f, [&]<Activation kF>() {
+      if (packed) activation_rows<T, kF, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
+      if (!packed) activation_rows<T, kF, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+    });
   });
 }
 
@@ -156,20 +157,20 @@ struct SumBody {
 
 }  // namespace
 
-void run(CudaQueue& q, const GeluForward& k) {
+void run(CudaQueue& q, const ActivationForward& k) {
   check(k);
   if (k.x.size() == 0) return;
-  launch_gelu<false>(q, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kGeluBlocks),
+  launch_rows<false>(q, k.f, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kRowBlocks),
                      nullptr);
 }
 
-void run(CudaQueue& q, const GeluBackward& k) {
+void run(CudaQueue& q, const ActivationBackward& k) {
   check(k);
-  const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kGeluBlocks);
+  const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kRowBlocks);
   if (cols == 0) return;
   std::size_t offset = 0;
-  auto* partial = take_workspace<float>(q, offset, stripes * cols, GeluBackward::kName);
-  launch_gelu<true>(q, k.dx, k.dy, k.x, k.bias, stripes, partial);
+  auto* partial = take_workspace<float>(q, offset, stripes * cols, ActivationBackward::kName);
+  launch_rows<true>(q, k.f, k.dx, k.dy, k.x, k.bias, stripes, partial);
   if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
 }
 

@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: MIT
-// Element by element: bias and quick GELU, dropout, addition, conversion.
+// Element by element: bias and activation, dropout, addition, conversion.
 #pragma once
 
+#include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 
 namespace weft {
 
-// y = f(x + bias), f(v) = v * sigmoid(1.702 v)  (Hendrycks & Gimpel 2016, arXiv 1606.08415: quick GELU).
-inline constexpr double kGeluSlope = 1.702;
-struct GeluForward {
-  static constexpr const char* kName = "gelu_forward";
+// y = f(x + bias), f: kernels/layers/activation.h
+struct ActivationForward {
+  static constexpr const char* kName = "activation_forward";
   TensorView y, x;       // (N, C)  T; any leading axes
   TensorView bias = {};  // (C)     T, or absent
+  Activation f = Activation::gelu;
   std::vector<TensorView> outputs() const { return {y}; }
   std::vector<TensorView> inputs() const { return {x, bias}; }
 };
-void check(const GeluForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const GeluForward&);
-void run(CudaQueue&, const GeluForward&);
+void check(const ActivationForward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const ActivationForward&);
+void run(CudaQueue&, const ActivationForward&);
 
 // dx = f'(x + bias) dy,   dbias = sum_N dx (before it is rounded; fixed order)
-struct GeluBackward {
-  static constexpr const char* kName = "gelu_backward";
+struct ActivationBackward {
+  static constexpr const char* kName = "activation_backward";
   GradView dx;           // (N, C)  T
   TensorView dy, x;      // (N, C)  T
   GradView dbias = {};   // (C)     wide(T), or absent
   TensorView bias = {};  // (C)     T, or absent
+  Activation f = Activation::gelu;
   std::vector<TensorView> outputs() const { return {dx.view, dbias.view}; }
   std::vector<TensorView> inputs() const { return {x, dy, bias}; }
 };
-void check(const GeluBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const GeluBackward&);
-void run(CudaQueue&, const GeluBackward&);
+void check(const ActivationBackward&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const ActivationBackward&);
+void run(CudaQueue&, const ActivationBackward&);
 
 // y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns) alone:
 // kernels/philox.h. It is its own backward. p = 0 draws nothing.

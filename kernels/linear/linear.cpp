@@ -3,16 +3,48 @@
 #include "kernels/linear/linear.h"
 
 #include <cblas.h>
+#include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
 
+extern "C" {  // OpenBLAS's own, behind every sgemm
+void* blas_memory_alloc(int);
+void blas_memory_free(void*);
+}
+
 namespace weft {
 namespace {
+
+// OpenBLAS keeps a buffer for each sgemm that runs at the same time. Where there is no memory for one it asks
+// for ever, so buffers for `threads` are asked for here. Throws Error.
+void keep_buffers(int threads) {
+  constexpr std::size_t kBuffer = std::size_t{128} << 20;  // of addresses: few of its pages are ever touched
+  static std::atomic<int> kept = 0;
+  if (threads <= kept) return;
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  openblas_set_num_threads(1);  // a call
+  std::vector<void*> buffers;
+  while (static_cast<int>(buffers.size()) < threads) {
+    void* room = mmap(nullptr, kBuffer, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) break;
+    munmap(room, kBuffer);
+    buffers.push_back(blas_memory_alloc(0));
+  }
+  for (void* buffer : buffers) blas_memory_free(buffer);
+  kept = std::max(kept.load(), static_cast<int>(buffers.size()));
+  if (threads > kept)
+    fail(str("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
+             " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS"));
+}
 
 // A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
 // whole other operand, at the cost of about thirty rows. Pieces have kLongPiece rows, or more where that
@@ -33,12 +65,13 @@ std::int64_t piece_of(std::int64_t axis) {
 // c (rows, cols) = op(a) op(b) + beta c, all row-major f32; pieces run on OpenMP's threads, not OpenBLAS's.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
               std::int64_t inner, const float* a, const float* b, float beta, float* c) {
-  [[maybe_unused]] static const bool one_thread_a_call = (openblas_set_num_threads(1), true);
   const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
   const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner), m = narrow(rows);
   const bool by_rows = rows >= cols;
   const std::int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
-#pragma omp parallel for schedule(dynamic) if (rows * cols > kParallelElements)
+  const bool parallel = rows * cols > kParallelElements;
+  keep_buffers(omp_in_parallel() ? omp_get_num_threads() : parallel ? omp_get_max_threads() : 1);
+#pragma omp parallel for schedule(dynamic) if (parallel)
   for (std::int64_t first = 0; first < axis; first += piece) {
     const auto count = static_cast<blasint>(std::min(piece, axis - first));
     if (by_rows) {

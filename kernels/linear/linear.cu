@@ -25,11 +25,6 @@ Gemm gemm_of(const GradView& out, const TensorView& a, bool transpose_a, const T
   return p;
 }
 
-void require(bool done, const char* what, const Gemm& p) {
-  WEFT_CHECK(done, what, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ", p.inner, " of ",
-             name_of(p.in), " that adds partial sums in a fixed order");
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     bias_rows(T* y, const T* b, std::int64_t size, std::int64_t cols) {
@@ -69,7 +64,7 @@ void run(CudaQueue& q, const LinearForward& k) {
     if (multiply(q, p)) return;
     p.bias = nullptr;
   }
-  require(multiply(q, p), LinearForward::kName, p);
+  require_multiply(q, p, LinearForward::kName);
   if (k.b) add_bias(q, k.y, k.b);
 }
 
@@ -85,7 +80,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
         cudaMemsetAsync(k.dw.view.data, 0, static_cast<std::size_t>(k.dw.view.bytes()), q.stream));
   } else if (k.dw && rows > 0) {  // dw^T (K, M) = x^T (K, N) dy (N, M)
     const Gemm p = gemm_of(k.dw, k.x, false, k.dy, true);
-    require(multiply(q, p), LinearBackward::kName, p);
+    require_multiply(q, p, LinearBackward::kName);
   }
   if (k.db && !together) {
     dispatch_cuda(k.dy.dtype, [&]<class T>() {
@@ -95,7 +90,7 @@ void run(CudaQueue& q, const LinearBackward& k) {
   }
   if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)
     const Gemm p = gemm_of(k.dx, k.w, false, k.dy, false);
-    require(multiply(q, p), LinearBackward::kName, p);
+    require_multiply(q, p, LinearBackward::kName);
   }
 }
 

@@ -28,15 +28,15 @@ cudaDataType_t type_of(DType t) {
   }
 }
 
-// The largest power of two, at most 256, that divides an address.
-std::uint32_t alignment_of(const void* p) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p);
+// The largest power of two, at most 256, that divides an address and the bytes from there to the next.
+std::uint32_t alignment_of(const void* p, std::int64_t stride = 0, DType t = DType::u8) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(stride * size_of(t));
   return static_cast<std::uint32_t>(address == 0 ? 256
                                                  : std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
 // Everything that the choice of an algorithm depends on, besides the device and the library.
-using Key = std::array<std::int64_t, 13>;
+using Key = std::array<std::int64_t, 18>;
 Key key_of(const CudaQueue& q, const Gemm& p) {
   return {static_cast<std::int64_t>(q.workspace_bytes),
           p.rows,
@@ -50,7 +50,12 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
           alignment_of(p.a),
           alignment_of(p.b),
           alignment_of(p.out),
-          p.bias ? alignment_of(p.bias) : 0};
+          p.bias ? alignment_of(p.bias) : 0,
+          p.addend ? alignment_of(p.addend) : 0,
+          p.batch,
+          p.stride_a,
+          p.stride_b,
+          p.stride_out};
 }
 
 // WEFT_TUNE from the environment: 1 (or unset) measures, 0 takes the library's own choice.
@@ -73,9 +78,16 @@ void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
       cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof(value)));
 }
 
-void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t rows, std::int64_t cols) {
+void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t rows, std::int64_t cols,
+                     std::int64_t batch, std::int64_t stride) {
   WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<std::uint64_t>(rows),
                                                static_cast<std::uint64_t>(cols), rows));
+  if (batch == 1) return;
+  const auto count = static_cast<std::int32_t>(batch);
+  WEFT_CUBLAS_CHECK(
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                     &stride, sizeof stride));
 }
 
 // The library's ranking of its algorithms: at most `count`, best first.
@@ -87,10 +99,11 @@ Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
                                  CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.out));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a, p.stride_a, p.in));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b, p.stride_b, p.in));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      alignment_of(p.addend ? p.addend : p.out, p.stride_out, p.to));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out, p.stride_out, p.to));
   cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -147,16 +160,18 @@ GemmPlan::GemmPlan(const Gemm& p) {
     set(*this, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     set(*this, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.to));
   }
-  describe_layout(a.handle, p.in, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner);
-  describe_layout(b.handle, p.in, p.transpose_b ? p.cols : p.inner, p.transpose_b ? p.inner : p.cols);
-  describe_layout(out.handle, p.to, p.rows, p.cols);
+  describe_layout(a.handle, p.in, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner, p.batch,
+                  p.stride_a);
+  describe_layout(b.handle, p.in, p.transpose_b ? p.cols : p.inner, p.transpose_b ? p.inner : p.cols, p.batch,
+                  p.stride_b);
+  describe_layout(out.handle, p.to, p.rows, p.cols, p.batch, p.stride_out);
 }
 
 cublasStatus_t GemmPlan::run(CudaQueue& q, const Gemm& p, const Algorithm& algorithm) const {
-  const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
-  return cublasLtMatmul(q.cublaslt, operation.handle, &alpha, p.a, a.handle, p.b, b.handle, &beta, p.out,
-                        out.handle, p.out, out.handle, &algorithm.value, q.workspace, q.workspace_bytes,
-                        q.stream);
+  const float beta = p.accumulate || p.addend ? p.beta : 0.0f;
+  return cublasLtMatmul(q.cublaslt, operation.handle, &p.alpha, p.a, a.handle, p.b, b.handle, &beta,
+                        p.addend ? p.addend : p.out, out.handle, p.out, out.handle, &algorithm.value,
+                        q.workspace, q.workspace_bytes, q.stream);
 }
 
 void forget_algorithms(cublasLtContext* handle) {
@@ -175,6 +190,11 @@ bool multiply(CudaQueue& q, const Gemm& p) {
   if (!algorithm) return false;
   WEFT_CUBLAS_CHECK(GemmPlan(p).run(q, p, *algorithm));
   return true;
+}
+
+void require_multiply(CudaQueue& q, const Gemm& p, const char* kernel) {
+  WEFT_CHECK(multiply(q, p), kernel, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ",
+             p.inner, " of ", name_of(p.in), " that adds partial sums in a fixed order");
 }
 
 }  // namespace weft

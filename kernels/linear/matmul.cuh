@@ -23,22 +23,27 @@ namespace weft {
     }                                                                                                        \
   } while (0)
 
-// out (rows, cols) = op(a) op(b) + (accumulate: out), sums over `inner`.
+// out (rows, cols) = alpha op(a) op(b) + beta (accumulate: out; or addend, of out's layout), sums over
+// `inner`. A batch of such GEMMs: operands of the next lie so many elements on.
 struct Gemm {
   const void *a = nullptr, *b = nullptr;
   void* out = nullptr;
   const void* bias = nullptr;  // (rows), added to every column
+  const void* addend = nullptr;
+  float alpha = 1, beta = 1;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   std::int64_t rows = 0, cols = 0, inner = 0;
+  std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
   DType in = DType::f32, to = DType::f32;
 
   double flops() const {
-    return 2 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(inner);
+    return 2 * static_cast<double>(batch * rows) * static_cast<double>(cols) * static_cast<double>(inner);
   }
 };
 
 // False when the library has no algorithm; nothing is launched then.
 bool multiply(CudaQueue&, const Gemm&);
+void require_multiply(CudaQueue&, const Gemm&, const char* kernel);  // throws Error instead
 
 // A handle of the library, destroyed with its scope.
 template <class Handle, cublasStatus_t (*kDestroy)(Handle)>

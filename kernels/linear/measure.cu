@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kernels/device/event.cuh"
 #include "kernels/linear/matmul.cuh"
@@ -63,9 +64,9 @@ class Trial {
       : q_(q),
         in_(p.in),
         out_(p.to),
-        out_size_(p.rows * p.cols),
-        a_(operand(p.rows * p.inner, in_, 1)),
-        b_(operand(p.inner * p.cols, in_, 2)),
+        out_size_(p.batch * p.rows * p.cols),
+        a_(operand(p.batch * p.rows * p.inner, in_, 1)),
+        b_(operand(p.batch * p.inner * p.cols, in_, 2)),
         bias_(operand(p.rows, out_, 3)),
         first_(take_scratch(q, out_bytes())),
         other_(take_scratch(q, out_bytes())),
@@ -123,6 +124,8 @@ class Trial {
     p.a = a_.get();
     p.b = b_.get();
     if (p.bias) p.bias = bias_.get();
+    p.accumulate = p.accumulate || std::exchange(p.addend, nullptr);
+    p.stride_a = p.rows * p.inner, p.stride_b = p.inner * p.cols, p.stride_out = p.rows * p.cols;
     return p;
   }
   Scratch operand(std::int64_t size, DType type, std::uint32_t seed) {

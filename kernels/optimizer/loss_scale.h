@@ -34,14 +34,15 @@ void run(CpuQueue&, const ApplyLossScale&);
 void run(CudaQueue&, const ApplyLossScale&);
 
 // Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
-// to results->loss_scale, and to *step the corrections of AdamW, which count only applied updates.
+// to results->loss_scale, and to *step what counts only applied updates: AdamW's corrections, Muon's
+// momentum.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;
   StepResults* results = nullptr;
   StepScalars* step = nullptr;
   std::int64_t window = 1000;
-  double beta1 = 0.9, beta2 = 0.95, ema_decay = 0;
+  double beta1 = 0.9, beta2 = 0.95, ema_decay = 0, momentum = 0;
 };
 void check(const UpdateLossScale&);  // both forms begin with it
 void run(CpuQueue&, const UpdateLossScale&);

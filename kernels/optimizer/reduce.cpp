@@ -114,6 +114,11 @@ void check(const ClipCoefficient& k) {
   WEFT_CHECK(k.clip >= 0, "clip_coefficient: clip must not be negative, got ", k.clip);
 }
 
+void check(const Fingerprint& k) {
+  WEFT_CHECK(k.sum && k.x, "fingerprint: needs a sum and a tensor");
+  WEFT_CHECK(k.first >= 0, "fingerprint: the place of the first element is ", k.first);
+}
+
 void run(CpuQueue&, const MeanForward& k) {
   check(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
@@ -155,6 +160,19 @@ void run(CpuQueue&, const ClipCoefficient& k) {
   if (k.clip > 0 && norm > k.clip) update = scale * k.clip / norm;
   k.results->gradient_norm = norm;
   k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
+}
+
+void run(CpuQueue&, const Fingerprint& k) {
+  check(k);
+  const std::int64_t n = k.x.size();
+  std::uint64_t sum = 0;
+  dispatch_bits(k.x.dtype, [&]<class T>() {
+    const T* x = static_cast<const T*>(k.x.data);
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (n > kParallelElements)
+    for (std::int64_t i = 0; i < n; ++i)
+      sum += Fingerprint::hash(x[i], static_cast<std::uint64_t>(k.first + i));
+  });
+  *k.sum += sum;
 }
 
 }  // namespace weft

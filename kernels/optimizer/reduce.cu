@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
+#include <algorithm>
+
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 
@@ -108,6 +110,19 @@ __global__ void __launch_bounds__(kThreads)
   dx[i] = accumulate ? dx[i] + value : value;
 }
 
+// The bits of x as unsigned numbers of the same size; the atomic adds integers, whose order does not matter.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_hashes(unsigned long long* sum, const T* x, std::int64_t n, std::uint64_t first) {
+  unsigned long long mine = 0;
+#pragma unroll 4
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * kThreads)
+    mine += Fingerprint::hash(x[i], first + static_cast<std::uint64_t>(i));
+  for (int half = kWarp / 2; half > 0; half /= 2) mine += __shfl_xor_sync(kFullWarp, mine, half);
+  if (threadIdx.x % kWarp == 0) atomicAdd(sum, mine);
+}
+
 }  // namespace
 
 void run(CudaQueue& q, const MeanForward& k) {
@@ -145,6 +160,18 @@ void run(CudaQueue& q, const ClipCoefficient& k) {
                                     : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
   const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
+}
+
+void run(CudaQueue& q, const Fingerprint& k) {
+  check(k);
+  const std::int64_t n = k.x.size();
+  if (n == 0) return;
+  const auto blocks = std::min<unsigned>(blocks_for(n, kThreads), kBlocks);
+  dispatch_bits(k.x.dtype, [&]<class T>() {
+    add_hashes<<<blocks, kThreads, 0, q.stream>>>(reinterpret_cast<unsigned long long*>(k.sum),
+                                                  static_cast<const T*>(k.x.data), n,
+                                                  static_cast<std::uint64_t>(k.first));
+  });
 }
 
 }  // namespace weft

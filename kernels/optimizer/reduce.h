@@ -71,4 +71,36 @@ void check(const ClipCoefficient&);  // shapes and types; both forms begin with 
 void run(CpuQueue&, const ClipCoefficient&);
 void run(CudaQueue&, const ClipCoefficient&);
 
+// *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64: of integers, in any order.
+// Another bit in one element always changes it; other bits in several do, but for one chance in 2^64.
+struct Fingerprint {
+  static constexpr const char* kName = "fingerprint";
+  std::uint64_t* sum = nullptr;  // in the queue's memory, read and written
+  TensorView x;                  // any type
+  std::int64_t first = 0;        // place of x[0]
+  std::vector<TensorView> outputs() const { return {}; }
+  std::vector<TensorView> inputs() const { return {x}; }
+  // At each place a bijection of the bits: the finalizer of MurmurHash3 (Appleby 2011).
+  static constexpr std::uint64_t hash(std::uint64_t bits, std::uint64_t place) {
+    std::uint64_t h = bits + (place + 1) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return h ^ h >> 33;
+  }
+};
+void check(const Fingerprint&);  // both forms begin with it
+void run(CpuQueue&, const Fingerprint&);
+void run(CudaQueue&, const Fingerprint&);
+
+// Calls f.operator()<T>() with the unsigned type of the size of an element.
+template <class F>
+void dispatch_bits(DType t, F&& f) {
+  switch (size_of(t)) {
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
+  }
+}
+
 }  // namespace weft

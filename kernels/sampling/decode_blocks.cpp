@@ -50,6 +50,7 @@ void check(const DecodeBlocks& k) {
   expect_matrix(k.packed, t, batch, k.heads * (2 * k.qk_size + k.v_size), "decode_blocks: packed");
   expect_matrix(k.attended, t, batch, k.heads * k.v_size, "decode_blocks: attended");
   expect_matrix(k.hidden, t, batch, k.hidden.cols(), "decode_blocks: hidden");
+  if (k.qk) check(qk_step(k));
   for (const DecodeBlock& block : k.blocks) check(block, k);
 }
 

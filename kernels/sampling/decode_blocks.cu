@@ -124,6 +124,8 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
   a.y = k.y.as<T>();
   a.sizes = sizes_of(k);
   a.scale = static_cast<float>(k.scale);
+  a.qk = QkAngles(k.qk, k.qk_size);
+  a.f = k.f;
   const T* x = k.x.as<T>();
   for (std::size_t first = 0; first < k.blocks.size(); first += kMostBlocks) {
     a.x = x;
@@ -157,7 +159,7 @@ bool covers(const DecodeBlocks& k) {
   if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
   for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;
-  if (!aligned16(k.x) || !aligned16(k.y)) return false;
+  if (!aligned16(k.x) || !aligned16(k.y) || !aligned16(k.qk.table)) return false;
   for (const DecodeBlock& block : k.blocks)
     if (!aligned(block) || block.longest == 0 || block.longest > kLongestList) return false;
   return most_sequences(sizes_of(k), shared_limit()) > 0;

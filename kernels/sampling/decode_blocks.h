@@ -2,10 +2,11 @@
 // Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019, arXiv
 // 1904.10509, section 5.2), in the steps of DecodeLinear and AttentionDecode, each rounded to T:
 //   x' = x + proj(attention(qkv(norm(x))))    after key and value have joined the block's cache
-//   y  = x' + down(gelu(up(norm(x'))))        each sequence alone, to the last bit
+//   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
 
-#include "kernels/queue.h"
+#include "kernels/layers/activation.h"
+#include "kernels/layers/rotary.h"
 
 namespace weft {
 
@@ -36,6 +37,8 @@ struct DecodeBlocks {
   std::vector<DecodeBlock> blocks;
   std::int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   double scale = 1;
+  QkForm qk;  // of the queries and the new keys
+  Activation f = Activation::gelu;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
   std::vector<TensorView> outputs() const { return {y}; }

@@ -13,13 +13,19 @@ inline DecodeLinear affine_step(const TensorView& y, const TensorView& x, const 
   return {.y = y, .x = x, .w = map.w, .b = map.b, .residual = {}};
 }
 
+// (B, 1, M)
+inline TensorView one_position(const TensorView& x) {
+  return {x.data, x.dtype, 3, {x.rows(), 1, x.cols(), 1, 1}};
+}
+
+inline QkForward qk_step(const DecodeBlocks& k) {
+  return {.qkv = one_position(k.packed), .rstd = {}, .heads = k.heads, .qk_size = k.qk_size, .form = k.qk};
+}
+
 inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& block) {
-  const auto rows = [](const TensorView& x) {
-    return TensorView{x.data, x.dtype, 3, {x.rows(), 1, x.cols(), 1, 1}};
-  };
-  const TensorView packed = rows(k.packed);
+  const TensorView packed = one_position(k.packed);
   const std::int64_t queries = k.heads * k.qk_size;
-  return {.y = heads_of(rows(k.attended), 0, k.heads, k.v_size),
+  return {.y = heads_of(one_position(k.attended), 0, k.heads, k.v_size),
           .q = heads_of(packed, 0, k.heads, k.qk_size),
           .k = rows_of(block.k, k.heads),
           .v = rows_of(block.v, k.heads),
@@ -43,12 +49,13 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
+    if (k.qk) run(queue, qk_step(k));
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element
     run(queue, proj);
     DecodeLinear up = normed(affine_step(k.hidden, k.y, block.up), block.mlp_norm);
-    up.gelu = true;
+    up.f = k.f;
     run(queue, up);
     DecodeLinear down = affine_step(k.y, k.hidden, block.down);
     down.residual = k.y;

@@ -14,6 +14,7 @@
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/device/wgmma.cuh"
+#include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode_blocks.h"
 
 namespace weft::decode_cluster {
@@ -113,6 +114,8 @@ struct Arguments {
   Sizes sizes;
   Layout layout;
   float scale;
+  QkAngles qk;
+  Activation f;
   int blocks;
   Block<T> block[kMostBlocks];
 };

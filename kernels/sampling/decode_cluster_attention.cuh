@@ -154,6 +154,7 @@ class Attention {
     int turns = 0;
     if (present) {
       turns = (now.count + kGroups - 1) / kGroups;
+      if (a_.qk.norm || a_.qk.table) norm_and_rotate(half_ == 0 ? q : k, first_pair_ + pair);
       begin(q);
       if (half_ == 1 && now.own >= 0 && lane_ < kLanes) put_own_row(now, k, v);
     }
@@ -175,6 +176,35 @@ class Attention {
     if (!present) return;
     merge_lanes();
     deliver(first_pair_ + pair, job);
+  }
+
+  // QkForward, in place: of the query by the first warp of a pair, of the new key by the second.
+  __device__ __forceinline__ void norm_and_rotate(std::uint32_t row, int pair) const {
+    const int sequence = min(scene_.first_sequence + pair / a_.sizes.heads, a_.sizes.batch - 1);
+    float x[kQk][8], sum = 0, scale = 1;
+#pragma unroll
+    for (int p = 0; p < kQk; ++p) {
+      unpack(x[p], Eight<T>{part_of(row, p, a_.sizes.qk)});
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum = fmaf(x[p][i], x[p][i], sum);
+    }
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, lanes);
+    if (a_.qk.norm) scale = rsqrtf(sum / static_cast<float>(a_.sizes.qk) + a_.qk.eps);
+#pragma unroll
+    for (int p = 0; p < kQk; ++p) {
+      if (first_of(p) >= a_.sizes.qk) continue;
+      float turn[8] = {1, 0, 1, 0, 1, 0, 1, 0};
+      if (a_.qk.table) a_.qk.read(turn, sequence, 0, first_of(p));
+      rotate_eight(x[p], scale, turn);
+      if (lane_ < kLanes) store_16(row + first_of(p) * 2, pack_eight<T>(x[p]).words[0]);
+    }
+    meet();
+  }
+
+  // The two warps of a pair.
+  __device__ __forceinline__ void meet() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(2 + pair_), "n"(kWarpsOfPair * kWarp) : "memory");
   }
 
   __device__ __forceinline__ void begin(std::uint32_t q) {
@@ -290,7 +320,7 @@ class Attention {
                                                                   y_[p][i + 3]};
       if (lane_ == 0) handed[128] = top_, handed[129] = sum_;
     }
-    asm volatile("bar.sync %0, %1;" ::"r"(2 + pair_), "n"(kWarpsOfPair * kWarp) : "memory");
+    meet();
     if (half_ == 1) return;
     const float other = handed[128], top = fmaxf(top_, other);
     const float weight = other == top ? 1.0f : device::exp2_fast(other - top);

@@ -4,8 +4,8 @@
 // bytes at a time of rows g, g + 8 and g + 16 and of column g, enough for two MMAs.
 #pragma once
 
-#include "kernels/layers/pointwise.h"
 #include "kernels/sampling/decode_cluster.cuh"
+#include "kernels/sampling/decode_linear.cuh"
 
 namespace weft::decode_cluster {
 
@@ -243,7 +243,8 @@ class Matmuls {
             __shfl_sync(kFullWarp, word, first + 2), __shfl_sync(kFullWarp, word, first + 3)};
   }
 
-  // The epilogue of a GEMM for 8 of this thread block's columns: bias, GELU or residual; sends the result.
+  // The epilogue of a GEMM for 8 of this thread block's columns: bias, activation or residual; sends the
+  // result.
   __device__ __forceinline__ void finish(int matrix, const TileAccumulators<kRows>& accumulators, int column,
                                          std::uint32_t bias) const {
     const int t = lane_ % 4, of_row = scene_.rank * a_.sizes.rows(matrix) + column;
@@ -256,7 +257,7 @@ class Matmuls {
       for (int i = 0; i < 2; ++i) {
         const int at = part % 2 * 2 + i;
         v[i] = accumulators[part / 2][0][at] + accumulators[part / 2][1][at] + (i == 0 ? b.x : b.y);
-        if (matrix == kUp) v[i] = __fdividef(v[i], 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v[i]));
+        if (matrix == kUp) v[i] = decode_linear::activation<T>(v[i], a_.f);
       }
       if (matrix == kProj || matrix == kDown) {
         const float2 x = device::unpack<T>(

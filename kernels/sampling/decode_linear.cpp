@@ -7,7 +7,6 @@
 #include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
-#include "kernels/layers/pointwise.h"
 
 namespace weft {
 namespace {
@@ -47,7 +46,8 @@ void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
     for (std::int64_t m = 0; m < cols; ++m) {
       W v = dot(x + n * inner, w + m * inner, inner);
       if (b) v += static_cast<W>(b[m]);
-      if (k.gelu) v = v / (1 + exp_of(-static_cast<W>(kGeluSlope) * v));
+      if (k.f == Activation::gelu) v = v / (1 + exp_of(-static_cast<W>(kGeluSlope) * v));
+      if (k.f == Activation::relu2) v = relu2(v).y;
       if (residual) v += static_cast<W>(residual[n * cols + m]);
       y[n * cols + m] = static_cast<T>(v);
     }

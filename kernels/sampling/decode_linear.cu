@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
     const float total = warp_sum(sum[r]);
     if (lane != 0 || first_row + r >= a.rows) continue;
     const std::int64_t at = (first_row + r) * a.cols + m;
-    const float v = activation<T>(total + (a.b ? to_float(a.b[m]) : 0.0f), a.gelu);
+    const float v = activation(total + (a.b ? to_float(a.b[m]) : 0.0f), a);
     a.y[at] = from_float<T>(v + (a.residual ? to_float(a.residual[at]) : 0.0f));
   }
 }
@@ -69,7 +69,8 @@ Arguments<T> arguments_of(const DecodeLinear& k) {
   a.cols = k.w.rows();
   a.inner = k.x.cols();
   a.eps = static_cast<float>(k.eps);
-  a.gelu = k.gelu;
+  a.activates = k.f.has_value();
+  a.f = k.f.value_or(Activation::gelu);
   a.packed = aligned_rows(k.x) && aligned16(k.w) && aligned16(k.norm_w) && aligned16(k.norm_b);
   return a;
 }

@@ -5,7 +5,6 @@
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/mma.cuh"
 #include "kernels/device/vector8.cuh"
-#include "kernels/layers/pointwise.h"
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft::decode_linear {
@@ -18,7 +17,8 @@ struct Arguments {
   std::int64_t rows, cols, inner;
   unsigned column_blocks;  // blocks of a row of blocks
   float eps;
-  bool gelu, packed;  // packed: rows of x and w, norm_w and norm_b are aligned for packs
+  bool activates, packed;  // packed: rows of x and w, norm_w and norm_b are aligned for packs
+  Activation f;            // where it activates
 };
 
 struct Statistics {
@@ -74,8 +74,13 @@ __device__ __forceinline__ float normalise(float x, const Statistics& of_row, fl
 }
 
 template <class T>
-__device__ __forceinline__ float activation(float v, bool gelu) {
-  return gelu ? __fdividef(v, 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v)) : v;
+__device__ __forceinline__ float activation(float v, Activation f) {
+  if (f == Activation::relu2) return relu2(v).y;
+  return __fdividef(v, 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v));
+}
+template <class T>
+__device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
+  return a.activates ? activation<T>(v, a.f) : v;
 }
 
 }  // namespace weft::decode_linear

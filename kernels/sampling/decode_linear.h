@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sampling: an affine map of few rows, fused with its prologue and epilogue in a residual block.
-//   y = residual + f(norm(x) w^T + b),   norm: LayerNormForward, rounded to T;   f: GeluForward
+//   y = residual + f(norm(x) w^T + b),   norm: LayerNormForward, rounded to T;   f:
+//   kernels/layers/activation.h, or f(v) = v
 // Accumulators have type wide(T); one rounding at the end. Rows do not depend on each other, to the last bit.
 #pragma once
 
+#include <optional>
+
+#include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 
 namespace weft {
@@ -15,10 +19,10 @@ struct DecodeLinear {
   TensorView norm_w{}, norm_b{};  // (K)     wide(T), or both absent: x is taken as it is
   // CUDA prefetches the parameters (w, b, norm_w, norm_b): the kernel just before must not write them.
   double eps = 1e-5;
-  TensorView w;         // (M, K)  T
-  TensorView b;         // (M)     T, or absent
-  bool gelu = false;    // f: x sigmoid(1.702 x); else f(x) = x
-  TensorView residual;  // (N, M)  T, or absent
+  TensorView w;                   // (M, K)  T
+  TensorView b;                   // (M)     T, or absent
+  std::optional<Activation> f{};  // none: f(v) = v
+  TensorView residual;            // (N, M)  T, or absent
   std::vector<TensorView> outputs() const { return {y}; }
 };
 void check(const DecodeLinear&);  // shapes and types; both forms begin with it

@@ -91,8 +91,8 @@ struct Place {
     for (int i = 0; i < 2; ++i) {
       if (!inside(a, i)) continue;
       const float2 r = device::unpack<T>(residual[i]);
-      const float first = activation<T>(accumulators[2 * i] + bias.x, a.gelu) + r.x;
-      const float second = activation<T>(accumulators[2 * i + 1] + bias.y, a.gelu) + r.y;
+      const float first = activation(accumulators[2 * i] + bias.x, a) + r.x;
+      const float second = activation(accumulators[2 * i + 1] + bias.y, a) + r.y;
       *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
           device::pack<T>(first, second);
     }

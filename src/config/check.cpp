@@ -107,7 +107,8 @@ class Check {
                str("model.position_axes: expected sizes of at least 1, found ", axis));
       product *= static_cast<double>(axis);
     }
-    if (product >= static_cast<double>(m.context)) return;
+    const bool endless = m.positions == "rotary" && axes.size() == 1;  // its angles need no table
+    if (endless || product >= static_cast<double>(m.context)) return;
     const double rest = product / static_cast<double>(axes[0]);
     refuse({"model.position_axes", "model.context"},
            str("model.position_axes give ", static_cast<std::int64_t>(product),

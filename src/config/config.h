@@ -57,11 +57,15 @@ struct ModelConfig {
   std::int64_t heads = 8;
   double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
   double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
-  double dropout = 0.0;    // at the end of each residual branch
+  std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
+  double dropout = 0.0;             // at the end of each residual branch
   double embedding_dropout = 0.0;
   bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
   bool final_norm = true;
   double norm_eps = 1e-5;
+  std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
+  double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
+  std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
   std::vector<std::int64_t> position_axes = {96,
                                              128};  // outermost first: text {n / l, l}, images {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
@@ -73,11 +77,14 @@ struct TrainConfig {
   std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
   std::int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
   std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
+  std::string optimizer = "adamw";  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
   std::int64_t warmup = 200;         // steps of linear warm-up
   std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
+  double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
+  double muon_momentum = 0.95, muon_weight_decay = 0.01;
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block
@@ -144,7 +151,7 @@ void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 
-// The body of configs/README.md: a table of all keys with default, limits and meaning.
+// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
 std::string config_table();
 
 }  // namespace weft

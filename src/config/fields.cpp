@@ -35,8 +35,7 @@ Field asked(Field field, const char* effect) { return marked(std::move(field), O
 std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
 
 void data_fields(DataConfig& c, const Visit& visit) {
-  visit({"data.path", &c.path,
-         "HDF5 file made by prepare: as given, beside the config, or in the working directory"});
+  visit({"data.path", &c.path, "HDF5 file made by prepare, as given or beside the config"});
   visit({"data.mix", &c.mix,
          "a second file of images of the same shape, mixed in during training; none: \"\""});
   visit({"data.mix_rate", &c.mix_rate, "probability that an image comes from data.mix", share()});
@@ -60,7 +59,7 @@ void augment_fields(AugmentConfig& c, const Visit& visit) {
   visit({"augment.flip", &c.flip, "left to right with probability 1/2; the model is not told"});
   visit({"augment.conditional", &c.conditional, "false: the model is told nothing of the rest, either"});
   visit({"augment.permute_positions", &c.permute_positions,
-         "each sub-pixel keeps the position embedding of where it came from"});
+         "each sub-pixel keeps the position that it came from"});
   visit({"augment.unaugmented_rate", &c.unaugmented_rate,
          "share of images to which no kind is applied; 0: as uniform draws give", share()});
 }
@@ -86,12 +85,17 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          between(1, 65536)});
   visit({"model.qk_ratio", &c.qk_ratio, "width of all queries (and of all keys) / d", Range{0, 16, true}});
   visit({"model.mlp_ratio", &c.mlp_ratio, "hidden width of the MLP / d", Range{0, 64, true}});
+  visit(one_of({"gelu", "relu2"},
+               {"model.activation", &c.activation, "of the MLP: x sigmoid(1.702 x) or max(x, 0)^2"}));
   visit({"model.dropout", &c.dropout, "at the end of each residual branch", share()});
   visit({"model.embedding_dropout", &c.embedding_dropout, "after the embedding", share()});
-  visit({"model.tied_output", &c.tied_output,
-         "logits from the token embedding, not from a layer that starts at zero"});
+  visit({"model.tied_output", &c.tied_output, "logits from the token embedding"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
+  visit(one_of({"learned", "rotary"},
+               {"model.positions", &c.positions, "embeddings, or rotated queries and keys"}));
+  visit({"model.rotary_base", &c.rotary_base, "pair j of n turns by base^(-j / n) a position", more_than(0)});
+  visit(one_of({"none", "rms"}, {"model.qk_norm", &c.qk_norm, "of queries and keys, by heads"}));
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], images [32, 32, "
          "3]",
@@ -100,50 +104,53 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   init_fields(c.init, visit);
 }
 
-void train_fields(TrainConfig& c, const Visit& visit) {
-  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
-               "learning rates follow the schedule of the new number"));
-  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
-  visit({"train.batch_tokens", &c.batch_tokens,
-         "instead of batch: tokens in one update, a multiple of context; 0: batch counts", at_least(0)});
-  visit(asked({"train.accumulation", &c.accumulation,
-               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
-              "gradients are added up in another order"));
+void optimizer_fields(TrainConfig& c, const Visit& visit) {
+  visit(one_of({"adamw", "muon"},
+               {"train.optimizer", &c.optimizer, "muon for the matrices of the blocks, AdamW for the rest"}));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
-  visit({"train.final_learning_rate", &c.final_learning_rate, "at the last step, as a share of the peak",
-         between(0, 1)});
+  visit({"train.final_learning_rate", &c.final_learning_rate, "share of it at the last step", between(0, 1)});
   visit({"train.warmup", &c.warmup, "steps of linear warm-up", at_least(0)});
   visit(one_of({"cosine", "linear", "constant"}, {"train.schedule", &c.schedule, "after the warm-up"}));
   visit({"train.beta1", &c.beta1, "AdamW: decay of the mean", share()});
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
   visit({"train.weight_decay", &c.weight_decay, "AdamW: of matrices and embeddings", between(0, 100)});
+  visit({"train.muon_learning_rate", &c.muon_learning_rate, "Muon: at its peak", more_than(0)});
+  visit({"train.muon_momentum", &c.muon_momentum, "Muon: from 0.85 in 300 updates", share()});
+  visit({"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
-  visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none is kept", share()});
-  visit(free(
-      one_of({"none", "attention", "block"},
-             {"train.recompute", &c.recompute,
-              "recomputed in the backward pass: nothing, attention behind q, k and v, or whole blocks"})));
-  visit(
-      {"train.context_schedule", &c.context_schedule,
-       "[step, context] pairs: sequences are this long from that step on, and more of them; []: always full",
-       at_least(0)});
+}
+
+void train_fields(TrainConfig& c, const Visit& visit) {
+  visit(marked({"train.steps", &c.steps, "updates", at_least(1)}, OnResume::told,
+               "learning rates follow the schedule of the new number"));
+  visit({"train.batch", &c.batch, "sequences of full context in one update", between(1, 1 << 20)});
+  visit({"train.batch_tokens", &c.batch_tokens, "instead of batch: tokens in one update; 0: batch counts",
+         at_least(0)});
+  visit(asked({"train.accumulation", &c.accumulation,
+               "micro-batches in one update, of each process; divides batch", between(1, 1 << 20)},
+              "gradients are added up in another order"));
+  optimizer_fields(c, visit);
+  visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none", share()});
+  visit(free(one_of({"none", "attention", "block"},
+                    {"train.recompute", &c.recompute,
+                     "the backward pass recomputes nothing, attention behind q, k and v, or blocks"})));
+  visit({"train.context_schedule", &c.context_schedule,
+         "[step, context] pairs: sequences are this long from that step on; []: always full", at_least(0)});
   visit({"train.loss_scale", &c.loss_scale, "f16: initial value", Range{1, 16777216}});
   visit({"train.loss_scale_window", &c.loss_scale_window, "f16: good steps before the scale is doubled",
          at_least(1)});
   visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
   visit(asked(one_of({"f32", "bf16"}, {"train.reduce_dtype", &c.reduce_dtype,
-                                       "several processes: type in which gradients are all-reduced"}),
+                                       "several processes: type of all-reduced gradients"}),
               "gradients are rounded otherwise before they are summed"));
   visit(asked(
       {"train.bucket_mb", &c.bucket_mb,
-       "several processes: MB of gradients in one all-reduce, at least; 0: all, after the backward pass",
-       between(0, 65536)},
+       "several processes: MB in one all-reduce, at least; 0: all gradients at once", between(0, 65536)},
       "gradients may be added up in another order"));
-  visit(asked(
-      {"train.shard_optimizer", &c.shard_optimizer,
-       "several processes: each keeps and updates a part of master weights and optimizer state (ZeRO-1)"},
-      "gradients may be added up in another order"));
+  visit(asked({"train.shard_optimizer", &c.shard_optimizer,
+               "several processes: each updates a part of the weights (ZeRO-1)"},
+              "gradients may be added up in another order"));
   visit(free({"train.log_every", &c.log_every, "steps between log lines", at_least(1)}));
   visit(free(
       {"train.eval_every", &c.eval_every, "steps between evaluations; 0: only at the end", at_least(0)}));
@@ -171,8 +178,7 @@ std::string Range::text() const {
 void for_each_field(Config& c, const Visit& visit) {
   visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
-  visit(one_of({"f32", "f16", "bf16"},
-               {"precision", &c.precision, "of kernels; a CPU computes in f32 whatever stands here"}));
+  visit(one_of({"f32", "f16", "bf16"}, {"precision", &c.precision, "of kernels; a CPU computes in f32"}));
   data_fields(c.data, visit);
   augment_fields(c.augment, visit);
   model_fields(c.model, visit);

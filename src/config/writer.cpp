@@ -119,26 +119,12 @@ std::string to_yaml(const Config& config, bool documented) {
 std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
 
 std::string config_table() {
-  Config defaults;
-  std::string out = "| key | default | meaning | `--resume` |\n|---|---|---|---|\n";
-  const auto row = [&](const std::string& key, const std::string& value, const std::string& comment) {
-    out += "| `" + key + "` | `" + value + "` | ";
-    for (const char c : comment) out += c == '|' ? std::string("\\|") : std::string(1, c);
-    out += " |";
-  };
-  for_each_field(defaults, [&](const Field& f) {
-    row(f.key, value_text(f), full_comment(f));
-    const char* const rules[] = {"", "asked", "told", "free"};
-    out += str(" ", rules[static_cast<int>(f.on_resume)], " |\n");
-  });
-  out +=
-      "\nWhen a run is resumed, keys marked `free` may differ, `told` ones too, and the run says what they "
-      "change.\nThose marked `asked` may differ with `--allow-changes`; all others must be the same.\n";
-  out += "\nAn entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
+  std::string out = "An entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
   PatternSpec pattern;
   for_each_pattern_field(pattern, [&](const Field& f) {
-    row(f.key, value_text(f), full_comment(f));
-    out += "\n";
+    out += "| `" + f.key + "` | `" + value_text(f) + "` | ";
+    for (const char c : full_comment(f)) out += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += " |\n";
   });
   out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
   for (const PatternKind& p : patterns()) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string_view>
 
 #include "kernels/view.h"
 #include "src/files/hdf5.h"
@@ -41,12 +45,13 @@ void write_group(Hdf5File& file, Device& device, const ParameterStore& store, co
 }
 
 template <class Number>
-void check_finite(const std::string& where, const std::vector<char>& values) {
+void check_numbers(const std::string& where, bool squares, const std::vector<char>& values) {
   for (std::size_t at = 0; at < values.size(); at += sizeof(Number)) {
     Number value;
     std::memcpy(&value, &values[at], sizeof value);
-    if (!std::isfinite(value))
-      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected finite numbers"));
+    if (!std::isfinite(value) || (squares && value < 0))
+      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
+               squares ? "means of squares" : "finite numbers"));
   }
 }
 
@@ -65,8 +70,9 @@ void read_group(const Hdf5File& file, const ParameterStore& store, const Group& 
 void check_values(const Hdf5File& file, const ParameterStore& store, const Group& group) {
   read_group(file, store, group, [&](const ParamInfo& p, const std::vector<char>& values) {
     const std::string where = str(file.path(), ": ", path_in(group.path, p));
-    group.block.dtype() == DType::f64 ? check_finite<double>(where, values)
-                                      : check_finite<float>(where, values);
+    const bool squares = std::string_view(group.path) == "/optimizer/v";
+    group.block.dtype() == DType::f64 ? check_numbers<double>(where, squares, values)
+                                      : check_numbers<float>(where, squares, values);
   });
 }
 
@@ -79,19 +85,19 @@ void upload_group(const Hdf5File& file, const ParameterStore& store, const Group
 // The arrays of a group must be exactly the parameters of the store.
 void check_group(const Hdf5File& file, const ParameterStore& store, const std::string& group) {
   const std::string other = file.path() + ": checkpoint of another model: ";
-  std::vector<std::string> there = file.list(group);
+  const std::vector<std::string> names = file.list(group);
+  std::set<std::string> there(names.begin(), names.end());
   for (const ParamInfo& p : store.params()) {
-    const auto found = std::find(there.begin(), there.end(), path_in(group, p));
-    if (found == there.end())
+    const std::string path = path_in(group, p);
+    if (there.erase(path) == 0)
       fail(str(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")"));
-    if (const Shape shape = file.shape_of(*found); shape != p.shape)
+    if (const Shape shape = file.shape_of(path); shape != p.shape)
       fail(str(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
                ")"));
-    there.erase(found);
   }
   if (!there.empty())
-    fail(str(other, there[0].substr(group.size() + 1), " is missing here and ",
-             shape_text(file.shape_of(there[0])), " there (", group, ")"));
+    fail(str(other, there.begin()->substr(group.size() + 1), " is missing here and ",
+             shape_text(file.shape_of(*there.begin())), " there (", group, ")"));
 }
 
 template <class T>
@@ -183,5 +189,26 @@ std::string checkpoint_config(const std::string& path) {
 }
 
 bool checkpoint_has_ema(const std::string& path) { return open_checkpoint(path).has("/ema"); }
+
+WeightsFile checkpoint_weights(const std::string& path, bool last) {
+  const auto file = std::make_shared<Hdf5File>(open_checkpoint(path));
+  WeightsFile weights{.path = path, .config = required(*file, "config", file->text_attribute("config"))};
+  weights.step = read_state(*file).step;
+  weights.ema = !last && file->has("/ema");
+  const std::string group = weights.ema ? "/ema/" : "/params/";
+  for (const std::string& dataset : file->list(group)) {
+    if (file->type_of(dataset) != StoredType::f32)
+      fail(str(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32"));
+    weights.shapes[dataset.substr(group.size())] = file->shape_of(dataset);
+  }
+  weights.read = [file, group](const std::string& name) {
+    const Shape shape = file->shape_of(group + name);
+    const auto size = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    std::vector<float> values(static_cast<std::size_t>(size));
+    file->read(group + name, StoredType::f32, shape, values.data());
+    return values;
+  };
+  return weights;
+}
 
 }  // namespace weft

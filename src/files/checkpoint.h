@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/files/weights.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -37,5 +38,7 @@ TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& sto
 // The config text of a checkpoint, and whether it holds a moving average; neither reads weights.
 std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
+// The weights alone; the moving average where there is one, unless the `last` are wanted.
+WeightsFile checkpoint_weights(const std::string& path, bool last);
 
 }  // namespace weft

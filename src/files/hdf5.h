@@ -20,6 +20,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
 class Hdf5File {
  public:
   // To read; an Error when missing, truncated, not HDF5, or, in files of create(), when any byte differs.
+  // A child process parses it: damage and failed reads that HDF5 does not survive are an Error, too.
   static Hdf5File open(const std::string& path);
   // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
   // NewFile (src/files/files.h), after a user block with its length and hash. Equal data makes equal bytes.

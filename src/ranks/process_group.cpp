@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kLongestText = 8192;  // of identities and errors
+constexpr std::size_t kLongestIdentity = 1 << 19, kLongestText = 8192;  // the latter of errors
 
 const char* name_of(Kind kind) { return kind == Kind::gather ? "a gather" : "a broadcast"; }
 
@@ -63,7 +63,7 @@ ProcessGroup::ProcessGroup(const World& world, const std::string& identity, std:
     : state_(std::make_unique<State>()) {
   state_->world = world;
   if (world.size == 1) return;
-  WEFT_CHECK(identity.size() <= kLongestText, "the identity of a rank has at most ", kLongestText,
+  WEFT_CHECK(identity.size() <= kLongestIdentity, "the identity of a rank has at most ", kLongestIdentity,
              " bytes, got ", identity.size());
   state_->meeting = meet(world, identity, patience);
   state_->watcher = std::make_unique<Watcher>(world.rank, world.local_rank, state_->meeting.peers,

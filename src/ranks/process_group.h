@@ -15,8 +15,8 @@ namespace weft {
 
 class ProcessGroup {
  public:
-  // Meets the others: rank 0 listens, the others connect. `identity` (one line: version, hash of the config)
-  // must be equal everywhere. Throws Error after `patience`: one line from rank 0 that names the ranks that
+  // Meets the others: rank 0 listens, the others connect. `identity` (lines: version, config ...) must be
+  // equal everywhere. Throws Error after `patience`: one line from rank 0 that names the ranks that
   // are missing or differ; a taken port, a wrong world size. Sets SO_REUSEADDR: a launcher may hold the port.
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));

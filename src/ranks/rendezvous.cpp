@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "kernels/view.h"
@@ -20,15 +21,30 @@ constexpr std::uint64_t kLongest = 1 << 20;  // bytes of a frame
 
 enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kIdentity, kHelloFields };
 
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 std::string hello(const World& world, const char* channel, const std::string& identity) {
   return pack({std::to_string(world.rank), std::to_string(world.size), channel, host_name(),
                std::to_string(getpid()), identity});
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// The first lines of `text` that `other` has not, quoted.
+std::string lines_beside(const std::string& text, const std::string& other) {
+  constexpr int kMost = 3;
+  std::string beside;
+  int count = 0;
+  const std::vector<std::string> others = lines_of(other);
+  for (const std::string& line : lines_of(text)) {
+    if (std::find(others.begin(), others.end(), line) != others.end() || ++count > kMost) continue;
+    beside += (count > 1 ? ", " : "") + line.substr(std::min(line.find_first_not_of(' '), line.size()));
+  }
+  if (count == 0) return "nothing else, or in another order";
+  return str("'", beside, count > kMost ? " ..." : "", "'");
 }
 
 class Reception {
@@ -88,7 +104,8 @@ class Reception {
     if (!known.pid.empty() && (known.host != guest.host || known.pid != guest.pid))
       return turn_away(str("is there twice, the other one being on ", known.host, ", pid ", known.pid));
     if (hello[kIdentity] != identity_)
-      return turn_away(str("runs something else: '", hello[kIdentity], "', rank 0 '", identity_, "'"));
+      return turn_away(str("runs something else: ", lines_beside(hello[kIdentity], identity_), ", rank 0 ",
+                           lines_beside(identity_, hello[kIdentity])));
     known = guest;
     set_patience(visitor, seconds(0));
     (hello[kChannel] == "watch" ? meeting_.watch : meeting_.words)[rank] = std::move(visitor);
@@ -103,9 +120,10 @@ class Reception {
       for (std::size_t i = 0; i < troubles_.size(); ++i) line += (i ? "; " : "") + troubles_[i];
       fail(line);
     }
+    const std::string unknown = host_trouble(world_.address);
     fail(str(missing().size() == 1 ? "rank " : "ranks ", listed(missing()), " of ", world_.size,
-             " did not come to ", world_.address, ':', world_.port, " within ", patience.count(),
-             " s: was every process started, and can its host reach this one?"));
+             " did not come to ", world_.address, ':', world_.port, " within ", patience.count(), " s: ",
+             unknown.empty() ? "was every process started, and can its host reach this one?" : unknown));
   }
 
   void welcome() const {
@@ -162,12 +180,25 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
 std::string Peer::name() const { return str("rank ", rank, " (", host, ", pid ", pid, ")"); }
 
 Meeting meet(const World& world, const std::string& identity, seconds patience) {
+  // On several hosts a name may appear late, or be known on the others alone.
+  const bool one_host = world.local_size == world.size;
+  if (const std::string unknown = one_host ? host_trouble(world.address) : ""; !unknown.empty()) {
+    if (world.rank == 0) fail("MASTER_ADDR: " + unknown);
+    std::this_thread::sleep_for(seconds(2));
+    leave_quietly();
+  }
   return world.rank == 0 ? Reception(world, identity).run(patience) : visit(world, identity, patience);
 }
 
 void leave_quietly() {
   std::fflush(nullptr);
   _exit(1);
+}
+
+std::string host_name() {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 std::string listed(const std::vector<std::string>& words) {

@@ -23,11 +23,13 @@ struct Meeting {
 };
 
 // Throws Error on rank 0 when the world is not complete or not right within `patience`: one line that names
-// the ranks that are missing, double, or differ in `identity` or size. The others leave quietly; of those
-// that never reach rank 0, rank 1 and the first of each host throw.
+// the ranks that are missing, double, or differ in lines of `identity` or size. The others leave quietly; of
+// those that never reach rank 0, rank 1 and the first of each host throw.
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
 [[noreturn]] void leave_quietly();  // exit code 1: another process has said why
+
+std::string host_name();
 
 std::string listed(const std::vector<std::string>& words);  // "1, 2 and 4"
 

@@ -92,6 +92,13 @@ void Descriptor::close() {
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
+std::string host_trouble(const std::string& host) {
+  sockaddr_in found{};
+  std::string why;
+  resolve(host, 0, found, why);
+  return why;
+}
+
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host) {
   sockaddr_in where{};
   where.sin_family = AF_INET;
@@ -101,12 +108,12 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
   std::string unknown;
   if (all_on_this_host && resolve(address, port, named, unknown) && ntohl(named.sin_addr.s_addr) >> 24 == 127)
     where = named;
-  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener) fail(str("rank 0 cannot open a socket: ", error_text(errno)));
-  set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
   // A rank that came too early may have been given this very port as its own, for a moment.
   const Clock::time_point deadline = Clock::now() + milliseconds(500);
   for (;;) {
+    Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener) fail(str("rank 0 cannot open a socket: ", error_text(errno)));
+    set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(listener.get(), generic(where), sizeof where) == 0 && listen(listener.get(), SOMAXCONN) == 0)
       return listener;
     if (errno != EADDRINUSE || Clock::now() > deadline) break;

@@ -31,6 +31,8 @@ class Descriptor {
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);
 // The next connection that somebody opens by `deadline`, or none.
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline);
+// "" or why a host is not known here.
+std::string host_trouble(const std::string& host);
 // A connection to address:port, or none by `deadline`, and then `why` says what stood in the way.
 Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why);
 

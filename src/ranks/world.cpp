@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/world.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +24,7 @@ class Environment {
   int rank_at_best() const {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
       const std::string value = has("TORCHELASTIC_RUN_ID") ? text("RANK") : text(name);
-      if (!value.empty()) return std::atoi(value.c_str());
+      if (!value.empty()) return std::max(std::atoi(value.c_str()), 0);
     }
     return 0;
   }

@@ -28,7 +28,7 @@ TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
   const std::string forward = "9attention6hopper14forward_kernelEv", fine = kernel(forward, 0, 0);
   EXPECT_TRUE(accepted(fine));
   EXPECT_TRUE(accepted(fine + kernel("9attention14forward_kernelEv", 8, 4))) << "no Hopper kernel";
-  for (const std::string& name : {forward, std::string("11linear_gelu18linear_gelu_kernelEv"),
+  for (const std::string& name : {forward, std::string("17linear_activation24linear_activation_kernelEv"),
                                   std::string("11linear_rows11rows_kernelEv")}) {
     EXPECT_TRUE(accepted(fine + kernel(name, 0, 0)));
     EXPECT_FALSE(accepted(fine + kernel(name, 8, 4))) << name;

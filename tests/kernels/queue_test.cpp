@@ -24,12 +24,13 @@ TEST(CountNonFinite, Counts) {
 
 TEST(CheckFinite, NamesTheKernel) {
   std::vector<float> good = {1, 2}, bad = {1, NAN};
-  check_finite(queue, "gelu_forward", {view_of(good, {2}), TensorView{}});
+  check_finite(queue, "activation_forward", {view_of(good, {2}), TensorView{}});
   try {
-    check_finite(queue, "gelu_forward", {view_of(good, {2}), view_of(bad, {2})});
+    check_finite(queue, "activation_forward", {view_of(good, {2}), view_of(bad, {2})});
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("gelu_forward: 1 of the 2 elements"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("activation_forward: 1 of the 2 elements"), std::string::npos)
+        << e.what();
   }
 }
 

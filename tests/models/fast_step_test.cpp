@@ -5,6 +5,7 @@
 #ifdef WEFT_CUDA
 #include <cmath>
 
+#include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
 #include "src/graph.h"
@@ -39,22 +40,31 @@ Config fast_config() {
 class PlainTransformer {
  public:
   PlainTransformer(const Config& config, const ParameterStore& store, Device& device)
-      : config_(config.model),
+      : device_(device),
+        config_(config.model),
         store_(store),
         patterns_(layer_patterns(config_)),
         maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {}
 
   Var token_losses(Ctx& ctx, const Tensor& tokens) {
-    Var x = embedding(ctx, tokens, var("token_embedding"), var("start"),
-                      {{var("position.0"), config_.position_axes[1]}, {var("position.1"), 1}});
+    std::vector<PositionTable> learned;
+    QkOptions qk;
+    if (config_.positions == "learned") {
+      learned = {{var("position.0"), config_.position_axes[1]}, {var("position.1"), 1}};
+    } else {
+      if (!table_) table_ = rotary_table(device_, config_, DType::f32);
+      qk = {.norm_eps = config_.norm_eps, .table = table_};
+    }
+    Var x = embedding(ctx, tokens, var("token_embedding"), var("start"), learned);
     for (std::size_t i = 0; i < patterns_.size(); ++i) {
       const std::string block = str("blocks.", i);
       const AttentionMaps& maps = maps_.get(*patterns_[i], config_.context).maps();
       const Var qkv = affine(ctx, norm(ctx, x, block + ".attention_norm"), block + ".attention.qkv");
-      const Var attended =
-          sparse_attention(ctx, qkv, attention_shape(config_), maps, {.form = AttentionForm::simple});
+      const Var attended = sparse_attention(ctx, norm_and_rotate(ctx, qkv, attention_shape(config_), qk),
+                                            attention_shape(config_), maps, {.form = AttentionForm::simple});
       x = residual_dropout(ctx, x, affine(ctx, attended, block + ".attention.proj"), config_.dropout);
-      const Var hidden = gelu(ctx, affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up"));
+      const Affine up = affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up");
+      const Var hidden = activation(ctx, up, activation_of(config_));
       x = residual_dropout(ctx, x, affine(ctx, hidden, block + ".mlp.down"), config_.dropout);
     }
     return cross_entropy(ctx, linear(ctx, norm(ctx, x, "final_norm"), var("output.weight"), Var{}), tokens);
@@ -73,7 +83,9 @@ class PlainTransformer {
     return layernorm(ctx, x, var(name + ".weight"), var(name + ".bias"), config_.norm_eps);
   }
 
+  Device& device_;
   ModelConfig config_;
+  Tensor table_;
   const ParameterStore& store_;
   std::vector<std::shared_ptr<const AttentionPattern>> patterns_;
   MapCache maps_;
@@ -91,8 +103,7 @@ std::vector<std::int32_t> tokens_of(int step) {
   return tokens;
 }
 
-std::vector<double> losses(DType compute, bool plain) {
-  const Config config = fast_config();
+std::vector<double> losses(const Config& config, DType compute, bool plain) {
   Engine engine("cuda");
   ParameterStore store;
   const auto model = make_model(config, store, *engine.device);
@@ -124,11 +135,11 @@ std::vector<double> losses(DType compute, bool plain) {
   return result;
 }
 
-TEST(CudaFastStep, LossesAreThoseOfTheUnfusedStepInF32) {
-  const std::vector<double> want = losses(DType::f32, true);
+void check_losses(const Config& config) {
+  const std::vector<double> want = losses(config, DType::f32, true);
   EXPECT_LT(want.back(), 0.8 * want.front());
   for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
-    const std::vector<double> got = losses(compute, false);
+    const std::vector<double> got = losses(config, compute, false);
     double worst = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       const double error = std::abs(got[i] / want[i] - 1);
@@ -138,6 +149,17 @@ TEST(CudaFastStep, LossesAreThoseOfTheUnfusedStepInF32) {
     std::printf("%s: losses differ by up to %.2e of themselves; %.4f at the end\n", name_of(compute), worst,
                 got.back());
   }
+}
+
+TEST(CudaFastStep, LossesAreThoseOfTheUnfusedStepInF32) { check_losses(fast_config()); }
+
+TEST(CudaFastStep, LossesOfTheModernModelAreThoseOfTheUnfusedStepInF32) {
+  Config config = fast_config();
+  config.model.activation = "relu2";
+  config.model.positions = "rotary";
+  config.model.qk_norm = "rms";
+  config.model.position_axes = {config.model.context};
+  check_losses(config);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // the pool.
 #include "models/model.h"
 
+#include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 
 namespace weft {
@@ -63,7 +64,8 @@ TEST(Model, FlopsCountEachHeadsPairs) {
   EXPECT_DOUBLE_EQ(flops_per_token(config.model, 8), 6 * (layer + attention + 16 * 7));
 }
 
-void check_plan(Config config, std::int64_t batch, bool training) {
+// Of activations: what the pool saw, less what was planned.
+double check_plan(const Config& config, std::int64_t batch, bool training) {
   const std::int64_t context = config.model.context;
   const MemoryPlan plan = plan_memory(config, batch, context, training);
   const auto device = make_device("cpu");
@@ -96,6 +98,25 @@ void check_plan(Config config, std::int64_t batch, bool training) {
   const auto used = static_cast<double>(pool.peak() - before);
   EXPECT_NEAR(static_cast<double>(plan.activations), used, 0.15 * used) << pool.table();
   EXPECT_EQ(plan.total(), plan.weights + plan.gradients + plan.optimizer + plan.activations + plan.workspace);
+  return used - static_cast<double>(plan.activations);
+}
+
+TEST(Model, MemoryPlanCountsWhatMuonComputesIn) {
+  Config config = small_config({"local", 16, 1, 1});
+  config.model.width = 128;
+  config.train.optimizer = "muon";
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  make_model(config, store, *device);
+  store.allocate(*device, DType::f32, 0, true, false);
+  const std::size_t before = device->pool->in_use();
+  StepScalars step;
+  StepResults results;
+  Ctx ctx{.queue = &device->queue, .pool = device->pool.get(), .step = &step, .results = &results};
+  update_parameters(ctx, store, config.train);
+  const auto used = static_cast<double>(device->pool->peak() - before + store.state_bytes());
+  const MemoryPlan plan = plan_memory(config, 1, config.model.context, true);
+  EXPECT_NEAR(static_cast<double>(plan.optimizer), used, 0.01 * used) << device->pool->table();
 }
 
 TEST(Model, MemoryPlanIsWhatThePoolSees) {
@@ -121,6 +142,14 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       }
     }
   }
+  for (const std::string recompute : {"none", "attention", "block"})
+    for (const bool training : {true, false}) {  // angles, and rstd of queries and keys
+      config.train.recompute = recompute;
+      config.model.positions = "learned", config.model.qk_norm = "none";
+      const double without = check_plan(config, 4, training);
+      config.model.positions = "rotary", config.model.qk_norm = "rms";
+      EXPECT_NEAR(check_plan(config, 4, training), without, 1000) << recompute << ", training " << training;
+    }
   config.model.vocab = 700;
   SCOPED_TRACE("large vocabulary");
   check_plan(config, 4, true);

@@ -28,6 +28,16 @@ inline Config small_config(const PatternSpec& pattern) {
   return c;
 }
 
+// The same with QK-norm and rotary positions, along one axis or those of an image.
+inline Config rotary_config(const PatternSpec& pattern, std::vector<std::int64_t> axes = {18}) {
+  Config c = small_config(pattern);
+  c.model.positions = "rotary";
+  c.model.rotary_base = 30;
+  c.model.qk_norm = "rms";
+  c.model.position_axes = std::move(axes);
+  return c;
+}
+
 struct SmallModel {
   Engine engine;
   Config config;

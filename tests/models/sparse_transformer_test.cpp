@@ -45,11 +45,22 @@ TEST(SparseTransformer, GradientsWithEveryOption) {
   config.model.qk_ratio = 0.5;
   config.model.dropout = 0.3;
   config.model.embedding_dropout = 0.2;
+  config.model.activation = "relu2";
   config.model.tied_output = true;
   config.model.final_norm = false;
   config.model.position_axes = {2, 3, 3};
   config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}};
   config.train.recompute = "block";
+  check_model_gradients(config, true);
+}
+
+TEST(SparseTransformer, GradientsWithRotaryPositionsAndQkNorm) {
+  Config config = rotary_config({"local", 5, 1, 1}, {2, 3, 3});
+  config.model.qk_ratio = 2;
+  config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}};
+  check_model_gradients(config, true);
+  config.model.positions = "learned";
+  config.train.recompute = "attention";
   check_model_gradients(config, true);
 }
 
@@ -94,6 +105,10 @@ void check_recompute(Config config, const std::string& device, const std::vector
 
 TEST_P(EachPattern, RecomputeGivesTheSameBits) {
   check_recompute(small_config(GetParam()), "cpu", {DType::f32, DType::bf16, DType::f16});
+}
+
+TEST(SparseTransformer, RecomputeGivesTheSameBitsWithRotaryPositions) {
+  check_recompute(rotary_config({"fixed", 6, 2, 2}), "cpu", {DType::f32, DType::bf16});
 }
 
 // Two micro-batches add up to the batch.
@@ -157,10 +172,17 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
   }
 }
 
+// moved: tokens have places in any order.
 void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant,
-                  const std::string& device = "cpu") {
+                  const std::string& device = "cpu", bool moved = false) {
   SmallModel small(config, DType::f32, device);
-  const Tensor tokens = small.tokens(batch, length);
+  Sequences tokens = small.tokens(batch, length);
+  if (moved) {
+    std::vector<double> places;
+    for (std::int64_t i = 0; i < batch * length; ++i)
+      places.push_back(static_cast<double>((5 * i + i / length) % config.model.context));
+    tokens.positions = small.engine.tensor({batch, length}, places, DType::i32);
+  }
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = batch_invariant;
   const std::int64_t vocab = config.model.vocab;
@@ -192,6 +214,23 @@ TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
   check_decode(config, 3, 17, true);
 }
 
+// Text with each kind of pattern, and an image whose sub-pixels are where they are, or moved.
+void check_rotary_decode(const std::string& device, std::int64_t width) {
+  std::vector<PatternSpec> specs = kPatternSpecs;
+  specs.push_back(
+      parse_pattern("{kind: merged, of: [{kind: local, stride: 3}, {kind: strided, stride: 5}]}", "test"));
+  Config config;
+  for (const PatternSpec& spec : specs) {
+    config = rotary_config(spec);
+    config.model.width = width;
+    check_decode(config, 3, 18, true, device);
+  }
+  config.model.position_axes = {2, 3, 3};
+  for (const bool moved : {false, true}) check_decode(config, 3, 17, true, device, moved);
+}
+
+TEST(SparseTransformer, DecodesRotaryPositions) { check_rotary_decode("cpu", 16); }
+
 // The logits of a sequence are the same bits alone and among others.
 void check_batch_invariance(const Config& config, const std::string& device, DType compute,
                             std::int64_t batch = 3) {
@@ -214,6 +253,14 @@ void check_batch_invariance(const Config& config, const std::string& device, DTy
 
 TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
   check_batch_invariance(small_config(GetParam()), "cpu", DType::f32);
+  check_batch_invariance(rotary_config(GetParam()), "cpu", DType::bf16);
+}
+
+TEST(SparseTransformer, DecodesRelu2AsItTrainsAndEachTextAlone) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.activation = "relu2";
+  check_decode(config, 3, 18, true);
+  check_batch_invariance(config, "cpu", DType::f32);
 }
 
 TEST(SparseTransformer, RefusesWrongTokensAndCaches) {
@@ -243,6 +290,12 @@ TEST(SparseTransformer, NamesOfParameters) {
                 "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight", "blocks.0.mlp_norm.bias",
                 "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
                 "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
+  config.model.positions = "rotary";  // the same without tables
+  ParameterStore rotary;
+  make_model(config, rotary, *device);
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("position."); });
+  ASSERT_EQ(rotary.params().size(), names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(rotary.params()[i].name, names[i]);
 }
 
 // The largest element of the gradient of each norm's weight.
@@ -310,6 +363,9 @@ TEST(CudaEngine, RecomputeGivesTheSameBits) {
     SCOPED_TRACE(pattern.kind);
     check_recompute(small_cuda_config(pattern), "cuda", {DType::f32, DType::bf16, DType::f16});
   }
+  Config rotary = rotary_config({"fixed", 6, 2, 2});
+  rotary.model.width = 32;
+  check_recompute(rotary, "cuda", {DType::f32, DType::bf16, DType::f16});
 }
 
 TEST(CudaEngine, DecodesAsItTrains) {
@@ -318,6 +374,10 @@ TEST(CudaEngine, DecodesAsItTrains) {
     check_decode(small_cuda_config(pattern), 3, 18, true, "cuda");
     check_decode(small_cuda_config(pattern), 1, 11, false, "cuda");
   }
+  check_rotary_decode("cuda", 32);
+  Config config = small_cuda_config({"fixed", 6, 2, 2});
+  config.model.activation = "relu2";
+  check_decode(config, 3, 18, true, "cuda");
 }
 
 TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
@@ -326,14 +386,18 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
   }
   // Sizes that one kernel takes through all blocks, with 1, 2 and more than 16 sequences for a cluster.
-  Config config = small_cuda_config({"fixed", 6, 2, 2});
-  config.model.width = 128;
-  config.model.heads = 2;
-  for (const std::int64_t batch : {3, 23, 257})
-    for (const DType compute : {DType::bf16, DType::f16}) {
-      SCOPED_TRACE(str(name_of(compute), ", batch ", batch));
-      check_batch_invariance(config, "cuda", compute, batch);
-    }
+  for (Config config : {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
+    config.model.width = 128;
+    config.model.heads = 2;
+    for (const char* const activation : {"gelu", "relu2"})
+      for (const std::int64_t batch : {3, 23, 257})
+        for (const DType compute : {DType::bf16, DType::f16}) {
+          SCOPED_TRACE(
+              str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
+          config.model.activation = activation;
+          check_batch_invariance(config, "cuda", compute, batch);
+        }
+  }
 }
 #endif
 

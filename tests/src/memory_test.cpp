@@ -93,6 +93,9 @@ TEST(Memory, Accounts) {
             "activations 4.00 KiB, weights 2.00 KiB, peak 6.00 KiB, in use 2.00 KiB, reserved 6.00 KiB");
   pool->reset_peak();
   EXPECT_EQ(pool->peak(), 2048u);
+  const auto gradients = pool->take(16384, "gradients");
+  EXPECT_EQ(pool->table(),
+            "gradients 16.00 KiB, weights 2.00 KiB, peak 18.00 KiB, in use 18.00 KiB, reserved 22.00 KiB");
 }
 
 TEST(Memory, RunningOutIsSaidWithTheTableAndTheWayOut) {

@@ -20,17 +20,21 @@ TEST(Ops, LayerNormGradients) {
                   [](Ctx& c, const auto& v) { return layernorm(c, v[0], v[1], v[2]); });
 }
 
-TEST(Ops, GeluGradients) {
-  check_gradients({{3, 11}}, [](Ctx& c, const auto& v) { return gelu(c, v[0]); });
-  check_gradients({{2, 3, 5}, {5}}, [](Ctx& c, const auto& v) { return gelu(c, {v[0], v[1]}); });
+TEST(Ops, ActivationGradients) {
+  for (const Activation f : {Activation::gelu, Activation::relu2}) {
+    check_gradients({{3, 11}}, [=](Ctx& c, const auto& v) { return activation(c, v[0], f); });
+    check_gradients({{2, 3, 5}, {5}}, [=](Ctx& c, const auto& v) { return activation(c, {v[0], v[1]}, f); });
+  }
 }
 
 TEST(Ops, MlpGradients) {
-  check_gradients({{2, 3, 5}, {7, 5}, {7}, {5, 7}},
-                  [](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
-  check_gradients({{4, 6}, {3, 6}, {3}, {6, 3}}, [](Ctx& c, const auto& v) {
-    return mlp(c, mlp(c, v[0], v[1], v[2], v[3]), v[1], v[2], v[3]);
-  });
+  for (const Activation f : {Activation::gelu, Activation::relu2}) {
+    check_gradients({{2, 3, 5}, {7, 5}, {7}, {5, 7}},
+                    [=](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3], f); });
+    check_gradients({{4, 6}, {3, 6}, {3}, {6, 3}}, [=](Ctx& c, const auto& v) {
+      return mlp(c, mlp(c, v[0], v[1], v[2], v[3], f), v[1], v[2], v[3], f);
+    });
+  }
 }
 
 TEST(Ops, DropoutGradients) {
@@ -68,7 +72,7 @@ TEST(Ops, ResidualAndNormGradients) {
       shapes,
       [&](Ctx& c, const auto& v) {
         const SumAndNorm y = op(c, v);
-        return residual_dropout(c, y.sum, gelu(c, y.norm), 0.2);
+        return residual_dropout(c, y.sum, activation(c, y.norm), 0.2);
       },
       true);
   check_gradients(
@@ -96,7 +100,7 @@ TEST(Ops, GradientsOfWhatReadsANorm) {
       {shapes.begin(), shapes.begin() + 6},
       [&](Ctx& c, const auto& v) {
         const Var norm = op(c, v).norm;
-        return residual_dropout(c, gelu(c, norm), linear(c, norm, v[4], v[5]), 0.0);
+        return residual_dropout(c, activation(c, norm), linear(c, norm, v[4], v[5]), 0.0);
       },
       true);
 }
@@ -133,7 +137,7 @@ TEST(Ops, ResidualGradientsDoNotShareMemory) {
   check_gradients({{2, 5}, {5, 5}}, [](Ctx& c, const auto& v) {
     const Var h = linear(c, v[0], v[1], Var{});
     const Var y = residual_dropout(c, v[0], h, 0.0);
-    return residual_dropout(c, gelu(c, y), h, 0.0);
+    return residual_dropout(c, activation(c, y), h, 0.0);
   });
 }
 
@@ -185,6 +189,27 @@ TEST(Ops, AttentionGradients) {
     const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n, 4);
     check_gradients({{2, n, shape.columns()}},
                     [&](Ctx& c, const auto& v) { return sparse_attention(c, v[0], shape, maps.maps()); });
+  }
+}
+
+// Behind a matmul, which does not need what it computed. Then as a branch whose sum shares its gradient.
+TEST(Ops, NormAndRotateGradients) {
+  const AttentionShape shape{2, 8, 4};
+  Engine engine;
+  std::vector<double> turns;
+  for (const double angle : normals(9 * 4, 40)) turns.insert(turns.end(), {std::cos(angle), std::sin(angle)});
+  const Tensor table = engine.tensor({9, 4, 2}, turns);
+  const Tensor positions = engine.tensor({2, 3}, {5, 0, 7, 2, 7, 1}, DType::i32);
+  const auto rotated = [&](Ctx& c, const auto& v, const QkOptions& options) {
+    return norm_and_rotate(c, linear(c, v[0], v[1], Var{}), shape, options);
+  };
+  const std::vector<Shape> shapes = {{2, 3, 2}, {40, 2}, {2, 3, 40}, {40}, {40}};
+  for (const QkOptions& options :
+       {QkOptions{0.1}, QkOptions{0, table}, QkOptions{0.1, table, {}, positions}}) {
+    check_gradients({shapes[0], shapes[1]}, [&](Ctx& c, const auto& v) { return rotated(c, v, options); });
+    check_gradients(shapes, [&](Ctx& c, const auto& v) {
+      return residual_layernorm(c, v[2], rotated(c, v, options), 0.0, v[3], v[4]).norm;
+    });
   }
 }
 
@@ -271,7 +296,7 @@ MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
 TEST(Ops, MlpGivesTheBitsOfItsPartsAndKeepsLess) {
   const MlpRun whole = run_mlp([](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
   const MlpRun parts = run_mlp([](Ctx& c, const auto& v) {
-    return linear(c, gelu(c, {linear(c, v[0], v[1], Var{}), v[2]}), v[3], Var{});
+    return linear(c, activation(c, {linear(c, v[0], v[1], Var{}), v[2]}), v[3], Var{});
   });
   EXPECT_EQ(whole.values, parts.values);
   EXPECT_EQ(whole.kept + 2 * 8 * 48 * sizeof(float), parts.kept);  // what the GELU makes
@@ -352,7 +377,7 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(residual_dropout(ctx, var({2, 3}), var({3, 2}), 0.1), Error);
   EXPECT_THROW(residual_dropout(ctx, var({2, 3}), {var({2, 3}), var({2})}, 0.1), Error);
   EXPECT_THROW(residual_layernorm(ctx, var({2, 3}), var({2, 3}), 0, var({3}), var({2})), Error);
-  EXPECT_THROW(gelu(ctx, {var({2, 3}), var({3}, DType::bf16)}), Error);
+  EXPECT_THROW(activation(ctx, {var({2, 3}), var({3}, DType::bf16)}), Error);
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({5}), var({5, 3})), Error);
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({3}), var({3, 5})), Error);
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 4}), var({5}), var({3, 5})), Error);

@@ -128,13 +128,15 @@ TEST(LossScale, CorrectionsCountUpdatesThatWereApplied) {
                                           .window = 2,
                                           .beta1 = 0.5,
                                           .beta2 = 0.75,
-                                          .ema_decay = 0.9});
+                                          .ema_decay = 0.9,
+                                          .momentum = 0.95});
     EXPECT_EQ(results.loss_scale, finite ? 32 : 8);
     EXPECT_EQ(state.skipped, finite ? 2 : 3);
     if (!finite) continue;
     EXPECT_EQ(step.beta1_correction, 1 - 0.0625f);
     EXPECT_FLOAT_EQ(step.beta2_correction, 1 - 0.75f * 0.75f * 0.75f * 0.75f);
     EXPECT_FLOAT_EQ(step.ema_decay, 5.0f / 14);
+    EXPECT_FLOAT_EQ(step.momentum, 0.851f);
   }
 }
 

@@ -120,7 +120,7 @@ struct Toy {
   Var block(Ctx& ctx, int i, const Var& x) {
     ++calls;
     const Var* w = &weights[static_cast<std::size_t>(4 * i)];
-    const Var h = gelu(ctx, linear(ctx, dropout(ctx, layernorm(ctx, x, w[0], w[1]), 0.1), w[2], Var{}));
+    const Var h = activation(ctx, linear(ctx, dropout(ctx, layernorm(ctx, x, w[0], w[1]), 0.1), w[2], Var{}));
     return residual_dropout(ctx, x, linear(ctx, h, w[3], Var{}), 0.4);
   }
   // Loss, then the gradients of the input and of all weights.
@@ -136,7 +136,7 @@ struct Toy {
       x = recomputed ? recompute(ctx, body, x) : body(ctx, x);
     }
     EXPECT_EQ(ctx.site, 2u * kBlocks);
-    const Var loss = mean(ctx, gelu(ctx, dropout(ctx, x, 0.2)));
+    const Var loss = mean(ctx, activation(ctx, dropout(ctx, x, 0.2)));
     x = {};
     backward(ctx, loss);
     std::vector<std::vector<double>> all = {engine.host(loss.value), engine.host(input.gradient->tensor)};
@@ -179,7 +179,7 @@ TEST(Recompute, WithoutATapeIsJustTheBlock) {
   int calls = 0;
   const Block block = [&](Ctx& c, const Var& v) {
     ++calls;
-    return gelu(c, v);
+    return activation(c, v);
   };
   recompute(ctx, block, Var{engine.tensor({2}, {1, 2}), nullptr});
   EXPECT_EQ(calls, 1);

@@ -6,10 +6,13 @@
 #   walks:     more of the same, under all four tools: columns of many rows, the backward pass in one walk, weight gradients
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
+#   steps:     training steps under initcheck alone, at most 90 seconds: which kernels read memory that initcheck saw nobody write,
+#              how often, and where in which allocation. What the TMA stores (by tensor map), initcheck does not see.
+#              `gates` are tests of a host that does not wait: under this tool every launch waits, so that they fail
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
 # reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's; what
 # racecheck does not follow: tests/README.md. Exit code 1 when something was found.
-# Usage: tests/tools/sanitize_gpu.sh [hopper | walks | attention | kernels | all] [MINUTES]
+# Usage: tests/tools/sanitize_gpu.sh [hopper | walks | attention | kernels | steps | all] [MINUTES]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 part=${1:-all} minutes=${2:-0.5}
@@ -39,7 +42,7 @@ if [ "$part" = hopper ] || [ "$part" = all ]; then
       --minutes "$(awk "BEGIN {print 0.8 * $minutes}")" --seed 70000
     in_shards 3 "$seconds" bands "$tool" --kernel-name kns=band_ build/cuda/bin/weft_tests --gtest_filter='CudaAttentionBand*-*Thousand*'
     in_shards 1 "$seconds" decoding "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/*decode*bf16'
-    in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_gelu_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_gelu*bf16'
+    in_shards 1 "$seconds" products "$tool" --kernel-name kns=linear_activation_kernel build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity.AgreesWith*/linear_activation*bf16'
   done
   wait
 fi
@@ -63,6 +66,20 @@ if [ "$part" = kernels ] || [ "$part" = all ]; then
     in_shards 8 0 kernels "$tool" build/cuda/bin/weft_tests --gtest_filter='Cuda/CudaParity*:CudaPhilox*:CudaGolden*'
     wait
   done
+fi
+if [ "$part" = steps ] || [ "$part" = all ]; then
+  for run in bf16='CudaTrainer.RecomputingChangesNothing' f32='CudaTrainer.AccumulatedGradientsAreThoseOfTheWholeBatch' \
+    shapes='CudaTrainStep.WhatChangesReachesTheGraphs' gates='CudaTrainStep.RunsAhead*:CudaTrainStep.ALossScale*'; do
+    OMP_NUM_THREADS=2 timeout -k 5 90 compute-sanitizer --tool initcheck --print-limit 1000000 --show-backtrace no build/cuda/bin/weft_tests \
+      --gtest_filter="${run#*=}" >"$logs/initcheck.steps_${run%%=*}" 2>&1 &
+  done
+  wait
+  for log in "$logs"/initcheck.steps_*; do
+    echo "${log##*_}: $(grep -E '^\[  (PASSED|FAILED)|ERROR SUMMARY' "$log" | sort -u | paste -sd';')"
+    python3 tests/tools/initcheck_reads.py "$log"
+    rm "$log"
+  done
+  [ "$part" = all ] || exit 0
 fi
 
 cd "$logs"

@@ -9,6 +9,8 @@ import pathlib
 import subprocess
 import sys
 
+COUNTS = ("launches", "updates", "differences", "flips", "changed", "caught")  # that tests report of themselves
+
 
 def query(fields):
     out = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
@@ -31,6 +33,8 @@ def main():
     device, driver = gpus[0][:2]
     tools = pathlib.Path(__file__).parent
     source_hash = subprocess.run([str(tools / "source_hash.sh")], capture_output=True, text=True, check=True).stdout.strip()
+    counts = {f'{suite["name"]}.{t["name"]}': {key: int(t[key]) for key in COUNTS if key in t}
+              for suite in report["testsuites"] for t in suite["testsuite"]}
     record = {
         "device": device,
         "gpus": len(gpus),
@@ -41,6 +45,7 @@ def main():
         "passed": run - len(failed) - len(skipped),
         "failed": len(failed),
         "skipped": len(skipped),
+        "counts": {name: count for name, count in counts.items() if count},
         "failed_tests": failed,
         "skipped_tests": skipped,
         "suites": {suite["name"]: suite["tests"] for suite in report["testsuites"]},

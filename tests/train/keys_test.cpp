@@ -28,6 +28,7 @@ struct Row {
   std::string unseen = "";  // why no run of this test can show it, and which test does
 };
 
+const std::vector<std::string> kMuon{"train.optimizer=muon"};
 const std::vector<std::string> kRotated{"augment.rotation=true", "train.batch=16"};
 const std::vector<std::string> kOrders{"augment.random_order=2", "train.batch=16"};
 const std::vector<std::string> kRand{"augment.randaugment=2", "augment.randaugment_magnitude=9"};
@@ -67,6 +68,10 @@ const std::map<std::string, Row> kRows{
     {"model.tied_output", {"true"}},
     {"model.final_norm", {"false"}},
     {"model.norm_eps", {"0.3"}},
+    {"model.activation", {"relu2"}},
+    {"model.positions", {"rotary"}},
+    {"model.rotary_base", {"50", weights, {"model.positions=rotary"}}},
+    {"model.qk_norm", {"rms"}},
     {"model.position_axes", {"[4, 16]"}},
     {"model.attention", {"[{kind: local, stride: 3}, {kind: strided, stride: 8}]"}},
     {"model.init.token_std", {"0.3"}},
@@ -77,6 +82,10 @@ const std::map<std::string, Row> kRows{
     {"train.batch", {"2"}},
     {"train.batch_tokens", {"128"}},
     {"train.accumulation", {"4"}},
+    {"train.optimizer", {"muon"}},
+    {"train.muon_learning_rate", {"0.05", weights, kMuon}},
+    {"train.muon_momentum", {"0.5", weights, kMuon}},
+    {"train.muon_weight_decay", {"10", weights, kMuon}},
     {"train.learning_rate", {"1e-3"}},
     {"train.final_learning_rate", {"0.5"}},
     {"train.warmup", {"3"}},

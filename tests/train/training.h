@@ -34,7 +34,7 @@ std::string train(const Config&, const TrainOptions&);
 std::vector<double> metric(const std::string& metrics_path, const std::string& key);
 // All datasets of two checkpoints are the same bytes; their attributes (the config) may differ.
 void expect_same_tensors(const std::string& checkpoint, const std::string& other);
-// metrics.jsonl without what time decides (tokens_per_s, elapsed_s).
+// metrics.jsonl without what time decides (tokens_per_s, mfu, elapsed_s).
 std::string timeless_metrics(const std::string& metrics_path);
 
 struct ProcessOptions {

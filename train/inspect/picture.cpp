@@ -226,7 +226,7 @@ Image pattern_image(const AttentionPattern& pattern, const PictureSpec& spec) {
   return image;
 }
 
-void write_png(const std::string& path, const Image& image) {
+std::string png_bytes(const Image& image) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   png.width = static_cast<png_uint_32>(image.width);
@@ -237,8 +237,12 @@ void write_png(const std::string& path, const Image& image) {
   if (!png_image_write_to_memory(&png, encoded.data(), &bytes, 0, image.pixels.data(), 0, nullptr))
     fail(
         str("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message));
-  write_whole_file(
-      path, [&](std::ostream& out) { out.write(encoded.data(), static_cast<std::streamsize>(bytes)); });
+  encoded.resize(bytes);
+  return encoded;
+}
+
+void write_png(const std::string& path, const Image& image) {
+  write_whole_file(path, [bytes = png_bytes(image)](std::ostream& out) { out << bytes; });
 }
 
 void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {

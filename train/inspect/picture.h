@@ -68,6 +68,7 @@ struct PictureSpec {
 };
 Image pattern_image(const AttentionPattern&, const PictureSpec&);
 
+std::string png_bytes(const Image&);
 // Files appear whole or not at all; Error when they cannot be written.
 void write_png(const std::string& path, const Image&);
 // The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a side.

@@ -140,7 +140,9 @@ void print_report(const Config& config, const Model& model, const ParameterStore
                   const AttentionTarget& target, std::ostream& out) {
   const ModelConfig& m = config.model;
   out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers << " layers, width "
-      << m.width << ", " << m.heads << " heads, context " << m.context << "\n\n";
+      << m.width << ", " << m.heads << " heads, context " << m.context
+      << (m.positions == "rotary" ? ", rotary positions" : "") << (m.qk_norm == "rms" ? ", QK-norm" : "")
+      << "\n\n";
   print_parameters(store, out);
   print_conditions(config, out);
   print_memory(config, out);

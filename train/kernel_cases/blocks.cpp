@@ -53,8 +53,22 @@ DecodeNorm norm(CaseRun& r, std::int64_t width) {
   return {w, r.wide_input({width}, 0.2), 1e-2};
 }
 
+enum class Qk : std::uint8_t { as_projected, norm, rotary, both };  // both: with positions
+
+void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
+  constexpr std::int64_t places = 50, length = 7;
+  k.qk.norm = qk == Qk::norm || qk == Qk::both;
+  k.qk.eps = 1e-2;
+  if (qk < Qk::rotary) return;
+  k.qk.table = r.wide_input({places, k.qk_size / 2, 2}, 0.7);
+  k.qk.first_at = r.numbers({length - 1});
+  if (qk == Qk::both) k.qk.positions = r.integers({k.x.rows(), length}, 0, 3 * places);
+  if (qk == Qk::rotary) k.qk.offsets = r.integers({k.x.rows()}, 0, 3 * places);
+}
+
 // `rows`: of a head's cache.
-Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows) {
+Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows, Qk qk,
+                    Activation f) {
   return [=](CaseRun& r) {
     DecodeBlocks k;
     k.y = r.output("y", {s.batch, s.width}, r.type());
@@ -62,7 +76,9 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
     k.heads = s.heads;
     k.qk_size = s.qk;
     k.v_size = s.v;
+    k.f = f;
     k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
+    set_qk(r, k, qk);
     double flops = 0, read = 0;
     for (const Lists& lists : of_block) {
       DecodeBlock b;
@@ -98,14 +114,17 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
 }  // namespace
 
 void add_block_cases(Table& t) {
-  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic) {
+  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic,
+                       Qk qk = Qk::as_projected, Activation f = Activation::gelu) {
+    constexpr const char* of_qk[] = {"", ", norm", ", rotary, offsets", ", norm and rotary, positions"};
     std::string keys;
     for (const Lists& l : lists)
       for (const std::int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows), "B ", s.batch, ", C ", s.width, ", H ",
-                        s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ", lists.size(),
-                        ", keys ", keys);
+    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width,
+                        ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ",
+                        lists.size(), ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
+                        f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
   const auto batch_of = [](Sizes s, std::int64_t batch) {
@@ -113,7 +132,9 @@ void add_block_cases(Table& t) {
     return s;
   };
   for (const std::int64_t batch : {1, 7, 16, 17})
-    add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false);
+    for (const Activation f : {Activation::gelu, Activation::relu2})
+      add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false,
+          Qk::as_projected, f);
   add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
   add(batch_of(image, 256), {{{3}, true}}, 4, false);
   add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
@@ -127,9 +148,18 @@ void add_block_cases(Table& t) {
                          {3, 128, 8, 40, 24, 192},
                          {19, 576, 6, 32, 96, 576}})
     add(s, {{{130, 17}, true}, {{0, 12}, true}}, 130, false);
+  for (const Qk qk : {Qk::norm, Qk::rotary, Qk::both})
+    for (const Sizes& s : {batch_of(image, 17),
+                           Sizes{5, 128, 2, 64, 64, 128},
+                           {3, 128, 8, 40, 24, 192},
+                           {5, 384, 3, 128, 128, 384},
+                           {30, 192, 3, 64, 64, 320},
+                           {3, 24, 3, 8, 8, 40}})
+      add(s, {{{33, 5}, true}, {{20, 0}, true}}, 40, false, qk);
   // What only the form with a launch for each step takes.
   for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
-    add(s, {{{13}, true}, {{0}, true}}, 13, false);
+    for (const Activation f : {Activation::gelu, Activation::relu2})
+      add(s, {{{13}, true}, {{0}, true}}, 13, false, Qk::as_projected, f);
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
 

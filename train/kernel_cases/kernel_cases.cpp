@@ -150,7 +150,7 @@ TensorView CaseRun::scratch(const Shape& shape, DType t) {
 }
 
 const StepScalars* CaseRun::step() {
-  const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f};
+  const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 8e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f, 0.8f};
   const TensorView memory = scratch({sizeof scalars}, DType::u8);
   device_.upload(memory, &scalars);
   return static_cast<const StepScalars*>(memory.data);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
+#include <optional>
+
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_linear.h"
 #include "train/kernel_cases/table.h"
@@ -8,7 +10,9 @@ namespace weft {
 namespace {
 
 struct AroundLinear {
-  bool norm = false, bias = true, gelu = false, residual = false;
+  bool norm = false, bias = true;
+  std::optional<Activation> f = {};
+  bool residual = false;
 };
 Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const AroundLinear& with) {
   return [=](CaseRun& r) {
@@ -20,7 +24,7 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
     k.eps = 1e-2;
     k.w = r.input({m, k_size}, 0.1);
     if (with.bias) k.b = r.input({m});
-    k.gelu = with.gelu;
+    k.f = with.f;
     if (with.residual) k.residual = r.input({n, m});
     r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
   };
@@ -46,7 +50,7 @@ Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool fe
 
 std::string text_of(std::int64_t n, std::int64_t k, std::int64_t m, const AroundLinear& with) {
   return str("N ", n, ", K ", k, ", M ", m, with.norm ? ", norm" : "", with.bias ? ", bias" : "",
-             with.gelu ? ", gelu" : "", with.residual ? ", residual" : "");
+             with.f ? str(", ", name_of(*with.f)) : "", with.residual ? ", residual" : "");
 }
 
 void add_linear(Table& t) {
@@ -56,8 +60,10 @@ void add_linear(Table& t) {
                                        {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}};
   const AroundLinear variants[] = {{},
                                    {.bias = false},
-                                   {.norm = true, .bias = false, .gelu = true},
-                                   {.norm = true, .gelu = true, .residual = true},
+                                   {.norm = true, .bias = false, .f = Activation::gelu},
+                                   {.norm = true, .f = Activation::gelu, .residual = true},
+                                   {.norm = true, .f = Activation::relu2, .residual = true},
+                                   {.bias = false, .f = Activation::relu2},
                                    {.residual = true}};
   for (const auto& [n, k, m] : sizes)
     for (const AroundLinear& with : variants)
@@ -66,7 +72,7 @@ void add_linear(Table& t) {
     t.time<DecodeLinear>(decode_linear(256, k, m, with), text_of(256, k, m, with));
   };
   time(256, 512, {.norm = true});
-  time(256, 512, {.norm = true, .gelu = true});
+  time(256, 512, {.norm = true, .f = Activation::gelu});
   time(256, 256, {.residual = true});
   time(512, 256, {.residual = true});
 }

@@ -58,6 +58,15 @@ Build count_non_finite(std::int64_t n, bool clean) {
   };
 }
 
+// Of elements of one type, whatever T is: the sum is of their bits.
+Build fingerprint(std::int64_t n, DType stored, std::int64_t first) {
+  return [=](CaseRun& r) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>(i * i % 251));
+    r.kernel(Fingerprint{r.memory("sum", std::uint64_t{5}), r.input_of({n}, stored, values), first});
+  };
+}
+
 Build adamw_update(std::int64_t n, std::int64_t decayed, bool ema, float update_scale) {
   return [=](CaseRun& r) {
     AdamWUpdate k;
@@ -96,7 +105,8 @@ Build update_loss_scale(const LossScale& state, float norm) {
                              .window = 4,
                              .beta1 = 0.8,
                              .beta2 = 0.99,
-                             .ema_decay = 0.999});
+                             .ema_decay = 0.999,
+                             .momentum = 0.95});
   };
 }
 
@@ -129,6 +139,8 @@ void add_step_cases(Table& table) {
       table.add<SquareSum>(square_sum(n, tensors), tensors, " tensors of ", n, " elements");
     table.add<CountNonFinite>(count_non_finite(n, false), n, " elements");
     table.add<CountNonFinite>(count_non_finite(n, true), n, " elements, all finite");
+    for (const DType stored : {DType::f32, DType::bf16, DType::u8})
+      table.add<Fingerprint>(fingerprint(n, stored, n / 3), n, " elements of ", name_of(stored));
     table.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0.25f), n, " elements");
     table.add<AdamWUpdate>(adamw_update(n, n, false, 0.25f), n, " elements, all decayed, no average");
     table.add<AdamWUpdate>(adamw_update(n, n / 2, true, 0), n, " elements, skipped");
@@ -141,6 +153,7 @@ void add_step_cases(Table& table) {
   table.time<ClipCoefficient>(clip_coefficient(parameters, 1), parameters, " elements");
   table.time<SquareSum>(square_sum(parameters / 16, 16), parameters, " elements in 16 tensors");
   table.time<CountNonFinite>(count_non_finite(residual, true), residual, " elements");
+  table.time<Fingerprint>(fingerprint(residual, DType::f32, 0), residual, " elements");
   table.time<AdamWUpdate>(adamw_update(parameters, parameters, false, 0.25f), parameters, " elements");
 }
 

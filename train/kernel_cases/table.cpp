@@ -39,22 +39,24 @@ Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool 
   };
 }
 
-Build gelu_forward(std::int64_t n, std::int64_t c, bool bias) {
+Build activation_forward(std::int64_t n, std::int64_t c, bool bias, Activation f) {
   return [=](CaseRun& r) {
-    GeluForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
+    ActivationForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
     if (bias) k.bias = r.input({c});
+    k.f = f;
     r.kernel(k);
   };
 }
 
-Build gelu_backward(std::int64_t n, std::int64_t c, bool bias) {
+Build activation_backward(std::int64_t n, std::int64_t c, bool bias, Activation f) {
   return [=](CaseRun& r) {
-    GeluBackward k;
+    ActivationBackward k;
     k.dx = r.gradient("dx", {n, c});
     if (bias) k.dbias = r.wide_gradient("dbias", {c});
     k.dy = r.input({n, c});
     k.x = r.input({n, c}, 3);
     if (bias) k.bias = r.input({c});
+    k.f = f;
     r.kernel(k);
   };
 }
@@ -195,8 +197,10 @@ void add_linear(Table& t) {
 
 void add_elementwise(Table& t) {
   for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
-    t.add<GeluForward>(gelu_forward(1, n, false), "N 1, C ", n, ", no bias");
-    t.add<GeluBackward>(gelu_backward(1, n, false), "N 1, C ", n, ", no bias");
+    for (const Activation f : {Activation::gelu, Activation::relu2}) {
+      t.add<ActivationForward>(activation_forward(1, n, false, f), name_of(f), ", N 1, C ", n, ", no bias");
+      t.add<ActivationBackward>(activation_backward(1, n, false, f), name_of(f), ", N 1, C ", n, ", no bias");
+    }
     for (const double p : {0.4, 0.0}) t.add<Dropout>(dropout(n, p), n, " elements, p ", p);
     t.add<Add>(add(n), n, " elements");
     for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
@@ -205,13 +209,17 @@ void add_elementwise(Table& t) {
   }
   constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
                                        {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
-  const auto add_gelu = [&](bool realistic, std::int64_t n, std::int64_t c) {
-    t.put<GeluForward>(realistic, gelu_forward(n, c, true), "N ", n, ", C ", c);
-    t.put<GeluBackward>(realistic, gelu_backward(n, c, true), "N ", n, ", C ", c);
+  const auto add_activation = [&](bool realistic, std::int64_t n, std::int64_t c) {
+    for (const Activation f : {Activation::gelu, Activation::relu2}) {
+      t.put<ActivationForward>(realistic, activation_forward(n, c, true, f), name_of(f), ", N ", n, ", C ",
+                               c);
+      t.put<ActivationBackward>(realistic, activation_backward(n, c, true, f), name_of(f), ", N ", n, ", C ",
+                                c);
+    }
   };
-  for (const auto& [n, c] : sizes) add_gelu(false, n, c);
+  for (const auto& [n, c] : sizes) add_activation(false, n, c);
   constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
-  for (const std::int64_t c : {512, 2048}) add_gelu(true, kTokens, c);
+  for (const std::int64_t c : {512, 2048}) add_activation(true, kTokens, c);
   t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
   t.time<Add>(add(residual), residual, " elements");
   t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
@@ -249,9 +257,9 @@ void add_embedding(Table& t) {
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> cases = [] {
     Table t;
-    for (const auto add :
-         {add_norm_cases, add_cross_entropy, add_linear, add_linear_gelu_cases, add_elementwise,
-          add_step_cases, add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
+    for (const auto add : {add_norm_cases, add_rotary_cases, add_cross_entropy, add_linear,
+                           add_linear_activation_cases, add_elementwise, add_step_cases, add_muon_cases,
+                           add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
       add(t);
     return t.cases;
   }();

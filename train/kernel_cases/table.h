@@ -32,8 +32,10 @@ class Table {
 
 void add_attention_cases(Table&);
 void add_block_cases(Table&);  // residual blocks in sampling
-void add_linear_gelu_cases(Table&);
+void add_linear_activation_cases(Table&);
+void add_muon_cases(Table&);
 void add_norm_cases(Table&);
+void add_rotary_cases(Table&);
 void add_sampling_cases(Table&);
 void add_step_cases(Table&);  // what an update does with losses, gradients and weights
 

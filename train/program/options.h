@@ -10,6 +10,7 @@
 
 #include "kernels/view.h"
 #include "src/files/files.h"
+#include "src/files/seal.h"
 
 namespace weft {
 
@@ -75,6 +76,12 @@ inline void add_gpus(CLI::App& app, int& gpus) {
                  "--no-python, mpirun and srun start them otherwise")
       ->type_name("N")
       ->check(at_least(1));
+}
+
+inline void add_no_verify(CLI::App& app) {
+  app.add_flag_callback(
+      "--no-verify", [] { verify_seals = false; },
+      "skip the hash of checkpoints and data files: damage may go unnoticed, or crash the program");
 }
 
 inline void add_weights(CLI::App& app, std::string& weights) {

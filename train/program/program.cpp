@@ -2,16 +2,20 @@
 #include "train/program/program.h"
 
 #include <fcntl.h>
+#include <omp.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 #include "kernels/view.h"
 #include "src/config/names.h"
@@ -25,15 +29,6 @@ namespace {
 int print_error(const std::string& what) {
   print_error_line(what);
   return 1;
-}
-
-// Idle OpenMP threads spin. On shared cores that slows a training step 20 times (2 cores, load 6); threads
-// that sleep at once cost a small model a fifth of its step. So they spin for 0.1 ms (libgomp's count).
-// libgomp reads its settings before main(), so this process starts once more. OMP_WAIT_POLICY overrides.
-void spin_briefly(char** argv) {
-  if (getenv("OMP_WAIT_POLICY") != nullptr || setenv("OMP_WAIT_POLICY", "passive", 0) != 0) return;
-  setenv("GOMP_SPINCOUNT", "3000", 0);
-  execv("/proc/self/exe", argv);  // returns only when it fails: then this process goes on as it is
 }
 
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
@@ -64,6 +59,16 @@ void hold_standard_files() {
     }
 }
 
+// What nothing can catch, of an OpenMP thread, say, is said like any other error.
+[[noreturn]] void end_with_a_line() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) { print_error_line(out_of_memory()); } catch (const std::exception& e) {
+    print_error_line(e.what());
+  }
+  _exit(1);
+}
+
 void check_stdout() {
   errno = 0;
   if (std::cout.flush() && std::fflush(stdout) == 0) return;
@@ -85,13 +90,32 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
 
 }  // namespace
 
+void start_threads() {
+  const int count = omp_get_max_threads();
+  std::vector<std::thread> trial;
+  std::atomic<bool> end = false;
+  bool enough = true;
+  try {
+    while (static_cast<int>(trial.size()) + 1 < count) trial.emplace_back([&] { end.wait(false); });
+  } catch (const std::system_error&) { enough = false; }
+  end = true;
+  end.notify_all();
+  for (std::thread& thread : trial) thread.join();
+  if (!enough)
+    fail(str("no room for ", count,
+             " threads: raise the limits (ulimit -v, ulimit -u), or lower OMP_NUM_THREADS"));
+  std::atomic<int> started = 0;
+#pragma omp parallel
+  ++started;
+}
+
 std::string out_of_memory() {
   return "out of memory on the host: lower the batch or the context, or give smaller files";
 }
 
 int run_program(const Program& program, int argc, char** argv) {
   hold_standard_files();
-  spin_briefly(argv);
+  std::set_terminate(end_with_a_line);
   // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(program.purpose, program.name);
@@ -99,6 +123,7 @@ int run_program(const Program& program, int argc, char** argv) {
   try {
     program.add_options(app);
     const auto stop = parse(program, app, argc, argv);
+    if (!stop && !program.has_ranks) start_threads();  // else those of each rank (train/ranks/ranks.h)
     if (!stop) program.work();
     check_stdout();
     return stop.value_or(0);

@@ -21,6 +21,10 @@ struct Program {
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
+// Starts OpenMP's threads, before other things take the memory: libgomp itself can only end the process.
+// Throws Error when there is no room for them.
+void start_threads();
+
 std::string out_of_memory();  // what a program on a model says of std::bad_alloc
 
 // Exit code 0; 1 after "error: ..." on one line of stderr (src/files/error_line.h), for bad options and for

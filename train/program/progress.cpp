@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/progress.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 
 #include "kernels/view.h"
 
@@ -77,19 +83,29 @@ std::string Laps::text() const {
 
 void Progress::line(const std::string& text) {
   clear();
-  out_ << text << '\n' << std::flush;
+  put(text + '\n');
+}
+
+void Progress::put(const std::string& text) {
+  errno = 0;
+  if (out_ << text << std::flush || file_ < 0 || (errno != EPIPE && errno != EIO)) return;
+  std::cerr << "warning: the output goes nowhere from here on (" << std::strerror(errno)
+            << "); the work goes on" << std::endl;
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere >= 0) dup2(nowhere, file_), close(nowhere);
+  out_.clear();
 }
 
 void Progress::passing(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (!terminal_ || (passing_shown_ && now - last_passing_ < std::chrono::milliseconds(200))) return;
-  out_ << "\r\033[K" << text << std::flush;
+  put("\r\033[K" + text);
   passing_shown_ = true;
   last_passing_ = now;
 }
 
 void Progress::clear() {
-  if (passing_shown_) out_ << "\r\033[K" << std::flush;
+  if (passing_shown_) put("\r\033[K");
   passing_shown_ = false;
 }
 

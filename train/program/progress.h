@@ -53,15 +53,19 @@ class Laps {
 
 class Progress {
  public:
-  // `terminal`: passing lines are shown (and overwritten); otherwise they are left out.
-  Progress(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
+  // `terminal`: passing lines are shown (and overwritten); otherwise they are left out. `file`: where `out`
+  // leads; when nobody is left to read there, stderr says so once, and `file` becomes /dev/null.
+  Progress(std::ostream& out, bool terminal, int file = -1) : out_(out), terminal_(terminal), file_(file) {}
   void line(const std::string& text);
   void passing(const std::string& text);  // at most five a second
   void clear();                           // removes the passing line
 
  private:
+  void put(const std::string& text);
+
   std::ostream& out_;
   bool terminal_, passing_shown_ = false;
+  int file_;
   std::chrono::steady_clock::time_point last_passing_{};
 };
 

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGALRM};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
 
 volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
 struct sigaction earlier[std::size(kSignals)];
@@ -23,6 +23,8 @@ void handle(int number) {
     if (process_is_alone != 0) interrupt_requested = true;
     return;
   }
+  if (received_signal != 0 && number == SIGHUP)
+    return;  // shell and kernel each say that the terminal is gone
   if (received_signal != 0) _exit(128 + number);
   received_signal = number;
   alarm(kSecondsToFinish);
@@ -37,7 +39,11 @@ StopSignal::StopSignal(bool alone) {
   struct sigaction action = {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &earlier[i]);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &earlier[i]);
+    const bool nohup = kSignals[i] == SIGHUP && earlier[i].sa_handler == SIG_IGN;
+    if (!nohup) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignal::~StopSignal() {
@@ -47,7 +53,12 @@ StopSignal::~StopSignal() {
 }
 
 const char* StopSignal::received() {
-  return received_signal == 0 ? nullptr : received_signal == SIGINT ? "SIGINT" : "SIGTERM";
+  switch (received_signal) {
+    case 0: return nullptr;
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    default: return "SIGTERM";
+  }
 }
 const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
 

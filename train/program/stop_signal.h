@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The first SIGINT or SIGTERM stops training after the step, or soon gives it up; the second ends the
-// program.
+// The first SIGINT, SIGTERM or SIGHUP stops training after the step, or soon gives it up; a second one but
+// SIGHUP ends the program. nohup is respected.
 #pragma once
 
 namespace weft {

@@ -37,13 +37,6 @@ int checked(int result, const char* what) {
   return result;
 }
 
-std::vector<std::string> command_line() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
-  return words;
-}
-
 // A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0 can take it.
 int reserve_port(Descriptor& holder) {
   holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "no socket"));
@@ -66,16 +59,19 @@ class BlockedSignals {
     std::signal(SIGCHLD, SIG_DFL);  // whoever started this process may have ignored it
     sigemptyset(&mask_);
     for (const int number : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&mask_, number);
+    struct sigaction hangup = {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&mask_, SIGHUP);  // nohup ignores it
     sigprocmask(SIG_BLOCK, &mask_, &before_);
   }
   ~BlockedSignals() { restore(); }
   BlockedSignals& operator=(BlockedSignals&&) = delete;  // nor copied
   void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  // Waits for a signal, not for long. SIGTERM or SIGINT, or 0.
+  // Waits for a signal, not for long. SIGTERM, SIGINT or SIGHUP, or 0.
   int next_stop() const {
     const timespec longest{0, std::chrono::nanoseconds(kTurn).count()};
     const int number = sigtimedwait(&mask_, nullptr, &longest);
-    return number == SIGTERM || number == SIGINT ? number : 0;
+    return number == SIGCHLD ? 0 : std::max(number, 0);
   }
 
  private:
@@ -156,9 +152,10 @@ class Launcher {
     return std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; });
   }
 
-  // The first asks the ranks to save and leave, the second ends them.
+  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (stop_signal.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
+      if (number == SIGHUP) return;
       end_all();
       _exit(128 + number);
     }
@@ -238,11 +235,11 @@ class Launcher {
 
 }  // namespace
 
-std::string own_command_line() {
-  const std::vector<std::string> words = command_line();
-  std::string text;
-  for (std::size_t i = 1; i < words.size(); ++i) text += words[i] + '\n';
-  return text;
+std::vector<std::string> command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  return words;
 }
 
 void launch_ranks(int count, const std::string& device) {

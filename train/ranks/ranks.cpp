@@ -76,6 +76,7 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
   if (!error.empty()) fail_as_rank(group, error, error);  // all ranks have the same
   try {
     group.watch(hang_limit());
+    start_threads();
     work(group);
   } catch (const std::bad_alloc&) {
     const std::string what = out_of_memory();
@@ -98,8 +99,16 @@ std::string build_id() {
 }
 
 std::string rank_identity(const std::string& config) {
-  return str("weft ", WEFT_VERSION, ", build ", build_id(), ", command line ", short_hash(own_command_line()),
-             ", config ", short_hash(config));
+  constexpr std::size_t kLongest = 1 << 17;
+  const auto text_or_hash = [](const char* what, const std::string& text) {
+    return text.size() <= kLongest ? text : str(what, " of hash ", short_hash(text));
+  };
+  std::string options;  // with their values, a line each
+  const std::vector<std::string> words = command_line();
+  for (std::size_t i = 1; i < words.size(); ++i)
+    options += (words[i].starts_with('-') ? '\n' : ' ') + words[i];
+  return str("weft ", WEFT_VERSION, "\nbuild ", build_id(), '\n', text_or_hash("command line", options), '\n',
+             text_or_hash("config", config));
 }
 
 void with_ranks(const RankOptions& options, const std::function<std::string()>& config,
@@ -121,6 +130,7 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
   hang_limit();
   config();
   ProcessGroup alone(world, "");
+  start_threads();
   work(alone);
 }
 
@@ -161,7 +171,8 @@ std::ostream& rank_output(const ProcessGroup& group, std::ostream& of_rank_0) {
 }
 
 Progress rank_progress(const ProcessGroup& group, std::ostream& of_rank_0, int file_descriptor) {
-  return {rank_output(group, of_rank_0), group.rank() == 0 && isatty(file_descriptor) != 0};
+  return {rank_output(group, of_rank_0), group.rank() == 0 && isatty(file_descriptor) != 0,
+          group.rank() == 0 ? file_descriptor : -1};
 }
 
 void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string& text) {

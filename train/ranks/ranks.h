@@ -20,7 +20,7 @@ struct RankOptions {
 };
 
 std::string build_id();  // of the program and its libraries of weft
-// One line that must be equal on every rank: version, build, command line, and `config`, the task's text.
+// Lines that must be equal on every rank: version, build, options, and `config`, the task's text.
 std::string rank_identity(const std::string& config);
 
 // Does `work` on every rank. With --gpus N, starts N processes of itself and waits. In them, and in those of

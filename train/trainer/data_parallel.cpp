@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "kernels/layers/pointwise.h"
-#include "src/files/hash.h"
+#include "kernels/optimizer/reduce.h"
 
 namespace weft {
 namespace {
@@ -14,24 +14,6 @@ namespace {
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
-
-// Of the bytes of a tensor, which come from the device piece by piece.
-std::uint64_t hash_of(Device& device, const TensorView& tensor) {
-  constexpr std::int64_t kPiece = 16 << 20;
-  TensorView bytes = tensor;
-  bytes.dtype = DType::u8, bytes.rank = 1;
-  std::fill(std::begin(bytes.shape), std::end(bytes.shape), 1);
-  FastHash hash;
-  std::vector<char> piece;
-  for (std::int64_t first = 0; first < tensor.bytes(); first += kPiece) {
-    bytes.data = static_cast<char*>(tensor.data) + first;
-    bytes.shape[0] = std::min(kPiece, tensor.bytes() - first);
-    piece.resize(static_cast<std::size_t>(bytes.shape[0]));
-    device.download(piece.data(), bytes);
-    hash.add(piece.data(), piece.size());
-  }
-  return hash.value();
-}
 
 // Numbers as a message, all ranks being the same program on the same kind of machine.
 template <class T>
@@ -58,7 +40,8 @@ Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType
 
 GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
                          const TrainConfig& train)
-    : store_(store),
+    : device_(device),
+      store_(store),
       communicator_(communicator),
       buckets_(store, bucket_elements(train, store.gradients().dtype())) {
   if (train.reduce_dtype == "bf16")
@@ -72,12 +55,20 @@ void GradientSum::plan(double seconds) {
 void GradientSum::begin() {
   buckets_.begin();
   collectives_ = bytes_ = 0;
+  if (own_) device_.zero(own_);
+}
+
+const Tensor& GradientSum::keep_fingerprint() {
+  return own_ = Tensor(*device_.pool, {sizeof(std::uint64_t) / sizeof(float)}, DType::f32, "replay");
 }
 
 // What there is to reduce of a range, whose gradients are complete.
 Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
+  if (own_)
+    ctx.launch(
+        Fingerprint{.sum = static_cast<std::uint64_t*>(own_.view().data), .x = part, .first = range.begin});
   if (copy_) {
     const Tensor rounded = copy_.slice(range.begin, {range.size()});
     ctx.launch(Cast{.y = rounded, .x = part});
@@ -171,11 +162,21 @@ std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
   return "";
 }
 
+std::vector<std::uint64_t> fingerprints(Device& device, const std::vector<TensorView>& tensors) {
+  std::vector<std::uint64_t> sums(tensors.size());
+  const auto bytes = static_cast<std::int64_t>(sums.size() * sizeof sums[0]);
+  const Tensor there(*device.pool, {bytes}, DType::u8, "step");
+  device.zero(there);
+  auto* sum = static_cast<std::uint64_t*>(there.view().data);
+  for (const TensorView& t : tensors) launch(device.queue, Fingerprint{.sum = sum++, .x = t});
+  device.download(sums.data(), there);
+  return sums;
+}
+
 void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
                          std::int64_t step) {
   if (group.size() == 1) return;
-  std::string mine;
-  for (const TensorView& weights : store.replicated()) mine += str(hash_of(device, weights), " ");
+  const std::string mine = message_of(fingerprints(device, store.replicated()));
   group.require_all(mine == group.broadcast(mine)
                         ? ""
                         : str("after step ", step,

@@ -31,6 +31,9 @@ class GradientSum {
   void begin();                             // of the backward pass of the last micro-batch
   void complete(Ctx&, std::int32_t first);  // called by Ctx::mark
   void finish(Ctx&);                        // after it: what remains; the queue then waits for all
+  // From now on keeps the Fingerprint of this process's own gradients: of each pass, before they are added
+  // up.
+  const Tensor& keep_fingerprint();
   std::int64_t collectives() const { return collectives_; }  // of the last pass
   std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
 
@@ -38,10 +41,12 @@ class GradientSum {
   Tensor ready(Ctx&, const GradientRange&);
   void start(Ctx&, const std::vector<GradientRange>&);
 
+  Device& device_;
   ParameterStore& store_;
   Communicator& communicator_;
   GradientBuckets buckets_;
   Tensor copy_;  // bf16, or empty
+  Tensor own_;   // the bytes of a Fingerprint, or empty
   std::int64_t collectives_ = 0, bytes_ = 0;
 };
 
@@ -72,6 +77,9 @@ MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 
 // Collective: what the first rank says that has anything to say, and which that is; "" when all are silent.
 std::string first_to_speak(ProcessGroup&, const std::string& mine);
+
+// The Fingerprint of each tensor; waits for the device.
+std::vector<std::uint64_t> fingerprints(Device&, const std::vector<TensorView>&);
 
 // Collective. When weights differ, rank 0 throws an Error that names the ranks that differ; the others end.
 void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);

@@ -53,6 +53,7 @@ std::string to_json(const StepMetrics& m) {
   add_number(out, "lr", m.lr);
   add_number(out, "grad_norm", m.grad_norm);
   add_number(out, "tokens_per_s", m.tokens_per_s);
+  add_number(out, "mfu", m.mfu);
   add_number(out, "context", static_cast<double>(m.context));
   add_number(out, "elapsed_s", m.elapsed_s);
   if (m.loss_scale) add_number(out, "loss_scale", *m.loss_scale);

@@ -14,6 +14,7 @@ struct StepMetrics {
   double lr = 0;
   double grad_norm = 0;     // before clipping
   double tokens_per_s = 0;  // since the line before
+  double mfu = 0;           // model FLOPs at that rate, as a share of the measured matmul peak
   std::int64_t context = 0;
   double elapsed_s = 0;                      // in training steps since step 0, without evaluation and saving
   std::optional<double> loss_scale = {};     // f16 only

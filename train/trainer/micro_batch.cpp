@@ -47,7 +47,8 @@ std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
 
 }  // namespace
 
-MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device) {
+MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device,
+                              bool replay) {
   const std::int64_t batch = config.train.batch / config.ranks;
   if (wish != "auto") {
     const std::int64_t accumulation = batch / sequences(wish, config);
@@ -59,7 +60,9 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
     if (!divides(config, accumulation)) continue;
     Config here = config;
     here.train.accumulation = accumulation;
-    needed = planned_memory(here, device, true).total() + planned_memory(here, device, false).activations;
+    const MemoryPlan plan = planned_memory(here, device, true);
+    needed =
+        plan.total() + planned_memory(here, device, false).activations + (replay ? replay_memory(plan) : 0);
     if (needed <= usable)
       return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ", bytes_text(needed),
                                 " of ", bytes_text(free), " free")};

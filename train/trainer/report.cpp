@@ -10,14 +10,16 @@
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 #include "train/trainer/step_shape.h"
+#include "train/trainer/trainer.h"
 
 namespace weft {
 namespace {
 
-std::string plan_text(const MemoryPlan& plan) {
-  return str(bytes_text(plan.total()), " (weights ", bytes_text(plan.weights), ", gradients ",
+std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
+  return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights), ", gradients ",
              bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
-             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace), ")");
+             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace),
+             replay > 0 ? ", replay " + bytes_text(replay) : "", ")");
 }
 
 // A line for each group of heads of the layers with one pattern.
@@ -80,6 +82,17 @@ std::string step_line(const Config& config) {
   return text;
 }
 
+// As a shell reads it as one word.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("_-./:=,@%+", c) != nullptr;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 double seconds_left(const StepMetrics& m, const Config& config) {
   const double tokens = static_cast<double>(config.train.batch * config.model.context);
   return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
@@ -94,13 +107,13 @@ MemoryPlan planned_memory(const Config& config, const Device& device, bool train
   return plan_memory(here, full.micro_batch, full.context, training);
 }
 
-std::string check_memory(const Config& config, const Device& device) {
-  const MemoryPlan needed = planned_memory(config, device, true);
-  const std::size_t free = device.memory_free();
-  if (needed.total() <= free) return str("planned ", plan_text(needed), ", free ", bytes_text(free));
-  fail(str("training does not fit: planned ", plan_text(needed), ", but ", device.name, " has ",
-           bytes_text(free), " free: --batch auto finds what does; or raise train.accumulation (",
-           config.train.accumulation,
+std::string check_memory(const Config& config, const Device& device, bool replay) {
+  const MemoryPlan plan = planned_memory(config, device, true);
+  const std::size_t more = replay ? replay_memory(plan) : 0, free = device.memory_free();
+  const std::string planned = plan_text(plan, more);
+  if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
+  fail(str("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
+           " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
            " now), lower train.batch, set train.recompute: block, or shorten model.context"));
 }
 
@@ -130,16 +143,18 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   return lines;
 }
 
-std::string progress_line(const StepMetrics& m, const Config& config, Device& device, DType dtype,
-                          const char* unit) {
-  const double rate =
-      flops_per_token(config.model, m.context) * m.tokens_per_s / static_cast<double>(config.ranks);
+double flops_utilization(const StepMetrics& m, const Config& config, Device& device, DType dtype) {
+  const double of_rank = m.tokens_per_s / static_cast<double>(config.ranks);
+  return flops_per_token(config.model, m.context) * of_rank / device.peak_flops(dtype);
+}
+
+std::string progress_line(const StepMetrics& m, const Config& config, const char* unit) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
                          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-                         " tok/s  MFU ", fixed_text(100 * rate / device.peak_flops(dtype), 1), " %  context ",
-                         m.context, "  ETA ", duration_text(seconds_left(m, config)));
+                         " tok/s  MFU ", fixed_text(100 * m.mfu, 1), " %  context ", m.context, "  ETA ",
+                         duration_text(seconds_left(m, config)));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
   if (m.skipped.value_or(0) > 0) text += str("  skipped ", *m.skipped);
   return text + evaluation_text(m);
@@ -150,6 +165,26 @@ std::string evaluation_text(const StepMetrics& m) {
   if (m.valid_bits) text += str("  valid ", fixed_text(*m.valid_bits, 4));
   if (m.valid_bits_ema) text += str("  valid ema ", fixed_text(*m.valid_bits_ema, 4));
   return text;
+}
+
+std::string go_on_line(const TrainOptions& options, const std::string& folder, std::int64_t step,
+                       const std::string& launcher) {
+  std::string line = launcher == "--gpus" ? "go on with:" : str("go on, by ", launcher, ", with:");
+  const auto add = [&](bool given, const auto&... words) {
+    if (given) ((line += " " + shell_word(words)), ...);
+  };
+  const std::string here = folder.starts_with("-") ? "./" : "";
+  add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder, "--resume");
+  add(options.device != "auto", "--device", options.device);
+  add(options.gpus > 0, "--gpus", str(options.gpus));
+  add(!options.batch.empty(), "--batch", options.batch);
+  add(options.allow_changes, "--allow-changes");
+  add(options.rank_log, "--rank-log");
+  add(options.verify_every > 0, "--verify-every", str(options.verify_every));
+  for (const std::string& flag : options.flags) add(true, flag);
+  add(options.max_steps > step, "--max-steps", str(options.max_steps));
+  add(options.max_minutes > 0, "--max-minutes", str(options.max_minutes));
+  return line;
 }
 
 std::string long_run_warning(const StepMetrics& m, const Config& config, bool on_gpu) {

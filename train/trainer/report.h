@@ -12,11 +12,18 @@
 
 namespace weft {
 
+struct TrainOptions;
+
 // What one micro-batch of full context needs on this device, to train or to evaluate.
 MemoryPlan planned_memory(const Config&, const Device&, bool training);
 
+// What `train --verify-every` takes besides: another copy of what an update changes.
+inline std::size_t replay_memory(const MemoryPlan& plan) {
+  return plan.weights + plan.gradients + plan.optimizer;
+}
+
 // Planned bytes and free memory as text. Throws Error when they do not fit, with what to lower.
-std::string check_memory(const Config&, const Device&);
+std::string check_memory(const Config&, const Device&, bool replay = false);
 
 // Bytes of the optimizer's state here and, where processes share it, without sharing.
 std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
@@ -25,9 +32,15 @@ std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
                                  const TokenDataset& train, const TokenDataset& valid);
 
+// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs reach.
+double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
 // `unit`: what the loss is given in, "bits" or "bits/dim".
-std::string progress_line(const StepMetrics&, const Config&, Device&, DType, const char* unit);
+std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
+// "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
+// done. `launcher`: who started the processes, "--gpus" for this program.
+std::string go_on_line(const TrainOptions&, const std::string& folder, std::int64_t step,
+                       const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 

@@ -10,8 +10,9 @@ namespace weft {
 
 constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
-RunAhead::RunAhead(Device& device, std::int64_t micro_batches)
+RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
     : micro_batches_(micro_batches),
+      scaled_(scaled),
       history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
       launched_at_(kMost) {
   for (std::int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
@@ -35,11 +36,11 @@ void RunAhead::make_room(std::int64_t micro) {
   launched_at_[launched_ % kMost] = Clock::now();
 }
 
-void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results) {
+void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results, bool counted) {
   const std::size_t at = row(launched_, micro);
   ctx.launch(Add{{history_.slice(static_cast<std::int64_t>(at) * kFloats, {kFloats}), false}, results});
   marks_[at]->record();
-  if (micro + 1 == micro_batches_) ++launched_;
+  if (counted && micro + 1 == micro_batches_) ++launched_;
 }
 
 void RunAhead::read_oldest() {
@@ -54,6 +55,7 @@ void RunAhead::read_oldest() {
                       .gradient_norm = reported[1],
                       .update_scale = reported[2],
                       .loss_scale = reported[3]});
+  diverged_ |= has_diverged(unasked_.back(), scaled_);
   ++read_;
   last_read_ = Clock::now();
 }

@@ -16,16 +16,20 @@ namespace weft {
 
 class RunAhead {
  public:
-  RunAhead(Device&, std::int64_t micro_batches);  // of an update
+  // `micro_batches` of an update; `scaled` as below.
+  RunAhead(Device&, std::int64_t micro_batches, bool scaled = false);
 
   // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
   void make_room(std::int64_t micro);
-  // Called behind the launch of a micro-batch: keeps what it reports.
-  void record(Ctx&, std::int64_t micro, const Tensor& results);
+  // Called behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run
+  // again, which reports in its place.
+  void record(Ctx&, std::int64_t micro, const Tensor& results, bool counted = true);
 
   // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();
   std::vector<StepResults> results();  // of all updates since the last call, in order
+  // Whether an update that make_room() waited for has_diverged() on this process.
+  bool diverged() const { return diverged_; }
 
   static constexpr std::int64_t kMost = 16;
   static constexpr double kSeconds = 2;
@@ -36,6 +40,7 @@ class RunAhead {
   void read_oldest();
 
   std::int64_t micro_batches_;
+  bool scaled_, diverged_ = false;
   Tensor history_;  // (kMost, micro-batches, floats of StepResults), in memory of the host
   std::vector<std::unique_ptr<QueueMark>> marks_;  // kMost x micro-batches
   std::vector<Clock::time_point> launched_at_;     // kMost

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "src/files/files.h"
+#include "src/ranks/rendezvous.h"
 
 namespace fs = std::filesystem;
 
@@ -49,19 +56,11 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
 RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
                      const std::string& allowed)
     : folder_(folder_of(config, out)) {
-  const std::string latest = path("latest.h5");
   if (fs::exists(folder_) && !fs::is_directory(folder_))
     fail(str(folder_, " is not a folder: choose another with --out"));
-  if (!resume) {
-    if (fs::exists(latest))
-      fail(str(folder_,
-               " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
-    return;
-  }
   resumed_from_ = checkpoint_to_resume(config, out, resume);
-  if (fs::exists(latest) && !fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
-    fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
-             ": choose another folder with --out"));
+  check_latest();
+  if (!resume) return;
   const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
   const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
@@ -73,11 +72,47 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
     if (!d.effect.empty()) changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
 }
 
-void RunFolder::create(const Config& config) const {
+void RunFolder::check_latest() const {
+  if (!fs::exists(path("latest.h5"))) return;
+  if (resumed_from_.empty())
+    fail(str(folder_,
+             " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
+  if (!fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
+    fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
+             ": choose another folder with --out"));
+}
+
+std::string RunFolder::lock() {
+  if (lock_ || !fs::is_directory(folder_)) return "";
+  const std::string name = path("lock");
+  lock_ =
+      Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // NFS locks what can be written
+  if (!lock_) fail(str(name, ": cannot be opened: ", std::strerror(errno)));
+  int tries = 10, error = 0;  // a process that was killed may take a moment to end
+  while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK && --tries > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (error == EWOULDBLOCK) {
+    char owner[300] = "";
+    static_cast<void>(!pread(lock_.get(), owner, sizeof owner - 1, 0));
+    fail(str(folder_, " is in use by another train (", owner,
+             "): wait for its end, or choose another folder with --out"));
+  }
+  if (error != 0)
+    return str("warning: ", name, ": this file system has no locks (", std::strerror(error),
+               "): nothing keeps another train out of this folder");
+  const std::string owner = str(host_name(), ", pid ", getpid());
+  if (ftruncate(lock_.get(), 0) == 0) static_cast<void>(write_all(lock_.get(), owner.data(), owner.size()));
+  check_latest();  // one that has just ended may have left it
+  return "";
+}
+
+std::string RunFolder::create(const Config& config) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) fail(str("cannot make the run folder ", folder_, ": ", error.message()));
+  const std::string warning = lock();
   write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
+  return warning;
 }
 
 std::string RunFolder::path(const std::string& file) const { return (fs::path(folder_) / file).string(); }
@@ -88,21 +123,23 @@ std::string RunFolder::history() const {
 
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
                               const std::string& config_yaml, std::int64_t keep) const {
-  save_checkpoint(path("latest.h5"), device, store, state, config_yaml);
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
+  // First the numbered one: what ends between the two leaves a run that goes on from before both.
+  save_checkpoint(path(name), device, store, state, config_yaml);
   // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
-  const std::string temporary = path(std::string(name) + ".tmp");
-  std::error_code error;
+  const std::string temporary = path("latest.h5.tmp");
+  std::error_code error, ignored;
   fs::remove(temporary, error);
-  fs::create_hard_link(path("latest.h5"), temporary, error);
+  fs::create_hard_link(path(name), temporary, error);
   if (error) {  // a file system that has none
-    copy_whole_file(path("latest.h5"), path(name));
-  } else if (fs::rename(temporary, path(name), error); error) {
-    fail(str("cannot write ", path(name), ": ", error.message()));
+    copy_whole_file(path(name), path("latest.h5"));
+  } else if (fs::rename(temporary, path("latest.h5"), error); error) {
+    fs::remove(temporary, ignored);
+    fail(str("cannot write ", path("latest.h5"), ": ", error.message()));
   }
-  if (keep <= 0) return;
   sync_names_beside(path(name));  // before any that it replaces goes
+  if (keep <= 0) return;
   prune(state.step, keep);
 }
 

@@ -3,6 +3,7 @@
 //   config.yaml          the config as run         metrics.jsonl   one object a logged step
 //   latest.h5            what --resume goes on from best.h5         lowest validation bits so far
 //   step_00001000.h5     every save_every steps; the last `keep` stay
+//   lock                 host and pid of the process that writes here; the kernel drops the lock at its end
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
+#include "src/ranks/sockets.h"
 
 namespace weft {
 
@@ -27,7 +29,10 @@ class RunFolder {
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
                                           const std::optional<std::string>& resume);
 
-  void create(const Config& config) const;  // makes the folder, writes config.yaml
+  // For the process that writes: keeps others out until it ends. Does nothing while there is no folder yet.
+  // Throws Error that names who is there. Returns a warning where the file system has no locks, else "".
+  std::string lock();
+  std::string create(const Config& config);  // makes the folder, writes config.yaml; returns as lock()
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
   // What differs from the checkpoint and changes what is trained: a line for each key.
@@ -40,9 +45,11 @@ class RunFolder {
                      std::int64_t keep) const;
 
  private:
+  void check_latest() const;
   void prune(std::int64_t last_step, std::int64_t keep) const;
 
   std::string folder_, resumed_from_;
+  Descriptor lock_;
   std::vector<std::string> changes_;
 };
 

@@ -8,6 +8,13 @@
 namespace weft {
 
 void TrainStep::run(const BatchSource& source, std::int64_t step, const std::function<void()>& between) {
+  launch_update(source, step, between, true);
+  if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
+}
+
+// counted: its results will be asked for.
+void TrainStep::launch_update(const BatchSource& source, std::int64_t step,
+                              const std::function<void()>& between, bool counted) {
   set_shape(step_shape(config_, step));
   for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     ahead_.make_room(micro);
@@ -21,9 +28,8 @@ void TrainStep::run(const BatchSource& source, std::int64_t step, const std::fun
       forward_backward(last && gradient_sum_);
       if (last) apply_gradients();
     });
-    ahead_.record(ctx_, micro, results_);
+    ahead_.record(ctx_, micro, results_, counted);
   }
-  if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
 // Adds the gradients of one micro-batch. all_reduce: each bucket is all-reduced as soon as it is complete.
@@ -44,7 +50,7 @@ void TrainStep::forward_backward(bool all_reduce) {
   if (all_reduce) gradient_sum_->finish(ctx);
 }
 
-// Clips, counts the loss scale of f16, and runs AdamW.
+// Clips, counts the loss scale of f16, and updates.
 void TrainStep::apply_gradients() {
   Ctx ctx = ctx_;
   store_.finish_gradients(ctx);
@@ -82,8 +88,9 @@ void TrainStep::upload() {
 
 namespace {
 
+// For a struct of four-byte words: as floats, which Add copies bit by bit.
 Tensor device_bytes(Device& device, std::size_t bytes) {
-  Tensor t(*device.pool, {static_cast<std::int64_t>(bytes)}, DType::u8, "step");
+  Tensor t(*device.pool, {static_cast<std::int64_t>(bytes / sizeof(float))}, DType::f32, "step");
   device.zero(t);
   return t;
 }
@@ -105,9 +112,9 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
       config_(config),
       communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
-      results_(*device.pool, {sizeof(StepResults) / sizeof(float)}, DType::f32, "step"),
+      results_(device_bytes(device, sizeof(StepResults))),
       batch_(device, "step"),
-      ahead_(device, config.train.accumulation) {
+      ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
   const int ranks = communicator ? communicator->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
   if (ranks > 1) {
@@ -115,7 +122,6 @@ TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const 
     gradient_sum_ = std::make_unique<GradientSum>(device, store, *communicator, config.train);
     gradient_sum_->plan(least_backward_seconds(config, step_shape(config, 0)));
   }
-  device.zero(results_);
   ctx_.queue = &device.queue;
   ctx_.pool = device.pool.get();
   ctx_.step = static_cast<StepScalars*>(scalars_.view().data);

@@ -28,6 +28,15 @@ class TrainStep {
   // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
   // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
   void run(const BatchSource& source, std::int64_t step, const std::function<void()>& between = {});
+  // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the bits of
+  // gradients and weights. Waits for the device. After prepare_replay(), which takes memory for a second
+  // state.
+  void prepare_replay();
+  struct Replay {
+    std::string difference;  // the first: tensor, element and bits; "" when all bits are equal
+    bool own = false;        // this process's own gradients differ, before they are added up
+  };
+  Replay run_twice(const BatchSource&, std::int64_t step, const std::function<void()>& between = {});
   // Clips and updates once more with the last gradients, to be timed.
   void update() {
     graphs_->update.run([&] { apply_gradients(); });
@@ -40,6 +49,7 @@ class TrainStep {
   // Results of updates, in order; both wait (train/trainer/run_ahead.h).
   StepResults next_result() { return ahead_.next_result(); }
   std::vector<StepResults> results() { return ahead_.results(); }
+  bool diverged() const { return ahead_.diverged(); }
   const GradientSum* gradient_sum() const { return gradient_sum_.get(); }  // null for one process
 
   // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale. Names the
@@ -50,6 +60,18 @@ class TrainStep {
   struct Graphs {
     GraphedStep first, later, last, update;
   };
+  // Part of the state that an update changes. `begin`: its place in the flat blocks; -1: outside of them.
+  struct StatePart {
+    const char* what;
+    Tensor now;
+    std::int64_t begin = -1;
+    Tensor spare = {};
+  };
+  std::vector<StatePart> state() const;
+  void exchange_with_spares();
+  std::string first_difference(const StatePart&);
+  void launch_update(const BatchSource&, std::int64_t step, const std::function<void()>& between,
+                     bool counted);
   void set_shape(const StepShape&);
   void read(const BatchSource&, std::int64_t step, std::int64_t micro);
   void prepare(const BatchSource&, std::int64_t step, std::int64_t micro);
@@ -75,6 +97,7 @@ class TrainStep {
   std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   RunAhead ahead_;
+  std::vector<StatePart> replayed_;  // of prepare_replay(), in the order in which differences are named
 };
 
 }  // namespace weft

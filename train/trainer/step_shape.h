@@ -36,8 +36,10 @@ inline StepScalars step_scalars(const Config& config, std::int64_t step) {
   StepScalars s;
   s.seed = config.seed;
   s.draw = static_cast<std::uint64_t>(step);
-  s.learning_rate = static_cast<float>(learning_rate(train, step));
-  set_corrections(s, train.beta1, train.beta2, train.ema_decay, step + 1);
+  const double rate = learning_rate(train, step);
+  s.learning_rate = static_cast<float>(rate);
+  s.muon_learning_rate = static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
+  set_corrections(s, train.beta1, train.beta2, train.ema_decay, train.muon_momentum, step + 1);
   s.loss_gradient = static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));
   return s;
 }

@@ -8,6 +8,7 @@
 #include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
 #include "train/ranks/ranks.h"
+#include "train/trainer/initial_weights.h"
 #include "train/trainer/micro_batch.h"
 #include "train/trainer/report.h"
 
@@ -38,7 +39,8 @@ Config with_micro_batch(Config config, const TrainOptions& options, const Device
   if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
-  MicroBatch chosen = before ? *before : choose_micro_batch(config, options.batch, device);
+  MicroBatch chosen =
+      before ? *before : choose_micro_batch(config, options.batch, device, options.verify_every > 0);
   if (group) chosen = smallest_micro_batch(*group, chosen);
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
@@ -72,10 +74,12 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       stop_(group_),
       stop_evaluation_(group_) {
   start_.lap("data");
+  if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
-  memory_text_ = check_memory(config_, *device_);
+  memory_text_ = check_memory(config_, *device_, options_.verify_every > 0);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   sharding_of(config_.train, communicator_.get(), dtype_));
+  if (!options_.init.empty()) init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
   state_.seed = config_.seed;
   if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
@@ -87,27 +91,36 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
     train_step_->set_loss_scale({.scale = state_.loss_scale,
                                  .good_steps = state_.good_steps,
                                  .skipped = state_.step - state_.updates});
+  if (options_.verify_every > 0) train_step_->prepare_replay();
   start_.lap("weights");
+}
+
+// A line for people, kept for the report.
+void Trainer::say(const std::string& line) {
+  about_ += line + "\n";
+  progress_.line(line);
 }
 
 void Trainer::prepare() {
   wall_.start();
   if (group_) group_->barrier();  // all have looked at the folder as it was
   if (writes()) {
-    folder_.create(config_);
+    lock_warning_ += folder_.create(config_);
     metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+    if (options_.log_to) also_log_ = options_.log_to(folder_.path(""));
     clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   }
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
-    progress_.line(line);
-  if (group_) progress_.line("processes   " + processes_text(*group_, *communicator_));
-  if (!batch_text_.empty()) progress_.line("batch       " + batch_text_);
-  progress_.line("memory      " + memory_text_);
-  progress_.line(
-      "run         " + folder_.path("") +
+    say(line);
+  if (group_) say("processes   " + processes_text(*group_, *communicator_));
+  if (!batch_text_.empty()) say("batch       " + batch_text_);
+  say("memory      " + memory_text_);
+  say("run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
-  for (const std::string& change : folder_.changes()) progress_.line("changed     " + change);
+  if (!lock_warning_.empty()) say(lock_warning_);
+  for (const std::string& line : init_text_) say("init        " + line);
+  for (const std::string& change : folder_.changes()) say("changed     " + change);
   start_.lap("summary");
   device_->peak_flops(dtype_);  // measured before the clock runs
   start_.lap("matmul rate");
@@ -138,7 +151,8 @@ std::string Trainer::reason_to_stop() {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
   const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
   const char* signal = StopSignal::received();
-  return stop_.agree(state_.step * config_.train.accumulation, signal ? signal : late ? "--max-minutes" : "");
+  const char* why = signal ? signal : late ? "--max-minutes" : train_step_->diverged() ? "divergence" : "";
+  return stop_.agree(state_.step * config_.train.accumulation, why);
 }
 
 // Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
@@ -150,12 +164,33 @@ void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
 
 void Trainer::step() {
   std::int64_t position = state_.step * config_.train.accumulation;
-  train_step_->run(source_, state_.step, [&] {
+  const auto between = [&] {
     stop_if_overdue(stop_, ++position);
     if (group_) group_->report_progress();
-  });
+  };
+  const bool verified = options_.verify_every > 0 && (state_.step + 1) % options_.verify_every == 0;
+  verified ? verified_step(between) : train_step_->run(source_, state_.step, between);
   ++state_.step;
   if (group_) group_->report_step(state_.step);
+}
+
+// All ranks run the same updates twice. A rank whose own gradients differ is named before those that added
+// them.
+void Trainer::verified_step(const std::function<void()>& between) {
+  const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
+  std::string first = replay.difference;
+  if (group_) {
+    first = first_to_speak(*group_, replay.own ? replay.difference : "");
+    if (first.empty()) first = first_to_speak(*group_, replay.difference);
+  }
+  if (first.empty()) return;
+  fail(str("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
+           "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
+           " with --resume, on another device if this comes again"));
+}
+
+std::string Trainer::nothing_saved() const {
+  return str("Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0), "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -172,7 +207,7 @@ void Trainer::after_step() {
   if (log) log_step(evaluation);
   if (first_here) {
     start_.lap("first step");
-    progress_.line(device_->pool->table());
+    say(device_->pool->table());
     progress_.line(
         str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
   }
@@ -211,6 +246,7 @@ void Trainer::log_step(bool evaluation) {
   const double tokens =
       static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
+  m.mfu = flops_utilization(m, config_, *device_, dtype_);
   if (dtype_ == DType::f16) {
     m.loss_scale = state_.loss_scale;
     m.skipped = state_.step - state_.updates;
@@ -223,7 +259,9 @@ void Trainer::log_step(bool evaluation) {
     throw;
   }
   if (metrics_) metrics_->append(m);
-  progress_.line(progress_line(m, config_, *device_, dtype_, valid_images_ ? "bits/dim" : "bits"));
+  if (also_log_) also_log_(m);
+  if (evaluation) show_evaluation();
+  progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
   if (group_ && options_.rank_log)
     print_rank_lines(*group_, progress_,
@@ -254,6 +292,7 @@ void Trainer::catch_up_on_evaluation() {
     throw;
   }
   if (metrics_) metrics_->append_evaluation(m);
+  show_evaluation();
   progress_.line(str("step ", m.step, "/", config_.train.steps, evaluation_text(m)));
   saved_step_ = -1;  // the best validation is part of a checkpoint
   if (due(config_.train.save_every)) save(true);
@@ -278,10 +317,24 @@ void Trainer::evaluate_into(StepMetrics& m) {
     with_ema_weights(*device_, store_,
                      [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
   const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
+  if (!std::isfinite(bits)) return;
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
   write_checkpoint(
       [&] { save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_)); });
+}
+
+void Trainer::show_evaluation() {
+  if (!options_.on_evaluation) return;
+  if (group_) group_->take_time();
+  const auto show = [&] {
+    if (!writes()) return;
+    try {
+      options_.on_evaluation({folder_.path(""), about_, config_, state_.step, *device_, *model_});
+    } catch (const Error& e) { progress_.line(str("no report: ", e.what())); }
+  };
+  config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();
+  if (group_) group_->barrier();
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
@@ -314,9 +367,8 @@ void Trainer::finish(const std::string& why) {
   if (!why.empty()) {
     progress_.line(
         str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
-    progress_.line(str("go on with: train --config ", folder_.path("config.yaml"), " --out ",
-                       folder_.path(""), " --resume"));
-    return;
+    return progress_.line(
+        go_on_line(options_, folder_.path(""), state_.step, group_ ? group_->world().source : "--gpus"));
   }
   const std::int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
@@ -337,9 +389,8 @@ void Trainer::fail_non_finite(std::int64_t step) {
   } catch (const Interrupted&) {}
   if (group_) first = first_to_speak(*group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
-  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first,
-           ". Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0),
-           "; go on from there with a lower train.learning_rate or a longer train.warmup"));
+  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
+           nothing_saved(), " with a lower train.learning_rate or a longer train.warmup"));
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,16 +21,35 @@
 
 namespace weft {
 
+// What a hook sees behind an evaluation. The model has the weights that `evaluate` and `sample` would take:
+// the moving average where one is kept.
+struct Evaluated {
+  std::string folder, about;  // of the run; what training said before its first step, and of its memory
+  const Config& config;
+  std::int64_t step;
+  Device& device;
+  Model& model;
+};
+using EvaluationHook = std::function<void(const Evaluated&)>;
+
 struct TrainOptions {
   std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::string init = "";                   // a file of weights to start from
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";           // train/trainer/micro_batch.h; "": train.accumulation as it is
-  std::int64_t max_steps = 0;       // stop and save when this step is done; 0: train.steps
-  double max_minutes = 0;           // stop and save after this long; 0: no limit
-  bool rank_log = false;            // log lines of every rank, too
-  bool allow_changes = false;       // resume although other keys change rounding (OnResume::asked)
-  std::optional<DType> dtype = {};  // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string batch = "";             // train/trainer/micro_batch.h; "": train.accumulation as it is
+  std::int64_t max_steps = 0;         // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;             // stop and save after this long; 0: no limit
+  std::int64_t verify_every = 0;      // run every such update twice and compare the bits; 0: none
+  bool rank_log = false;              // log lines of every rank, too
+  bool allow_changes = false;         // resume although other keys change rounding (OnResume::asked)
+  EvaluationHook on_evaluation = {};  // on rank 0; an Error of it is shown, and training goes on
+  // On rank 0, with the run folder: called once, returns what is called for each logged step.
+  std::function<std::function<void(const StepMetrics&)>(const std::string& folder)> log_to = {};
+  std::optional<DType> dtype = {};      // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string program = "train";        // how this program was called
+  int gpus = 0;                         // processes that it was told to start
+  std::vector<std::string> flags = {};  // other words of its command line
 };
 
 class Trainer {
@@ -39,16 +59,23 @@ class Trainer {
   // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
   const TrainState& state() const { return state_; }
+  // For tests, which make this device fail.
+  Device& device() { return *device_; }
+  const ParameterStore& parameters() const { return store_; }
 
  private:
   void prepare();
   void step();
+  void verified_step(const std::function<void()>& between);
+  std::string nothing_saved() const;
   void after_step();
   void collect();
   void log_step(bool evaluation);
   void warn_of_long_run(const StepMetrics&);
   void evaluate_into(StepMetrics&);
   void catch_up_on_evaluation();
+  void show_evaluation();
+  void say(const std::string& line);
   void save(bool numbered);
   template <class Write>
   void write_checkpoint(Write write);
@@ -64,10 +91,12 @@ class Trainer {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
   std::string batch_text_;  // what --batch chose
+  std::vector<std::string> init_text_;
   Config config_;
   TrainOptions options_;
   Progress& progress_;
   RunFolder folder_;
+  std::string lock_warning_;
   DType dtype_;
   TokenDataset train_data_, valid_data_;
   std::optional<TokenDataset> mixed_data_;
@@ -77,11 +106,12 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
+  std::function<void(const StepMetrics&)> also_log_;
   StopAgreement stop_, stop_evaluation_;
   std::int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
   std::string given_up_;                // the signal for which a step or an evaluation was given up
   TrainState state_;                    // of the steps launched; counts of f16 as of the last collect()
-  std::string memory_text_;
+  std::string memory_text_, about_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;

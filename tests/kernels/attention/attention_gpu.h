@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/layers/pointwise.h"
+#include "kernels/linear/linear.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "train/attention/on_device.h"
 
@@ -52,9 +53,14 @@ class Load {
   void run() const {
     const auto device = make_device("cuda");
     const Tensor x(*device->pool, {1 << 22}, DType::f32), y(*device->pool, {1 << 22}, DType::f32);
+    const Tensor a(*device->pool, {1024, 1024}, DType::bf16), c(*device->pool, {1024, 1024}, DType::bf16);
     device->zero(x);
+    device->zero(a);
     for (; !stop_; device->synchronize())
-      for (int i = 0; i < 16; ++i) launch(device->queue, Add{.out = {y, false}, .x = x});
+      for (int i = 0; i < 16; ++i) {
+        launch(device->queue, Add{.out = {y, false}, .x = x});
+        launch(device->queue, LinearForward{.y = c, .x = a, .w = a, .b = {}});
+      }
   }
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // the last: it reads the others

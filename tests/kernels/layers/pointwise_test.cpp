@@ -12,15 +12,15 @@ CpuQueue queue;
 
 TEST(Gelu, IsXTimesSigmoid) {
   std::vector<double> x = {-3, -1, 0, 0.5, 2}, y(5);
-  run(queue, GeluForward{view_of(y, {5}), view_of(x, {5})});
+  run(queue, ActivationForward{view_of(y, {5}), view_of(x, {5})});
   for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-1.702 * x[i])), 1e-15);
 }
 
 TEST(Gelu, AddsTheBiasOfEachColumn) {
   std::vector<double> x = normals(3 * 7, 1, 2), bias = normals(7, 2), sum = x, y(21), want(21);
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += bias[i % 7];
-  run(queue, GeluForward{view_of(y, {3, 7}), view_of(x, {3, 7}), view_of(bias, {7})});
-  run(queue, GeluForward{view_of(want, {21}), view_of(sum, {21})});
+  run(queue, ActivationForward{view_of(y, {3, 7}), view_of(x, {3, 7}), view_of(bias, {7})});
+  run(queue, ActivationForward{view_of(want, {21}), view_of(sum, {21})});
   EXPECT_EQ(y, want);
 }
 
@@ -29,7 +29,7 @@ TEST(Gelu, F32IsExactToAFewRoundings) {
   for (float v = -70; v < 70; v += 0.037f) x.push_back(v);
   y.resize(x.size());
   const auto n = static_cast<std::int64_t>(x.size());
-  run(queue, GeluForward{view_of(y, {n}), view_of(x, {n})});
+  run(queue, ActivationForward{view_of(y, {n}), view_of(x, {n})});
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double want = x[i] / (1 + std::exp(-1.702 * x[i]));
     // The argument of the exponential is rounded: an error of |x| / 2^24 there.
@@ -37,32 +37,42 @@ TEST(Gelu, F32IsExactToAFewRoundings) {
   }
 }
 
-TEST(Gelu, BackwardIsTheGradient) {
-  std::vector<double> x = normals(50, 1, 2), y(50), dy = normals(50, 2), dx(50);
-  run(queue, GeluBackward{{view_of(dx, {50})}, view_of(dy, {50}), view_of(x, {50})});
-  expect_gradient(
-      x, dx,
-      [&] {
-        run(queue, GeluForward{view_of(y, {50}), view_of(x, {50})});
-        return inner_product(y, dy);
-      },
-      "dx");
+TEST(Relu2, IsTheSquareOfThePositivePart) {
+  std::vector<double> x = {-3, -0.0, 0, 0.5, 3, NAN}, y(6), dy = {1, 1, 1, 1, 2, 1}, dx(6);
+  run(queue, ActivationForward{view_of(y, {6}), view_of(x, {6}), {}, Activation::relu2});
+  EXPECT_EQ(std::vector<double>(y.begin(), y.begin() + 5), (std::vector<double>{0, 0, 0, 0.25, 9}));
+  ActivationBackward k{{view_of(dx, {6})}, view_of(dy, {6}), view_of(x, {6})};
+  k.f = Activation::relu2;
+  run(queue, k);
+  EXPECT_EQ(std::vector<double>(dx.begin(), dx.begin() + 5), (std::vector<double>{0, 0, 0, 1, 12}));
+  EXPECT_TRUE(std::isnan(y[5]) && std::isnan(dx[5]));
+  std::vector<f16> large = {f16(255.75f), f16(256.0f)}, squares(2);
+  run(queue, ActivationForward{view_of(squares, {2}), view_of(large, {2}), {}, Activation::relu2});
+  EXPECT_EQ(squares[0], 65408.0f);  // 65408.0625, rounded
+  EXPECT_EQ(squares[1], INFINITY);
 }
 
-TEST(Gelu, BackwardOfABiasIsTheGradient) {
-  std::vector<double> x = normals(5 * 9, 1, 2), bias = normals(9, 3), y(45), dy = normals(45, 2), dx(45),
-                      dbias(9);
-  run(queue, GeluBackward{{view_of(dx, {5, 9})},
-                          view_of(dy, {5, 9}),
-                          view_of(x, {5, 9}),
-                          {view_of(dbias, {9})},
-                          view_of(bias, {9})});
-  const auto objective = [&] {
-    run(queue, GeluForward{view_of(y, {5, 9}), view_of(x, {5, 9}), view_of(bias, {9})});
-    return inner_product(y, dy);
-  };
-  expect_gradient(x, dx, objective, "dx");
-  expect_gradient(bias, dbias, objective, "dbias");
+TEST(Activations, BackwardIsTheGradient) {
+  for (const Activation f : {Activation::gelu, Activation::relu2}) {
+    SCOPED_TRACE(name_of(f));
+    std::vector<double> x = normals(5 * 9, 1, 2), bias = normals(9, 3), y(45), dy = normals(45, 2), dx(45),
+                        dbias(9);
+    for (const bool with : {false, true}) {
+      const TensorView added = with ? view_of(bias, {9}) : TensorView{};
+      run(queue, ActivationBackward{{view_of(dx, {5, 9})},
+                                    view_of(dy, {5, 9}),
+                                    view_of(x, {5, 9}),
+                                    with ? GradView{view_of(dbias, {9})} : GradView{},
+                                    added,
+                                    f});
+      const auto objective = [&] {
+        run(queue, ActivationForward{view_of(y, {5, 9}), view_of(x, {5, 9}), added, f});
+        return inner_product(y, dy);
+      };
+      expect_gradient(x, dx, objective, "dx");
+      if (with) expect_gradient(bias, dbias, objective, "dbias");
+    }
+  }
 }
 
 std::vector<double> mask_of(std::int64_t n, double p, std::uint32_t site, const StepScalars& step) {

@@ -2,7 +2,9 @@
 // Sums over whole tensors: mean and its gradient, clipping.
 #include "kernels/optimizer/reduce.h"
 
+#include <bit>
 #include <limits>
+#include <set>
 
 #include "tests/testing.h"
 
@@ -47,6 +49,35 @@ TEST(SquareSum, TakesEveryElementOnce) {
   for (std::vector<float>& x : xs) k.xs.push_back(view_of(x, {static_cast<std::int64_t>(x.size())}));
   run(queue, k);
   EXPECT_EQ(y[0], want);
+}
+
+std::uint64_t fingerprint(std::vector<float>& x, std::int64_t begin, std::int64_t end,
+                          std::uint64_t sum = 0) {
+  TensorView part = view_of(x, {static_cast<std::int64_t>(x.size())});
+  part.data = x.data() + begin, part.shape[0] = end - begin;
+  run(queue, Fingerprint{&sum, part, begin});
+  return sum;
+}
+
+TEST(Fingerprint, EveryBitAndEveryPlaceCounts) {
+  std::vector<float> x = converted<float>(normals(1000, 1));
+  std::set<std::uint64_t> seen{fingerprint(x, 0, 1000)};
+  for (float& value : x)
+    for (int bit = 0; bit < 32; ++bit) {
+      const float was = value;
+      value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(was) ^ 1u << bit);
+      seen.insert(fingerprint(x, 0, 1000));
+      value = was;
+    }
+  for (std::size_t i = 1; i < x.size(); ++i) {
+    std::swap(x[0], x[i]);
+    seen.insert(fingerprint(x, 0, 1000));
+    std::swap(x[0], x[i]);
+  }
+  EXPECT_EQ(seen.size(), 1u + 32u * 1000u + 999u);
+  EXPECT_EQ(fingerprint(x, 700, 1000, fingerprint(x, 0, 700)), fingerprint(x, 0, 1000))
+      << "the sum of its parts";
+  EXPECT_THROW(run(queue, Fingerprint{nullptr, view_of(x, {1000})}), Error);
 }
 
 StepResults clipped(std::vector<float> gradients, double clip, float gradient_scale) {

@@ -242,6 +242,11 @@ TEST(Config, ErrorsOfValuesThatDoNotFitTogether) {
             "axis of 97 is "
             "enough");
   EXPECT_CONTAINS(parse_error("model: {position_axes: [2, 2, 2, 2]}\n"), "expected 1 to 3 axes, found 4");
+  const std::string rotary = "model: {positions: rotary, context: 200, position_axes: ";
+  EXPECT_EQ(parse_error(rotary + "[64]}\n"), "") << "one axis has no end";
+  EXPECT_CONTAINS(parse_error(rotary + "[8, 8]}\n"), "a first axis of 25 is enough");
+  EXPECT_CONTAINS(parse_error("model: {rotary_base: 0}\n"),
+                  "model.rotary_base: expected a number of more than 0");
   EXPECT_EQ(parse_error("train:\n  batch: 4\n  accumulation: 3\n"),
             "a.yaml:3: train.accumulation 3 does not divide train.batch 4; accumulation 2 or batch 6 works");
   const std::string schedule = "train:\n  context_schedule: ";

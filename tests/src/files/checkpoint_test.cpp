@@ -45,11 +45,12 @@ struct Fixture {
   // Different random bits in every block, denormals included; neither infinities nor NaNs, which are refused.
   void scramble(unsigned seed) {
     std::mt19937 random(seed);
-    for (const Tensor& block : {store.master(), store.m(), store.v(), store.ema()}) {
+    for (int which = 0; const Tensor& block : {store.master(), store.m(), store.v(), store.ema()}) {
+      const std::uint32_t kept = which++ == 2 ? 0x7f7fffffu : 0xff7fffffu;  // v has no sign
       if (!block) continue;
       for (const ParamInfo& p : store.params()) {
         std::vector<std::uint32_t> bits(static_cast<std::size_t>(p.size));
-        for (auto& b : bits) b = random() & 0xff7fffffu;
+        for (auto& b : bits) b = random() & kept;
         device->upload(block.slice(p.offset, p.shape), bits.data());
       }
     }
@@ -242,6 +243,11 @@ TEST(Checkpoint, NonsensicalValuesAreRefusedByName) {
                     ema ? "/ema/blocks.0.weight holds nan" : "/params/blocks.0.weight holds nan");
     EXPECT_EQ(f.values(), Fixture().values()) << "refused before a weight changed";
   }
+  Fixture g;
+  const std::vector<float> negative(12, -1e-9f);
+  g.device->upload(g.store.v().slice(p.offset, p.shape), negative.data());
+  save_checkpoint(dir / "a.h5", *g.device, g.store, {}, "");
+  EXPECT_CONTAINS(load_error(dir / "a.h5", f), "/optimizer/v/blocks.0.weight holds -1e-09");
 }
 
 TEST(Checkpoint, FullDiskLeavesTheEarlierOne) {

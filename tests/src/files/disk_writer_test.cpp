@@ -4,13 +4,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "src/files/files.h"
+#include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"
-#include "tests/temp_dir.h"
+#include "tests/train/ranks/ranks_testing.h"
+
+namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
@@ -80,6 +85,45 @@ TEST(DiskWriter, ACallThatASignalInterruptsIsMadeAgain) {
   EXPECT_EQ(errno, EIO);
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(uninterrupted([&] { return errno = EINTR, 0; }), 0) << "errno counts after a failure alone";
+}
+
+// A file whose sync failed may have lost any of its bytes.
+TEST(DiskWriter, AFailedSyncIsNoSuccess) {
+  const TempDir dir;
+  write_file(dir / "file", "earlier");
+  for (const int error : {EIO, ENOSPC}) {
+    std::string said;
+    with_failing_calls({SYS_fsync, SYS_fdatasync}, error, [&] {
+      said = error_of([&] { write_whole_file(dir / "file", [](std::ostream& out) { out << "new"; }); });
+    });
+    EXPECT_EQ(said, str(dir / "file", ": could not be written: ", disk_error(error),
+                        " (the earlier file is unchanged)"));
+    EXPECT_EQ(read_file(dir / "file"), "earlier");
+    EXPECT_EQ(dir.names(), (std::vector<std::string>{"file"}));
+  }
+}
+
+// Bytes first, then the name, then the folder, without which the name is not on the disk.
+TEST(DiskWriter, TheFolderIsSyncedBehindTheName) {
+  const TempDir dir;
+  const pid_t writer = fork();
+  if (writer == 0) {
+    raise(SIGSTOP);
+    write_whole_file(dir / "file", [](std::ostream& out) { out << "text"; });
+    _exit(0);
+  }
+  waitpid(writer, nullptr, WUNTRACED);
+  HungThread thread(writer);
+  if (!thread) GTEST_SKIP() << "this process may not trace others";
+  kill(writer, SIGCONT);
+  EXPECT_TRUE(thread.runs_to_disk_call(" (deleted)")) << "bytes";
+  EXPECT_FALSE(fs::exists(dir / "file"));
+  ASSERT_TRUE(thread.runs_to_disk_call(dir.path())) << "the folder is not synced";
+  EXPECT_EQ(read_file(dir / "file"), "text");
+  thread.let_go();
+  int status = -1;
+  waitpid(writer, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Files, CopiesAppearWhole) {

@@ -3,8 +3,10 @@
 #include "src/ranks/process_group.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include "src/ranks/sockets.h"
+#include "tests/src/files/failing_calls.h"
 #include "tests/src/ranks/ranks.h"
 
 namespace weft {
@@ -125,14 +127,56 @@ TEST(ProcessGroup, ARankWithoutRankZeroSaysSo) {
 TEST(ProcessGroup, OtherVersionsAndConfigsAreRefused) {
   Ranks ranks(4, [](const World& world) {
     ProcessGroup(world,
-                 world.rank % 2 == 1 ? "weft 2, config " + std::to_string(world.rank) : "weft 1, config 0",
+                 world.rank % 2 == 1 ? str("weft 2\n--set a=1\n  batch: ", world.rank)
+                                     : "weft 1\n--set a=1\n  batch: 0\n  steps: 4\n  keep: 1\n  last: 5",
                  kPatience);
   });
   const std::string line = line_of_rank_0(ranks, 4);
   EXPECT_CONTAINS(line, "rank 1 (");
-  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, config 1', rank 0 'weft 1, config 0'");
-  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, config 3', rank 0 'weft 1, config 0'");
+  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, batch: 1', rank 0 'weft 1, batch: 0, steps: 4 ...'");
+  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, batch: 3', rank 0 'weft 1, batch: 0, steps: 4 ...'");
   EXPECT_EQ(line.find("rank 2"), std::string::npos) << line;
+}
+
+TEST(ProcessGroup, OtherOptionsInAnotherOrderAreRefused) {
+  Ranks ranks(2, [](const World& world) {
+    ProcessGroup(world, world.rank == 1 ? "--a 1\n--b 2" : "--b 2\n--a 1\n--c", kPatience);
+  });
+  EXPECT_CONTAINS(line_of_rank_0(ranks, 2),
+                  ") runs something else: nothing else, or in another order, rank 0 '--c'");
+}
+
+// Rank 0 says what is wrong at once where all are on one host; a name of several hosts may still appear.
+TEST(ProcessGroup, AHostThatIsNotKnownIsSaid) {
+  for (const int local_size : {2, 1}) {
+    const auto began = std::chrono::steady_clock::now();
+    Ranks ranks(
+        2, [](const World& world) { ProcessGroup(world, "same", seconds(world.rank == 0 ? 2 : 6)); },
+        [=](World& world, int rank) {
+          world.address = "no-such-host.invalid";
+          world.local_size = local_size;
+          world.local_rank = local_size == 1 ? 0 : rank;
+        });
+    ASSERT_TRUE(ranks.end());
+    for (const int rank : {0, 1}) EXPECT_EQ(ranks.code(rank), 1);
+    EXPECT_CONTAINS(ranks.errors(0), "the host 'no-such-host.invalid' is not known here");
+    if (local_size == 1) {
+      EXPECT_CONTAINS(ranks.errors(0), "rank 1 of 2 did not come to ");
+      EXPECT_CONTAINS(ranks.errors(1), "within 6 s: the host 'no-such-host.invalid' is not known here");
+    } else {
+      EXPECT_CONTAINS(ranks.errors(0), "error: MASTER_ADDR: the host ");
+      EXPECT_EQ(ranks.errors(1), "");
+      EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(20));
+    }
+  }
+}
+
+// Two that start at once may both get the port, and one of them then no connections.
+TEST(ProcessGroup, TwoRankZerosAreSaid) {
+  with_failing_calls({SYS_listen}, EADDRINUSE, [] {
+    EXPECT_CONTAINS(error_of([] { listen_on("127.0.0.1", free_port()); }),
+                    ": the port is taken by another program, or by another process that is rank 0 too");
+  });
 }
 
 TEST(ProcessGroup, AnotherWorldSizeIsRefused) {
@@ -183,13 +227,6 @@ TEST(ProcessGroup, OtherHostsReachAHostThatCallsItselfLoopback) {
         world.address = process == 0 ? "localhost" : "127.0.0.2";
       });
   expect_silence(ranks);
-}
-
-TEST(ProcessGroup, AnUnknownHostIsSaid) {
-  const World world{
-      .rank = 1, .size = 2, .local_rank = 1, .local_size = 2, .address = "no.such.host.invalid", .port = 9};
-  EXPECT_CONTAINS(error_of([&] { ProcessGroup(world, "same", seconds(1)); }),
-                  "'no.such.host.invalid' is not known");
 }
 
 TEST(ProcessGroup, StrangersDoNoHarm) {

@@ -104,6 +104,37 @@ void check_stopped(int stopped, int speaker) {
 TEST(Watcher, AStoppedProcessEndsTheOthers) { check_stopped(2, 0); }
 TEST(Watcher, StoppingRankZeroEndsTheOthers) { check_stopped(0, 1); }
 
+// A host that sleeps stops all its ranks at once. The first to go on hears nothing of the others, who are no
+// more dead than itself.
+TEST(Watcher, ProcessesThatAllWereStoppedGoOn) {
+  const Case c;
+  Ranks ranks(3, [&](const World& world) {
+    ProcessGroup group(world, "same", kPatience);
+    group.watch(seconds(5));  // silence ends a rank after 2.5 s
+    group.report_step(1233);
+    group.report_step(1234);
+    group.barrier();
+    write_file(c.ready + "." + std::to_string(world.rank), "");
+    while (access((c.ready + ".go").c_str(), F_OK) != 0) {
+      std::this_thread::sleep_for(milliseconds(20));
+      group.report_progress();
+    }
+    group.barrier();
+  });
+  c.wait_for(3);
+  for (const int first : {0, 2}) {
+    for (int rank = 0; rank < 3; ++rank) ranks.signal(rank, SIGSTOP);
+    std::this_thread::sleep_for(seconds(3));
+    ranks.signal(first, SIGCONT);
+    std::this_thread::sleep_for(milliseconds(600));
+    for (int rank = 0; rank < 3; ++rank) ranks.signal(rank, SIGCONT);
+    std::this_thread::sleep_for(milliseconds(600));
+  }
+  write_file(c.ready + ".go", "");
+  expect_all_well(ranks);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.errors(rank), "");
+}
+
 // Reports two steps, after which the limit of a step holds.
 void begin_steps(ProcessGroup& group, seconds limit) {
   group.watch(limit);

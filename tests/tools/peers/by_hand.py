@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Sparse attention as a PyTorch user would write it by hand: functions of q, k (B, H, n, Dqk) and v (B, H, n, Dv) that give
 (B, H, n, Dv), for any dtype, differentiable. `scale` is 1 / sqrt(Dqk) throughout."""
+import os
+import sys
+
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-
-def mask_of(kind, s, c):
-    """The pattern as FlexAttention's mask: stride s, summaries of c positions."""
-    return {
-        "all": lambda b, h, q, k: q >= k,
-        "local": lambda b, h, q, k: (q >= k) & (q - k < s),
-        "strided": lambda b, h, q, k: (q >= k) & ((q - k) % s == 0),
-        "fixed": lambda b, h, q, k: (q >= k) & ((q // s == k // s) | (k % s >= s - c)),
-        "merged_strided": lambda b, h, q, k: (q >= k) & ((q - k < s) | ((q - k) % s == 0)),
-    }[kind]
-
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../src/python"))
+from weft_attention.bench import mask_of  # noqa: E402
 
 def to_columns(x, s):
     """(B, H, rows * s, D) -> (B * s, H, rows, D): positions a stride apart become neighbours."""

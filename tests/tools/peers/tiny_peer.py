@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Trains the model of configs/tiny.yaml in PyTorch on the CPU, and times our step in turn with it.
+"""Trains a tiny model with the recipe of the paper in PyTorch on the CPU, and times our step of it in turn.
 
     tiny_peer.py --mode eager|compile --attention mask|gather      tokens/s of PyTorch: median, fastest
     tiny_peer.py --against build/cpu/bin/bench --rounds 5          both, in alternation: all rates and their ratio
@@ -113,8 +113,12 @@ def train(mode, kind, steps, threads):
 
 
 def ours(bench, steps):
+    keys = [f"model.context={CONTEXT}", f"model.layers={LAYERS}", f"model.width={WIDTH}", f"model.heads={HEADS}",
+            f"model.attention={{kind: fixed, stride: {STRIDE}, c: {C}}}", f"train.batch={BATCH}", "model.positions=learned",
+            f"model.position_axes=[{CONTEXT // STRIDE}, {STRIDE}]", "model.qk_norm=none", "model.activation=gelu",
+            "train.optimizer=adamw"]
     out = subprocess.run([bench, "step", "--config", "tiny.yaml", "--device", "cpu", "--steps", str(steps),
-                          "--no-breakdown", "--json"],
+                          "--no-breakdown", "--json"] + [part for key in keys for part in ("--set", key)],
                          check=True, capture_output=True, text=True).stdout
     row = json.loads(out)
     return {"tok_s": row["tok_s"], "tok_s_best": row["tokens"] / row["ms_min"] * 1e3}

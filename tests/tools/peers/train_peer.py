@@ -14,15 +14,73 @@ import json
 import math
 import os
 import time
+import types
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from sparse_transformer import Muon, SparseTransformer, load_config
+import by_hand
+from weft_attention.sparse_transformer import SparseTransformer, model_of
 
 DEVICE = "cuda"
 SCORED = 1966080
 MUON_START, MUON_STEPS = 0.85, 300  # its momentum grows from here in so many steps
+
+
+def load_config(path, reference, settings=()):
+    """model, train and seed of a config; `reference` is configs/reference.yaml, which has the defaults. settings: a.b=c."""
+    import yaml
+    config = yaml.safe_load(open(reference))
+
+    def merge(into, of):
+        for key, value in of.items():
+            if isinstance(value, dict) and isinstance(into.get(key), dict):
+                merge(into[key], value)
+            else:
+                into[key] = value
+    merge(config, {"model": {"rotary_base": 10000} | config["model"],
+                   "train": {"optimizer": "adamw", "muon_learning_rate": 0.02} | config["train"]})
+    merge(config, yaml.safe_load(open(path)))
+    for setting in settings:
+        key, value = setting.split("=", 1)
+        for name in reversed(key.split(".")):
+            value = {name: yaml.safe_load(value) if isinstance(value, str) else value}
+        merge(config, value)
+    numbers = {k: float(v) if isinstance(v, str) and v[:1].isdigit() else v for k, v in config["train"].items()}  # 5e-3
+    return types.SimpleNamespace(model=model_of(config), train=types.SimpleNamespace(**numbers), seed=config["seed"])
+
+
+def orthogonal(G, steps=5):
+    """Newton-Schulz in bf16 (Jordan 2024, kellerjordan.github.io/posts/muon) on a batch of matrices (b, rows, cols)."""
+    X = G.bfloat16()
+    tall = X.shape[1] > X.shape[2]
+    X = X.mT if tall else X
+    X = X / (X.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        A = X @ X.mT
+        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+    return X.mT if tall else X
+
+
+class Muon:
+    """For matrices; those of one shape are one batch. Weight decay is decoupled."""
+
+    def __init__(self, matrices, rate, decay):
+        self.rate, self.decay, self.groups = rate, decay, {}
+        for p in matrices:
+            self.groups.setdefault(p.shape, []).append(p)
+        self.means = {shape: [torch.zeros_like(p) for p in group] for shape, group in self.groups.items()}
+
+    @torch.no_grad()
+    def step(self, share, momentum):
+        for shape, group in self.groups.items():
+            gradients, means = [p.grad for p in group], self.means[shape]
+            torch._foreach_lerp_(means, gradients, 1 - momentum)
+            updates = orthogonal(torch.stack(torch._foreach_lerp(gradients, means, momentum)))
+            scale = max(1, shape[0] / shape[1]) ** 0.5
+            torch._foreach_mul_(group, 1 - self.rate * share * self.decay)
+            torch._foreach_add_(group, [u.float() for u in updates], alpha=-self.rate * share * scale)
 
 
 class Recipe:
@@ -35,7 +93,7 @@ class Recipe:
         groups = [dict(params=[p for p in rest if (p.ndim >= 2) == decayed], weight_decay=t.weight_decay if decayed else 0.0)
                   for decayed in (True, False)]
         self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], t.learning_rate, betas=(t.beta1, t.beta2), eps=t.eps, fused=True)
-        self.muon = Muon(matrices, t.muon_learning_rate, t.weight_decay) if muon else None
+        self.muon = Muon(matrices, t.muon_learning_rate, t.muon_weight_decay) if muon else None
         self.parameters = list(model.parameters())
 
     def share(self, step):
@@ -74,9 +132,13 @@ class Run:
         torch.manual_seed(config.seed)
         torch.set_float32_matmul_precision("high")
         torch._dynamo.config.cache_size_limit = 64
-        self.config, self.model = config, SparseTransformer(config, DEVICE)
+        by_stock = lambda spec, n, heads, device: by_hand.best(spec, n, device)
+        self.config, self.model = config, SparseTransformer(config.model, DEVICE, by_stock)
         self.recipe = Recipe(config, self.model)
-        self.compiled = torch.compile(self.model, dynamic=False)
+        self.compiled = torch.compile(self.mean_loss, dynamic=False)
+
+    def mean_loss(self, tokens, offsets):
+        return F.cross_entropy(self.model(tokens, offsets).flatten(0, 1).float(), tokens.flatten())
 
     def loss(self, tokens, offsets):
         self.model.prepare(tokens.shape[1])

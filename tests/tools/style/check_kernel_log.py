@@ -10,7 +10,7 @@ COMPILING = re.compile(r"Compiling entry function '(\S+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 # C7508: setmaxnreg is ignored. C7510, C7512 and their kin: wgmma instructions are serialised.
 REFUSED = re.compile(r"\((C7508|C751\d)\)")
-HOPPER = re.compile(r"9attention6hopper|11linear_gelu|11linear_rows")  # mangled namespaces
+HOPPER = re.compile(r"9attention6hopper|17linear_activation|11linear_rows")  # mangled namespaces
 
 
 def main():

@@ -20,8 +20,10 @@ NOT_READ_ON_CPU = {
     "AttentionBackward.form": "chooses between CUDA kernels",
     "AttentionBackward.scratch": "memory that a faster CUDA kernel takes",
     "AttentionDecode.longest": "chooses between CUDA kernels",
-    "LinearGeluForward.form": "chooses between CUDA kernels",
-    "LinearGeluBackward.form": "chooses between CUDA kernels",
+    "LinearActivationForward.form": "chooses between CUDA kernels",
+    "LinearActivationBackward.form": "chooses between CUDA kernels",
+    "NewtonSchulz.other": "memory that CUDA computes in",
+    "NewtonSchulz.squares": "memory that CUDA computes in",
 }
 # Kernel.field -> why the CUDA form does not read it.
 NOT_READ_ON_CUDA = {}

@@ -47,7 +47,8 @@ TEST(Bench, ErrorsSayWhatExists) {
     return "";
   };
   EXPECT_EQ(error_of({.filter = "", .dtype = "fp8"}), "--dtype must be f32, f16 or bf16, got 'fp8'");
-  EXPECT_NE(error_of({.filter = "softmax", .dtype = "f32"}).find("kernels: adamw_update, add, "),
+  EXPECT_NE(error_of({.filter = "softmax", .dtype = "f32"})
+                .find("kernels: activation_backward, activation_forward, adamw_update, add, "),
             std::string::npos);
 }
 

@@ -21,7 +21,8 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   write_corpus(dir / "corpus.h5", 3000, 32);
   train(small_config(dir.path(), {"train.steps=2", "train.save_every=0"}),
         {.out = dir / "run", .device = "cpu"});
-  EvaluateArguments a{.checkpoint = dir / "run/latest.h5", .device = "cpu", .min_context = 40, .batch = 2};
+  EvaluateArguments a;
+  a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.min_context = 40, a.batch = 2;
   a.losses = dir / "losses.h5", a.heatmap = dir / "map.png";
   std::ostringstream out, notes;
   Progress progress(notes, false);

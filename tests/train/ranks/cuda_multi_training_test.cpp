@@ -47,7 +47,9 @@ class CudaMultiSharded : public GpuRuns, public testing::WithParamInterface<cons
 
 // Two numbers have one sum, in whatever order they are added.
 TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
-  const std::vector<std::string> overrides{str("precision=", GetParam()), "train.accumulation=2",
+  const std::string precision = GetParam(), optimizer = precision == "muon" ? "muon" : "adamw";
+  const std::vector<std::string> overrides{"precision=" + (precision == "muon" ? "bf16" : precision),
+                                           "train.optimizer=" + optimizer, "train.accumulation=2",
                                            "train.bucket_mb=1"};
   auto sharded = overrides;
   sharded.push_back("train.shard_optimizer=true");
@@ -59,7 +61,7 @@ TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
   expect_same_latest("parts", "whole");
   for (const char* key : {"valid_bits_ema", "grad_norm"}) EXPECT_EQ(of("whole", key), of("parts", key));
 }
-INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiSharded, testing::Values("bf16", "f32"),
+INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiSharded, testing::Values("bf16", "f32", "muon"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {

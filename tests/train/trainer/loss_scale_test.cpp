@@ -131,6 +131,7 @@ TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
       {f16_run(4, {}), every_fifth},
       {f16_run(4, {"train.accumulation=2", "train.context_schedule=[[0, 16], [10, 24], [11, 48]]"}),
        every_fifth},
+      {f16_run(4, {"train.optimizer=muon"}), every_fifth},
       {f16_run(1, {}), {0, 2, 4, 6, 8, 10, 12, 14, 16}},
       {f16_run(6, {"train.batch=1"}), {0, 1, 2, 9, 16}},
   };

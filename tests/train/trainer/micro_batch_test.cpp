@@ -69,6 +69,10 @@ TEST(MicroBatch, DividesTheUpdateAtEveryContext) {
   EXPECT_EQ(error_of("4"),
             "--batch 4 does not divide the 6 sequences of an update (train.batch) into equal parts at every "
             "context; these do: 1, 2, 3, 6");
+  // 6 windows of 64 tokens are 8 of 48, which 3 does not divide.
+  const Config schedule = small_config("x", {"train.batch=6", "train.context_schedule=[[0, 48], [2, 64]]"});
+  EXPECT_EQ(choose_micro_batch(schedule, "3", device).accumulation, 2);
+  EXPECT_CONTAINS(weft::error_of([&] { choose_micro_batch(schedule, "2", device); }), "these do: 3, 6");
   for (const char* wish : {"0", "-1", "many", "2x", "1.5"})
     EXPECT_EQ(error_of(wish), str("--batch ", wish, ": expected auto, or a number of sequences"));
 }

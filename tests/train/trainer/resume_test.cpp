@@ -35,8 +35,9 @@ class ResumeTest : public testing::Test {
 };
 
 TEST_F(ResumeTest, TenAndTenStepsAreTwenty) {
-  train_whole();
-  const Config config = small_config(dir.path());
+  const std::vector<std::string> modern{"model.positions=rotary", "model.qk_norm=rms"};
+  train_whole(modern);
+  const Config config = small_config(dir.path(), modern);
   const std::string stopped = train(config, {.out = dir / "parts", .device = "cpu", .max_steps = 10});
   EXPECT_CONTAINS(stopped, "stopped after step 10 of 20");
   EXPECT_CONTAINS(stopped, "--resume");
@@ -83,6 +84,10 @@ TEST_F(ResumeTest, RefusesWhatWouldNotBeTheSameRun) {
   EXPECT_CONTAINS(refused("model.width=64"), "model.width");
   EXPECT_CONTAINS(refused("seed=4"), "seed");
   EXPECT_CONTAINS(refused("model.position_axes=[4, 16]"), "model.position_axes");
+  EXPECT_CONTAINS(refused("model.positions=rotary"),
+                  "model.positions: learned in the checkpoint, rotary now");
+  EXPECT_CONTAINS(refused("model.qk_norm=rms"), "model.qk_norm");
+  EXPECT_CONTAINS(refused("model.rotary_base=500"), "model.rotary_base");
   const std::string again =
       error_of([&] { train(small_config(dir.path()), {.out = dir / "whole", .device = "cpu"}); });
   EXPECT_CONTAINS(again, "--resume");

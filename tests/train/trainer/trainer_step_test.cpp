@@ -5,40 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
-#include <optional>
 
 #include "tests/src/gate.h"
-#include "tests/train/training.h"
-#include "train/program/loaded_model.h"
+#include "tests/train/trainer/steps.h"
 
 namespace weft {
 namespace {
-
-// What a step needs to run by itself, on a corpus in `folder`.
-struct Steps {
-  Config config;
-  std::unique_ptr<Device> device;
-  ParameterStore store;
-  std::unique_ptr<Model> model;
-  TokenDataset data;
-  BatchSource source;
-  std::optional<TrainStep> step;
-  std::int64_t next = 0;
-
-  Steps(const Config& c, const std::string& on)
-      : config(c),
-        device(make_device(on)),
-        model(make_model(config, store, *device)),
-        data(config.data.path, "train", config.model.vocab),
-        source(config, data, nullptr) {
-    store.allocate(*device, dtype_on(*device, config), config.seed, true, true);
-    step.emplace(*device, *model, store, config);
-  }
-  void run(std::int64_t count) {
-    for (const std::int64_t end = next + count; next < end; ++next) step->run(source, next);
-  }
-};
 
 // Bytes of a step beside those that stay, in runs of 4 and of 8 layers.
 TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
@@ -109,6 +84,90 @@ TEST(TrainStep, AStepThatIsGivenUpHasChangedNothing) {
   EXPECT_EQ(given_up.step->results()[0].loss, whole.step->results()[2].loss);
 }
 
+// Weights in the order of the model, then gradients from the last one on, as they come.
+TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path(), {"precision=f16"}), "cpu", DType::f16);
+  steps.run(1);
+  EXPECT_EQ(steps.step->find_non_finite(steps.source, 1, 1), "");
+  const auto params = steps.store.params();
+  // The gradient between these two overflows before those of later layers do.
+  for (const auto& [name, factor] :
+       {std::pair{"blocks.1.mlp.up.weight", 1.0f / 4096}, {"blocks.1.mlp.down.weight", 4096.0f}}) {
+    const auto p =
+        std::find_if(params.begin(), params.end(), [&](const ParamInfo& q) { return q.name == name; });
+    float* values = steps.store.master().view().as<float>() + p->offset;
+    for (std::int64_t i = 0; i < p->size; ++i) values[i] *= factor;
+  }
+  Ctx ctx{.queue = &steps.device->queue, .pool = steps.device->pool.get()};
+  steps.store.refresh_compute(ctx);
+  bool among_several = false;
+  for (double scale = 16; scale < 1e9; scale *= 2) {
+    const std::string found = steps.step->find_non_finite(steps.source, 1, scale);
+    const std::vector<double> gradients = to_host(*steps.device, steps.store.gradients());
+    std::vector<std::string> overflown;
+    for (const ParamInfo& p : params) {
+      const auto first = gradients.begin() + p.offset;
+      if (!std::all_of(first, first + p.size, [](double g) { return std::isfinite(g); }))
+        overflown.push_back(p.name);
+    }
+    EXPECT_EQ(found.empty(), overflown.empty()) << scale;
+    if (overflown.empty()) continue;
+    EXPECT_EQ(found.substr(0, found.find(" (")), "the gradient of " + overflown.back()) << scale;
+    among_several |= overflown.size() > 1 && overflown.size() < params.size();
+  }
+  EXPECT_TRUE(among_several);
+  const float nan = NAN;
+  for (const std::size_t at : {params.size() / 2, params.size() / 3}) {  // two in the end
+    steps.device->upload(steps.store.master().slice(params[at].offset + 1, {1}), &nan);
+    EXPECT_EQ(steps.step->find_non_finite(steps.source, 1, 1),
+              str("the weight ", params[at].name, " (1 of ", params[at].size, " values)"));
+  }
+}
+
+// Whatever memory holds that nobody has written, here `value` in each byte: what an update computes.
+std::vector<std::uint64_t> updates_in_memory_of(const Config& config, const std::string& on, int value) {
+  const auto prepare = [value](Device& device) {
+    MemoryPool::Allocate allocate = [value](std::size_t bytes) {
+      return std::memset(std::aligned_alloc(256, bytes), value, bytes);
+    };
+    MemoryPool::Free release = [](void* p) { std::free(p); };
+#ifdef WEFT_CUDA
+    if (auto* queue = std::get_if<CudaQueue>(&device.queue)) {
+      WEFT_CUDA_CALL(cudaMemset(queue->workspace, value, queue->workspace_bytes));
+      allocate = [value](std::size_t bytes) {
+        void* p = nullptr;
+        WEFT_CUDA_CALL(cudaMalloc(&p, bytes));
+        WEFT_CUDA_CALL(cudaMemset(p, value, bytes));
+        WEFT_CUDA_CALL(cudaDeviceSynchronize());
+        return p;
+      };
+      release = [](void* p) { static_cast<void>(cudaFree(p)); };
+    }
+#endif
+    device.pool = std::make_shared<MemoryPool>("a test", allocate, release);
+  };
+  Steps steps(config, on, {}, prepare);
+  steps.run(4);
+  EXPECT_TRUE(std::isfinite(steps.step->results().back().loss));
+  return fingerprints(*steps.device, {steps.store.master(), steps.store.compute(), steps.store.gradients(),
+                                      steps.store.m(), steps.store.v(), steps.store.ema()});
+}
+
+// Zeros, NaN, small numbers.
+void expect_nothing_read_unwritten(const Config& config, const std::string& on) {
+  const std::vector<std::uint64_t> zeros = updates_in_memory_of(config, on, 0);
+  EXPECT_EQ(updates_in_memory_of(config, on, 0xff), zeros);
+  EXPECT_EQ(updates_in_memory_of(config, on, 0x3c), zeros);
+}
+
+TEST(TrainStep, ReadsNothingThatNobodyHasWritten) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  expect_nothing_read_unwritten(small_config(dir.path(), {"train.accumulation=2"}), "cpu");
+}
+
 TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
   const auto device = make_device("cpu");
   DeviceBatch batch(*device, "test");
@@ -144,6 +203,17 @@ TEST(CudaTrainStep, RunsAheadOfTheDevice) {
       EXPECT_TRUE(gate.open()) << "a step waited for the device";
       EXPECT_EQ(steps.step->results().size(), 7u);
     }
+}
+
+TEST(CudaTrainStep, ReadsNothingThatNobodyHasWritten) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  for (const char* precision : {"f32", "bf16", "f16"})
+    for (const char* context : {"16", "64"})
+      expect_nothing_read_unwritten(
+          small_config(dir.path(), {str("precision=", precision), "train.accumulation=2",
+                                    str("train.context_schedule=[[0, ", context, "]]")}),
+          "cuda");
 }
 
 // Training starts at 65,536, and the window is counted on the device.

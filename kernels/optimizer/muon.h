@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): momentum whose matrices become
+// nearly orthogonal before they are added to the weights. For a matrix (R, C) with gradient g:
+//   g = update_scale * gradient
+//   m = momentum m + (1 - momentum) g,   u = momentum m + (1 - momentum) g         Nesterov      MuonMomentum
+//   X = u / (|u| + 1e-7), five times X = a X + (b A + c A^2) X with A = X X^T      R <= C        NewtonSchulz
+//   o = sqrt(max(1, R / C)) X                                                      R > C: of u^T, transposed
+//   p = p - muon_learning_rate ( o + weight_decay p )                                            MuonUpdate
+// The first and the last run over flat blocks of many matrices.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/queue.h"
+#include "kernels/step_scalars.h"
+
+namespace weft {
+
+// The T of u, X and o in a model that computes in `t`: f16 has too few exponents for them.
+inline DType muon_dtype(DType t) { return t == DType::f16 ? DType::bf16 : t; }
+
+struct MuonMomentum {
+  static constexpr const char* kName = "muon_momentum";
+  TensorView u;                          // (P)  T
+  TensorView m;                          // (P)  wide(T), read and written
+  TensorView gradients;                  // (P)  as m
+  const StepScalars* step = nullptr;     // in the queue's memory: momentum
+  const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 leaves m and gives u = 0
+  std::vector<TensorView> outputs() const { return {u, m}; }
+  std::vector<TensorView> inputs() const { return {m, gradients}; }
+};
+void check(const MuonMomentum&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const MuonMomentum&);
+void run(CudaQueue&, const MuonMomentum&);
+
+// A row-major matrix in a row of NewtonSchulz::x.
+struct MuonMatrix {
+  std::int64_t offset, rows, cols;
+  std::int64_t side() const { return std::min(rows, cols); }             // of A
+  std::int64_t square() const { return (side() * side() + 7) / 8 * 8; }  // elements that A takes
+  double scale() const { return std::sqrt(static_cast<double>(rows) / static_cast<double>(side())); }
+  bool operator==(const MuonMatrix&) const = default;
+};
+
+struct NewtonSchulz {
+  static constexpr const char* kName = "newton_schulz";
+  static constexpr int kSteps = 5;
+  static constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
+  TensorView x;                      // (n, P)  T; u, then o in its place
+  std::vector<MuonMatrix> matrices;  // of each row of x; the rest of it is left as it is
+  // What CUDA computes in; T, and every X, A and b A + c A^2 is rounded to it: on the CPU, too.
+  TensorView other;    // (n, P)
+  TensorView squares;  // (2, square_elements())
+  std::int64_t square_elements() const {
+    std::int64_t sum = 0;
+    for (const MuonMatrix& m : matrices) sum += m.square();
+    return sum * x.rows();
+  }
+  std::vector<TensorView> outputs() const { return {x}; }
+  LaunchCost cost() const {
+    double flops = 0;
+    std::string shapes;
+    for (const MuonMatrix& m : matrices) {
+      const auto side = static_cast<double>(m.side());
+      flops += 2 * side * (2 * static_cast<double>(m.rows * m.cols) + side * side);
+      shapes += str(shapes.empty() ? "" : ", ", m.rows, " x ", m.cols);
+    }
+    return {.bytes = 2 * bytes_of({x}),
+            .flops = kSteps * static_cast<double>(x.rows()) * flops,
+            .shape = str(x.rows(), " of ", shapes)};
+  }
+};
+void check(const NewtonSchulz&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const NewtonSchulz&);
+void run(CudaQueue&, const NewtonSchulz&);
+
+struct MuonUpdate {
+  static constexpr const char* kName = "muon_update";
+  TensorView master;   // (P)  wide(T), read and written
+  TensorView ema;      // (P)  as master, read and written; or absent
+  TensorView compute;  // (P)  any type, written; or absent where the model computes in master's type
+  TensorView o;        // (P)  T
+  double weight_decay = 0.01;
+  const StepScalars* step = nullptr;     // in the queue's memory: muon_learning_rate, ema_decay
+  const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
+  std::vector<TensorView> outputs() const { return {master, ema, compute}; }
+  std::vector<TensorView> inputs() const { return {master, ema, o}; }
+};
+void check(const MuonUpdate&);  // shapes and types; both forms begin with it
+void run(CpuQueue&, const MuonUpdate&);
+void run(CudaQueue&, const MuonUpdate&);
+
+}  // namespace weft

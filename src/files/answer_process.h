@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// A copy of this process that answers questions, so that answering cannot bring this process down.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+
+namespace weft {
+
+class AnswerProcess {
+ public:
+  using Answer = std::function<std::string(const std::string& question)>;
+  // `answer` runs in the child only, for at most so many seconds of CPU time in all.
+  AnswerProcess(const Answer& answer, std::int64_t cpu_seconds);
+  AnswerProcess(const AnswerProcess&) = delete;
+  AnswerProcess& operator=(const AnswerProcess&) = delete;
+  ~AnswerProcess();
+  // Throws Error with the text of what `answer` throws, or, after `name`, with the end of the child.
+  std::string ask(const std::string& name, const std::string& question);
+
+ private:
+  pid_t child_ = -1;
+  int socket_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#include "src/files/hdf5_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "kernels/view.h"
+
+namespace weft {
+namespace {
+
+void add_number(std::string& bytes, std::int64_t number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+std::int64_t next_number(const std::string& bytes, std::size_t& at) {
+  std::int64_t number = 0;
+  if (at + sizeof number > bytes.size()) fail("an answer about an HDF5 file that is too short");
+  std::memcpy(&number, bytes.data() + at, sizeof number);
+  at += sizeof number;
+  return number;
+}
+
+std::optional<StoredType> type_in(hid_t set) {
+  const Id type(H5Dget_type(set), H5Tclose);
+  for (const TypeRow& row : types())
+    if (H5Tequal(type, row.file) > 0 || H5Tequal(type, row.memory) > 0) return row.type;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void StoredPlace::add_to(std::string& bytes) const {
+  for (const std::int64_t number : {type, offset, static_cast<std::int64_t>(shape.size())})
+    add_number(bytes, number);
+  for (const std::int64_t extent : shape) add_number(bytes, extent);
+}
+
+StoredPlace StoredPlace::from(const std::string& bytes, std::size_t& at) {
+  StoredPlace place{next_number(bytes, at), next_number(bytes, at), {}};
+  for (std::int64_t left = next_number(bytes, at); left > 0; --left)
+    place.shape.push_back(next_number(bytes, at));
+  return place;
+}
+
+std::size_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::size_t count = 1;
+  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  return count;
+}
+
+// By its number: the file of this name may be another one by now.
+Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(std::move(path)) {
+  start_hdf5();
+  const std::string opened = str("/proc/self/fd/", file);
+  if (H5Fis_hdf5(opened.c_str()) <= 0)
+    fail(str(path_, ": is not an HDF5 file (", size, " bytes of something else)"));
+  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
+  file_ = Id(H5Fopen(opened.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  if (file_.ok()) return;
+  const std::string reason = library_error();
+  if (reason.find("truncated") != std::string::npos)
+    fail(str(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
+  fail(str(path_, ": is damaged or not readable as HDF5: ", reason));
+}
+
+std::string Hdf5Reader::answer(const std::string& question) const {
+  const std::string name = question.substr(1);
+  std::string bytes;
+  switch (question[0]) {
+    case 'h': return has(name) ? "+" : "";
+    case 'l': return list(name);
+    case 'p': place_of(name).add_to(bytes); return bytes;
+    case 't': {
+      const auto type = type_in(open_dataset(name));
+      if (type) return {static_cast<char>(*type)};
+      for (const TypeRow& row : types()) bytes += (bytes.empty() ? "" : ", ") + std::string(row.name);
+      fail(str(path_, ": ", name, " has an element type that is not one of ", bytes));
+    }
+    case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
+    case 'x': return text_attribute(name);
+    case 'i': return number(name, H5T_INTEGER, "one integer", H5T_NATIVE_INT64);
+    default: return number(name, H5T_FLOAT, "one real number", H5T_NATIVE_DOUBLE);
+  }
+}
+
+void Hdf5Reader::library_failed(const std::string& what) const {
+  fail(str(path_, ": ", what, ": ", library_error()));
+}
+
+Id Hdf5Reader::open_dataset(const std::string& name) const {
+  Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+  if (!set.ok()) fail(str(path_, ": has no dataset ", name));
+  const Id creation(H5Dget_create_plist(set), H5Pclose);
+  if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
+    fail(str(path_, ": ", name, " lies in another file, expected its values in this one"));
+  return set;
+}
+
+bool Hdf5Reader::has(const std::string& object) const {
+  // H5Lexists wants every group on the way to exist: ask for one after the other.
+  for (std::size_t slash = object.find('/', 1);; slash = object.find('/', slash + 1)) {
+    const std::string prefix = object.substr(0, slash);
+    if (prefix != "/" && H5Lexists(file_, prefix.c_str(), H5P_DEFAULT) <= 0) return false;
+    if (slash == std::string::npos) return H5Oexists_by_name(file_, object.c_str(), H5P_DEFAULT) > 0;
+  }
+}
+
+std::string Hdf5Reader::list(const std::string& group) const {
+  const Id root(H5Gopen2(file_, group.c_str(), H5P_DEFAULT), H5Gclose);
+  if (!root.ok()) fail(str(path_, ": has no group ", group));
+  std::vector<std::string> names;
+  const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
+    if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
+    return 0;
+  };
+  if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0) library_failed("cannot list " + group);
+  std::sort(names.begin(), names.end());
+  const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
+  std::string all;
+  for (const std::string& name : names) {
+    all += prefix + name + '\0';
+    place_of(prefix + name).add_to(all);
+  }
+  return all;
+}
+
+StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
+  const Id set = open_dataset(dataset), space(H5Dget_space(set), H5Sclose);
+  const int rank = H5Sget_simple_extent_ndims(space);
+  std::vector<hsize_t> dims(static_cast<std::size_t>(std::max(rank, 0)));
+  if (rank < 0 || H5Sget_simple_extent_dims(space, dims.data(), nullptr) < 0)
+    library_failed(dataset + " has no readable shape");
+  StoredPlace place{-1, -1, {dims.begin(), dims.end()}};
+  const auto type = type_in(set);
+  if (!type) return place;
+  place.type = static_cast<std::int64_t>(*type);
+  const haddr_t offset = H5Dget_offset(set);  // of contiguous data without filters
+  const std::size_t bytes = elements_of(place.shape) * H5Tget_size(row_of(*type).memory);
+  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes)
+    place.offset = static_cast<std::int64_t>(offset);
+  return place;
+}
+
+std::string Hdf5Reader::values_of(const std::string& dataset, StoredType as) const {
+  const Id set = open_dataset(dataset), type(H5Dget_type(set), H5Tclose);
+  const TypeRow& row = row_of(as);
+  if (H5Tget_class(type) != H5Tget_class(row.memory))
+    fail(str(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it"));
+  std::string values(elements_of(place_of(dataset).shape) * H5Tget_size(row.memory), '\0');
+  if (!values.empty() && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
+    library_failed(dataset + " cannot be read (a damaged file?)");
+  return values;
+}
+
+// A single value of class `cls`; not ok() when there is none.
+Id Hdf5Reader::open_attribute(const std::string& name, H5T_class_t cls, const char* wanted) const {
+  if (H5Aexists(file_, name.c_str()) <= 0) return {};
+  Id a(H5Aopen(file_, name.c_str(), H5P_DEFAULT), H5Aclose);
+  if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
+  const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
+  if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
+    fail(str(path_, ": attribute ", name, " should be ", wanted));
+  return a;
+}
+
+std::string Hdf5Reader::text_attribute(const std::string& name) const {
+  const Id a = open_attribute(name, H5T_STRING, "one text");
+  if (!a.ok()) return "";
+  const Id type(H5Aget_type(a), H5Tclose);
+  const bool variable = H5Tis_variable_str(type) > 0;
+  const Id memory(H5Tcopy(variable ? hid_t{H5T_C_S1} : hid_t{type}), H5Tclose);
+  if (variable) H5Tset_size(memory, H5T_VARIABLE), H5Tset_cset(memory, H5Tget_cset(type));
+  char* text = nullptr;
+  std::string fixed(H5Tget_size(type), '\0');
+  if (H5Aread(a, memory, variable ? static_cast<void*>(&text) : fixed.data()) < 0)
+    library_failed("attribute " + name + " cannot be read");
+  if (!variable) return "+" + fixed.substr(0, fixed.find('\0'));
+  const std::string result = text ? text : "";
+  H5free_memory(text);
+  return "+" + result;
+}
+
+std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const char* wanted,
+                               hid_t type) const {
+  const Id a = open_attribute(name, cls, wanted);
+  if (!a.ok()) return "";
+  std::string value(8, '\0');  // an std::int64_t or a double
+  if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
+  return "+" + value;
+}
+
+}  // namespace weft

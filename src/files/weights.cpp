@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "src/files/weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/files/checkpoint.h"
+#include "src/files/hdf5.h"
+#include "src/files/safetensors.h"
+
+namespace weft {
+namespace {
+
+bool is_position(const std::string& name) { return name.starts_with("position."); }
+
+// Index t / (product of the later axes) finds the row: more rows of the first axis change no other.
+bool extends(const Shape& there, const ParamInfo& p) {
+  return p.name == "position.0" && there.size() == 2 && there[1] == p.shape[1] && there[0] < p.shape[0];
+}
+
+void check_shapes(const WeightsFile& file, const ParameterStore& store) {
+  const auto of_axes = [&](std::int64_t here) {
+    const auto there = std::count_if(file.shapes.begin(), file.shapes.end(),
+                                     [](const auto& entry) { return is_position(entry.first); });
+    if (here != 0 && there != 0 && here != there)
+      fail(str(file.path, ": has position tables of ", there, " axes, the model has ", here,
+               ": take the model.position_axes of the file, with a larger first one for a longer context"));
+  };
+  of_axes(std::count_if(store.params().begin(), store.params().end(),
+                        [](const ParamInfo& p) { return is_position(p.name); }));
+  for (const ParamInfo& p : store.params()) {
+    const auto found = file.shapes.find(p.name);
+    if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p)) continue;
+    fail(str(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
+             " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : ""));
+  }
+}
+
+}  // namespace
+
+std::string WeightsFile::text() const {
+  return str(path, ", the ", ema ? "moving average of the weights" : "last weights", " of step ", step);
+}
+
+std::vector<float> WeightsFile::values(const std::string& name) const {
+  std::vector<float> all = read(name);
+  const auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
+  if (bad != all.end())
+    fail(str(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(),
+             "), expected finite numbers"));
+  return all;
+}
+
+WeightsFile open_weights(const std::string& path, bool last) {
+  return path.ends_with(".safetensors") ? safetensors_weights(path) : checkpoint_weights(path, last);
+}
+
+TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStore& store) {
+  WEFT_CHECK(store.master().dtype() == DType::f32, "weights are taken into f32");
+  check_shapes(file, store);
+  TakenWeights result;
+  std::vector<float> longer;  // position.0, where it is extended
+  for (const ParamInfo& p : store.params()) {
+    const auto found = file.shapes.find(p.name);
+    const bool extended = found != file.shapes.end() && extends(found->second, p);
+    (found == file.shapes.end() ? result.drawn : extended ? result.extended : result.taken).push_back(p.name);
+  }
+  if (!result.extended.empty())
+    store.visit_whole(store.master(), [&](const ParamInfo& p, const TensorView& view) {
+      if (p.name != result.extended[0]) return;
+      longer.resize(static_cast<std::size_t>(p.size));
+      device.download(longer.data(), view);
+    });
+  for (const ParamInfo& p : store.params()) {
+    if (!file.shapes.contains(p.name)) continue;
+    std::vector<float> values = file.values(p.name);
+    if (!longer.empty() && p.name == result.extended[0]) {
+      std::copy(values.begin(), values.end(), longer.begin());
+      values = longer;
+    }
+    for (const Tensor& block : {store.master(), store.ema()})
+      if (block) store.upload(block, p, values.data());
+  }
+  for (const auto& [name, shape] : file.shapes)
+    if (std::ranges::find(store.params(), name, &ParamInfo::name) == store.params().end())
+      result.unused.push_back(name);
+  Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
+  store.refresh_compute(ctx);
+  device.synchronize();
+  return result;
+}
+
+}  // namespace weft

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Weights that travel: those of a checkpoint without the rest of its run, or a safetensors file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/parameters.h"
+
+namespace weft {
+
+struct WeightsFile {
+  std::string path;
+  std::string config;                     // the YAML of the model that they are of
+  std::int64_t step = 0;                  // updates tried before
+  bool ema = false;                       // they are the moving average
+  std::map<std::string, Shape> shapes{};  // by name: the model's path
+  std::function<std::vector<float>(const std::string& name)> read{};
+
+  std::vector<float> values(const std::string& name) const;  // of one array; Error where one is not finite
+  std::string text() const;  // "runs/a/best.h5, the moving average of step 1600"
+};
+
+// A file whose name ends in .safetensors, or else a checkpoint. Of a checkpoint the moving average where
+// there is one; with `last` the last weights. Throws Error for a file that is not all that it should be.
+WeightsFile open_weights(const std::string& path, bool last = false);
+
+// What became of the parameters of a store.
+struct TakenWeights {
+  std::vector<std::string> taken, drawn;  // from the file; missing there and left as they were
+  std::vector<std::string> extended;      // the first rows taken, the others left as they were
+  std::vector<std::string> unused;        // in the file, and no parameter
+};
+// Copies into an allocated store, and its moving average, what has its name and shape. Of position.0 a file
+// may hold fewer rows: a longer context. Throws Error for other shapes, and for position tables of other
+// axes. Collective where the store has shards.
+TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
+
+}  // namespace weft

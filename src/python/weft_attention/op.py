@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""Sparse attention as operators of PyTorch: weft::attention and its gradient, on tensors of the CPU and of CUDA."""
+import functools
+import typing
+
+import torch
+from torch import Tensor, nn
+
+from . import library, patterns
+
+DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}  # weft_dtype
+ALIGNMENT = 16  # bytes, of CUDA rows and of the workspace
+TWICE = "weft_attention has no second derivatives: its gradient cannot be differentiated"
+FUNCTIONAL = ("weft_attention does not run under torch.func (vmap, grad, jvp) or in forward mode: use autograd.grad(), "
+              "and give it a batch as the first axis")
+
+
+@functools.lru_cache(maxsize=None)
+def plan(pattern, heads, n_q, n_k, d_qk, d_v, device):
+    """The library's plan, kept until clear_plans(): CUDA graphs hold addresses of its tables."""
+    if device != library.CPU and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("weft_attention: this pattern and these shapes are new: run them once before a CUDA graph is captured")
+    return library.Plan(patterns.made(pattern, heads), n_q, n_k, d_qk, d_v, device)
+
+
+def clear_plans():
+    """Frees the tables of all plans. No launch, captured graph or backward pass that uses them may be left."""
+    plan.cache_clear()
+
+
+def _plan_of(q, k, v, pattern):
+    _, n_q, heads, d_qk = q.shape
+    return plan(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], q.device.index if q.is_cuda else library.CPU)
+
+
+def _readable(x):
+    """x, or a copy of it where the library could not read x in place."""
+    step = ALIGNMENT // x.element_size() if x.is_cuda else 1
+    fits = x.stride(3) == 1 or x.shape[3] == 1
+    fits = fits and all(s >= 0 and (s % step == 0 or n <= 1) for n, s in zip(x.shape[:3], x.stride()[:3]))
+    return x if fits and x.data_ptr() % (ALIGNMENT if x.is_cuda else 1) == 0 else x.contiguous()
+
+
+def _view(x):
+    return library.View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
+
+
+def _launch(run, args, q, scale, segments, views):
+    for name, x in views.items():
+        setattr(args, name, _view(x))
+    args.batch, args.dtype, args.scale = q.shape[0], DTYPES[q.dtype], scale
+    args.q_segments, args.k_segments = (None if s is None else s.data_ptr() for s in segments)
+    if q.is_cuda:
+        args.stream = torch.cuda.current_stream(q.device).cuda_stream
+    run(args)
+
+
+def _lse_like(q):
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=dtype)
+
+
+@torch.library.custom_op("weft::attention", mutates_args=(), device_types=("cpu", "cuda"))
+def _forward(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float, q_segments: typing.Optional[Tensor],
+             k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor]:
+    o, lse = q.new_empty((*q.shape[:3], v.shape[3])), _lse_like(q)
+    q, k, v = map(_readable, (q, k, v))
+    args = library.ForwardArgs(lse=lse.data_ptr())
+    _launch(_plan_of(q, k, v, pattern).forward, args, q, scale, (q_segments, k_segments), dict(q=q, k=k, v=v, o=o))
+    return o, lse
+
+
+@_forward.register_fake
+def _(q, k, v, pattern, scale, q_segments, k_segments):
+    return q.new_empty((*q.shape[:3], v.shape[3])), _lse_like(q)
+
+
+@torch.library.custom_op("weft::attention_backward", mutates_args=(), device_types=("cpu", "cuda"))
+def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, pattern: str, scale: float,
+              q_segments: typing.Optional[Tensor],
+              k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+    d_o, q, k, v, o, lse = (*map(_readable, (d_o, q, k, v, o)), lse.contiguous())
+    ready = _plan_of(q, k, v, pattern)
+    scratch = torch.empty(ready.workspace_size(q.shape[0], DTYPES[q.dtype]) + ALIGNMENT, dtype=torch.uint8, device=q.device)
+    start = scratch.data_ptr() + -scratch.data_ptr() % ALIGNMENT
+    args = library.BackwardArgs(lse=lse.data_ptr(), workspace=start, workspace_bytes=scratch.numel() - ALIGNMENT)
+    _launch(ready.backward, args, q, scale, (q_segments, k_segments),
+            dict(q=q, k=k, v=v, o=o, d_o=d_o, dq=dq, dk=dk, dv=dv))
+    return dq, dk, dv
+
+
+@_backward.register_fake
+def _(d_o, q, k, v, o, lse, pattern, scale, q_segments, k_segments):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, ctx.pattern, ctx.scale, q_segments, k_segments = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(q, k, v, *output, q_segments, k_segments)
+
+
+def _gradient(ctx, d_o, _):
+    q, k, v, o, lse, q_segments, k_segments = ctx.saved_tensors
+    gradients = _backward(d_o, q, k, v, o, lse, ctx.pattern, ctx.scale, q_segments, k_segments)
+    return (*gradients, None, None, None, None)
+
+
+def _refuse(text):
+    def refuse(*_, **__):
+        raise RuntimeError(text)
+    return refuse
+
+
+_forward.register_autograd(_gradient, setup_context=_keep)
+_backward.register_autograd(_refuse(TWICE))
+_forward.register_vmap(_refuse(FUNCTIONAL))
+_backward.register_vmap(_refuse(FUNCTIONAL))
+
+
+def _checked(q, k, v, pattern, layout):
+    """ValueError for what the library cannot see: it knows pointers and strides, not tensors."""
+    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active()
+                                              or torch.autograd.forward_ad._current_level >= 0):
+        raise RuntimeError(FUNCTIONAL)  # PyTorch would drop the tangents of forward mode without a word
+    if layout not in ("bthd", "bhtd"):
+        raise ValueError(f'layout must be "bthd" or "bhtd", got {layout!r}')
+    if not isinstance(pattern, patterns.Pattern):
+        raise ValueError(f"pattern must be a Pattern such as weft_attention.fixed(128, c=32), got {pattern!r}")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"{name} must have 4 axes, {layout}, got {tuple(x.shape)}")
+        if x.device != q.device or x.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"q is on {q.device}, {name} on {x.device}: expected the CPU or one CUDA device")
+
+
+def _checked_tensors(q, k, v):
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dtype != q.dtype or x.dtype not in DTYPES:
+            raise ValueError(f"q is {q.dtype}, {name} {x.dtype}: expected float32, float16, bfloat16 or float64 for all")
+    (B, _, H, D), (_, n_k, _, d_v) = q.shape, v.shape
+    if k.shape[0] != B or k.shape[1] != n_k or k.shape[2] != H or k.shape[3] != D:
+        raise ValueError(f"k must be (batch, time, heads, size) = {(B, n_k, H, D)} beside q and v, got {tuple(k.shape)}")
+    if v.shape[0] != B or v.shape[2] != H:
+        raise ValueError(f"v must be (batch, time, heads, size) = {(B, n_k, H, d_v)} beside q, got {tuple(v.shape)}")
+
+
+def _segments(segments, q, k):
+    if segments is None:
+        return None, None
+    pair = segments if isinstance(segments, (tuple, list)) else (segments, segments)
+    for name, s, x in (("queries", pair[0], q), ("keys", pair[1], k)):
+        if tuple(s.shape) != tuple(x.shape[:2]) or s.device != q.device or s.dtype.is_floating_point:
+            raise ValueError(f"segments of {name} must be integers {tuple(x.shape[:2])} on {q.device}, "
+                             f"got {s.dtype} {tuple(s.shape)} on {s.device}")
+    return tuple(s.to(torch.int32).contiguous() for s in pair)
+
+
+def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
+    """o_i = sum over the keys j that `pattern` lets query i see of softmax_j(scale q_i . k_j) v_j; 0 where there are none.
+
+    q (B, T, H, D), k (B, S, H, D), v (B, S, H, Dv) -> (B, T, H, Dv); with layout="bhtd" heads come before time. Strides
+    are free. f32, f16, bf16; f64 on the CPU. On CUDA D and Dv are multiples of 8 up to 256. scale: 1 / sqrt(D).
+    segments: integers (B, T), or a pair (B, T), (B, S): a query sees keys of its own number alone, none below 0.
+    Under autocast q, k and v become its type. ValueError says what is wrong with an argument."""
+    _checked(q, k, v, pattern, layout)
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if layout == "bhtd":
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    _checked_tensors(q, k, v)
+    q_segments, k_segments = _segments(segments, q, k)
+    o, _ = _forward(q, k, v, pattern.text, 0.0 if scale is None else float(scale), q_segments, k_segments)
+    return o.transpose(1, 2) if layout == "bhtd" else o
+
+
+class Attention(nn.Module):
+    """Self-attention of a Transformer block: x (B, T, width), segments -> (B, T, width). One projection to q, k and v, the
+    pattern, one projection back."""
+
+    def __init__(self, width, heads, pattern, bias=True):
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width {width} must be a multiple of heads {heads}")
+        self.heads, self.pattern = heads, pattern
+        self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
+
+    def forward(self, x, segments=None):
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, -1).unbind(2)
+        return self.proj(attention(q, k, v, self.pattern, segments=segments).flatten(2))
+
+    def extra_repr(self):
+        return f"heads={self.heads}, pattern={self.pattern}"

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""Patterns as values: which keys a query sees (src/patterns/README.md has the predicates). A pattern is a piece of
+JSON text, so that it can be compared, hashed and handed to a compiled graph. Nothing is checked before the number of
+heads is known: mask(), cost(), plot() and attention() do that, and raise ValueError with the library's text.
+
+Every maker of a pattern takes the modifiers causal=False (later keys are seen too), prefix, documents and length."""
+import dataclasses
+import functools
+import typing
+
+from . import library
+
+_MERGED = '{"kind": "merged", "of": ['
+_layouts = {}  # text of a layout -> (active, block, causal, keep)
+
+
+class Cost(typing.NamedTuple):
+    """Of one forward pass over one sequence, all heads."""
+    needed: int    # (query, key) pairs that the pattern has
+    executed: int  # pairs of the tiles that kernels visit
+    flops: int     # 2 (d + d_v) for each needed pair; the backward pass has 6 d + 4 d_v
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    text: str
+
+    def __or__(self, other):
+        """Seen by either, with one softmax. Plain unions are flattened."""
+        parts = [p.text[len(_MERGED):-2] if p.text.startswith(_MERGED) else p.text for p in (self, other)]
+        return Pattern(_MERGED + ", ".join(parts) + "]}")
+
+    def __str__(self):
+        return self.text
+
+    def mask(self, n, n_k=None, heads=1):
+        """numpy bool (heads, n, n_k): which pairs are attended. n_k: as many keys as queries."""
+        import numpy
+        mask = numpy.empty((heads, n, n if n_k is None else n_k), numpy.uint8)
+        for head in range(heads):
+            made(self.text, heads).mask(head, *mask.shape[1:], mask[head].ctypes.data)
+        return mask.view(bool)
+
+    def cost(self, n, n_k=None, heads=1, d=64, d_v=None):
+        d_v = d if d_v is None else d_v
+        info = library.Plan(made(self.text, heads), n, n if n_k is None else n_k, d, d_v, library.CPU).info()
+        return Cost(info.needed_pairs, info.executed_pairs, 2 * (d + d_v) * info.needed_pairs)
+
+    def plot(self, n, n_k=None, heads=1, head=0, axis=None):
+        """Draws the mask of a head with matplotlib; returns the axis."""
+        if axis is None:
+            from matplotlib import pyplot
+            axis = pyplot.gca()
+        axis.imshow(self.mask(n, n_k, heads)[head], cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")
+        axis.set(xlabel="key", ylabel="query", title=made(self.text, heads).name)
+        return axis
+
+
+@functools.lru_cache(maxsize=None)
+def made(text, heads):
+    """The library's pattern."""
+    if text in _layouts:
+        return library.Pattern(_layouts[text], heads)
+    return library.Pattern(text, heads)
+
+
+def _value(value):
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join([str(int(x)) for x in value]) + "]"
+    return str(int(value))
+
+
+def _named(kind, fields):  # plain string work, which torch.compile can follow
+    return Pattern('{"kind": "' + kind + '"' + "".join([f', "{k}": {_value(v)}' for k, v in fields.items()]) + "}")
+
+
+def _combined(kind, patterns, fields):
+    modifiers = "".join([f'"{k}": {_value(v)}, ' for k, v in fields.items()])
+    return Pattern('{"kind": "' + kind + '", ' + modifiers + '"of": [' + ", ".join([p.text for p in patterns]) + "]}")
+
+
+def of_config(spec):
+    """The pattern of an entry of model.attention in a config: a mapping with kind and fields."""
+    fields = {k: v for k, v in spec.items() if k not in ("kind", "of")}
+    return _combined(spec["kind"], [of_config(p) for p in spec["of"]], fields) if "of" in spec else _named(spec["kind"], fields)
+
+
+def all(**modifiers):
+    """Dense: j <= i."""
+    return _named("all", modifiers)
+
+
+def local(window, **modifiers):
+    """i - j < window."""
+    return _named("local", {"stride": window, **modifiers})
+
+
+def strided(stride, **modifiers):
+    """(i - j) mod stride = 0."""
+    return _named("strided", {"stride": stride, **modifiers})
+
+
+def block(stride, **modifiers):
+    """The same block of `stride` positions."""
+    return _named("block", {"stride": stride, **modifiers})
+
+
+def summary(stride, c=32, num_verts=1, **modifiers):
+    """The c summary positions at the end of each block; with num_verts, heads take sub-blocks of c in turn."""
+    return _named("summary", {"stride": stride, "c": c, "num_verts": num_verts, **modifiers})
+
+
+def fixed(stride, c=32, num_verts=1, **modifiers):
+    """block | summary: arXiv 1904.10509, section 4.3."""
+    return _named("fixed", {"stride": stride, "c": c, "num_verts": num_verts, **modifiers})
+
+
+def longformer(window, dilation=(1,), globals=(), **modifiers):
+    """A sliding window, dilated by head, and global positions: arXiv 2004.05150."""
+    return _named("longformer", {"window": window, "dilation": dilation, "globals": globals, **modifiers})
+
+
+def bigbird(block, window, random, globals=(0,), seed=0, **modifiers):
+    """Blocks in a window, global, or drawn: arXiv 2007.14062."""
+    return _named("bigbird", {"block": block, "window": window, "random": random, "globals": globals, "seed": seed,
+                              **modifiers})
+
+
+def convolution(grid, filter, step=1, transposed=False, **modifiers):
+    """The keys of a grid [W] or [H, W] that lie under the filter at a query."""
+    return _named("convolution", {"grid": grid, "filter": filter, "step": step, "transposed": transposed, **modifiers})
+
+
+def merged(*patterns, **modifiers):
+    """The union of patterns: |, with modifiers."""
+    return _combined("merged", patterns, modifiers)
+
+
+def by_head(*patterns, **modifiers):
+    """Heads take the patterns in turn."""
+    return _combined("heads", patterns, modifiers)
+
+
+def by_layout(active, block=64, causal=True, keep=None):
+    """Any pattern: active is an array (blocks, blocks) or (heads, blocks, blocks), not 0 where a pair of blocks of
+    8, 16, 32 or 64 positions is attended. keep(head, query, key) chooses among the pairs of active blocks; it is asked
+    once for each pair. Make it outside of compiled functions."""
+    import hashlib
+
+    import numpy
+    active = numpy.ascontiguousarray(numpy.asarray(active) != 0).view(numpy.uint8)
+    active = active[None] if active.ndim == 2 else active
+    if active.ndim != 3:
+        raise ValueError(f"active must be (blocks, blocks) or (heads, blocks, blocks), got {active.shape}")
+    digest = hashlib.sha256(repr(active.shape).encode() + active.tobytes()).hexdigest()
+    text = (f'{{"kind": "layout", "block": {int(block)}, "causal": {int(causal)}, "active": "{digest}"'
+            + (f', "keep": {id(keep)}' if keep else "") + "}")
+    _layouts[text] = (active, block, causal, keep)
+    return Pattern(text)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""The model of a weft config in stock PyTorch: arXiv 1904.10509, section 5, and what today's recipe has besides.
+
+    model = load("tiny.safetensors")     # written by the program `convert`
+    logits = model(tokens)               # (B, n) -> (B, n, V): row t predicts token t from those before it
+
+Parameters have the names of weft's. How the pairs of a layer are attended to is a function: `by_operator` (the
+library), `by_mask` (scaled_dot_product_attention), or one's own."""
+import json
+import math
+import types
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .op import attention
+from .patterns import of_config
+
+
+def by_operator(spec, n, heads, device):
+    """For one entry of model.attention: a function of q, k, v (B, H, n, D)."""
+    pattern = of_config(spec)
+    return lambda q, k, v: attention(q, k, v, pattern, layout="bhtd")
+
+
+def by_mask(spec, n, heads, device):
+    mask = torch.from_numpy(of_config(spec).mask(n, heads=heads)).to(device)
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def axis_index(place, axes, a):
+    """Of a position on axis a: axes are outermost first."""
+    return place // math.prod(axes[a + 1:]) % axes[a]
+
+
+def turns(m, pairs):
+    """cos, sin (context + 1, pairs). Pairs are dealt to the axes longer than 1, the first ones get one more; pair j of n of
+    an axis turns by index * rotary_base^(-j / n). The first axis has no end."""
+    axes, place, columns = m.position_axes, torch.arange(m.context + 1, dtype=torch.float64), []
+    turning = [a for a in range(len(axes)) if axes[a] > 1 or len(axes) == 1]
+    for i, a in enumerate(turning):
+        count = pairs // len(turning) + (i < pairs % len(turning))
+        index = axis_index(place, [m.context + 1, *axes[1:]], a)
+        columns.append(index[:, None] * m.rotary_base ** (-torch.arange(count, dtype=torch.float64) / max(count, 1)))
+    angles = torch.cat(columns, 1)
+    return torch.stack([angles.cos(), angles.sin()]).float()
+
+
+def rotate(x, cos, sin):
+    """Pairs of neighbours of x (B, H, n, D): arXiv 2104.09864, equation 34."""
+    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.m, self.qk, self.v = m, round(m.qk_ratio * m.width) // m.heads, m.width // m.heads
+        self.qkv, self.proj = nn.Linear(m.width, m.heads * (2 * self.qk + self.v)), nn.Linear(m.width, m.width)
+
+    def forward(self, x, attend, turn):
+        heads = self.m.heads
+        packed = self.qkv(x).split([heads * self.qk, heads * self.qk, heads * self.v], -1)
+        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in packed)
+        if self.m.qk_norm == "rms":
+            q, k = (F.rms_norm(part, (self.qk,), eps=self.m.norm_eps) for part in (q, k))
+        if turn is not None:
+            q, k = rotate(q, *turn), rotate(k, *turn)
+        return self.proj(attend(q.to(v.dtype), k.to(v.dtype), v).transpose(1, 2).flatten(2))
+
+
+class Mlp(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        hidden = round(m.mlp_ratio * m.width)
+        self.relu2, self.up, self.down = m.activation == "relu2", nn.Linear(m.width, hidden), nn.Linear(hidden, m.width)
+
+    def forward(self, x):
+        h = self.up(x)
+        return self.down(F.relu(h).square() if self.relu2 else h * torch.sigmoid(1.702 * h))
+
+
+class Block(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.dropout = m.dropout
+        self.attention_norm, self.attention = nn.LayerNorm(m.width, m.norm_eps), Attention(m)
+        self.mlp_norm, self.mlp = nn.LayerNorm(m.width, m.norm_eps), Mlp(m)
+
+    def forward(self, x, attend, turn):
+        x = x + F.dropout(self.attention(self.attention_norm(x), attend, turn), self.dropout, self.training)
+        return x + F.dropout(self.mlp(self.mlp_norm(x)), self.dropout, self.training)
+
+
+class SparseTransformer(nn.Module):
+    """m: a namespace of the keys of `model` in a config (see model_of)."""
+
+    def __init__(self, m, device="cpu", attend=by_operator):
+        super().__init__()
+        self.m, self.device, self.attend, self.attends = m, device, attend, {}
+        rotary = m.positions == "rotary"
+        self.token_embedding, self.start = nn.Parameter(torch.empty(m.vocab, m.width)), nn.Parameter(torch.empty(m.width))
+        self.position = nn.ParameterList([] if rotary else [torch.empty(rows, m.width) for rows in m.position_axes])
+        self.blocks = nn.ModuleList(Block(m) for _ in range(m.layers))
+        self.final_norm = nn.LayerNorm(m.width, m.norm_eps) if m.final_norm else nn.Identity()
+        self.output = None if m.tied_output else nn.Linear(m.width, m.vocab, bias=False)
+        self.turn = turns(m, self.blocks[0].attention.qk // 2).to(device) if rotary else None
+        self.to(device).start_weights()
+
+    @torch.no_grad()
+    def start_weights(self):
+        m, init = self.m, self.m.init
+        for name, p in self.named_parameters():
+            if name.startswith(("token_embedding", "start", "position")):
+                p.normal_(std=init.position_std if name.startswith("position") else init.token_std)
+            elif name.endswith("bias") or name.startswith("output"):
+                p.zero_()
+            elif p.ndim == 2:
+                share = init.weight_gain / p.shape[1] if init.weight_rule == "variance" else init.weight_gain**2 / p.shape[1]
+                p.normal_(std=(share / (2 * m.layers if "proj" in name or "down" in name else 1)) ** 0.5)
+
+    def prepare(self, n):
+        """Makes what attends to windows of n positions; a compiled model needs it before its first of them."""
+        if n not in self.attends:
+            self.attends[n] = [self.attend(spec, n, self.m.heads, self.device) for spec in self.m.attention]
+        return self.attends[n]
+
+    def forward(self, tokens, offsets=None):
+        """offsets (B): where each window begins in the context; none: at 0."""
+        (B, n), m = tokens.shape, self.m
+        at = torch.arange(n, device=tokens.device) + (0 if offsets is None else offsets[:, None])
+        x = self.token_embedding[tokens]
+        for a, table in enumerate(self.position):
+            x = x + table[axis_index(at, m.position_axes, a)]
+        x = torch.cat([self.start.expand(B, 1, -1), x[:, :-1]], 1)
+        x = F.dropout(x, m.embedding_dropout, self.training)
+        turn = None
+        if self.turn is not None:  # (2, n, pairs), or one for each sequence and all its heads
+            turn = self.turn[:, :n] if offsets is None else self.turn[:, at % len(self.turn[0])].unsqueeze(2)
+        attends = self.prepare(n)
+        for i, block in enumerate(self.blocks):
+            x = block(x, attends[i % len(attends)], turn)
+        return F.linear(self.final_norm(x), self.token_embedding if self.output is None else self.output.weight)
+
+
+def model_of(config):
+    """The section `model` of a config that was read from YAML, as a namespace. Numbers such as 5e-3 are texts in YAML 1.1."""
+    def namespace(section):
+        number = lambda v: float(v) if isinstance(v, str) and v[:1].isdigit() else v
+        return types.SimpleNamespace(**{k: number(v) for k, v in section.items()})
+    m = namespace({"positions": "learned", "qk_norm": "none", "activation": "gelu"} | config["model"])
+    m.init, m.attention = namespace(m.init), [m.attention] if isinstance(m.attention, dict) else m.attention
+    return m
+
+
+def load(path, device="cpu", attend=by_operator):
+    """The model that a safetensors file of `convert` holds, in f32."""
+    import yaml
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = bytearray(file.read())
+    model = SparseTransformer(model_of(yaml.safe_load(header.pop("__metadata__")["weft.config"])), device, attend)
+    dtypes = {"F32": torch.float32, "BF16": torch.bfloat16}
+    model.load_state_dict({name: torch.frombuffer(data, dtype=dtypes[a["dtype"]], offset=a["data_offsets"][0],
+                                                  count=math.prod(a["shape"])).view(a["shape"]) for name, a in header.items()})
+    return model.eval()

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A process that answers questions: whatever becomes of it, the one that asks goes on.
+#include "src/files/answer_process.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tests/temp_dir.h"
+
+namespace weft {
+namespace {
+
+std::string answer(const std::string& question) {
+  if (question == "refuse") fail("refused\nwith a reason");
+  if (question == "crash") abort();
+  if (question == "leave") _exit(3);
+  if (question == "no memory") throw std::bad_alloc();
+  while (question == "hang") continue;
+  return question + question;
+}
+
+TEST(AnswerProcess, AnswersOfAnyLengthAndErrorsComeBack) {
+  AnswerProcess process(answer, 10);
+  const std::string large(3'000'000, 'x');
+  EXPECT_EQ(process.ask("f", ""), "");
+  EXPECT_EQ(process.ask("f", large), large + large);
+  EXPECT_EQ(error_of([&] { process.ask("f", "refuse"); }), "refused\nwith a reason");
+  EXPECT_EQ(error_of([&] { process.ask("f", "no memory"); }), "out of memory");
+  EXPECT_EQ(process.ask("f", "ab"), "abab") << "goes on after an error";
+}
+
+TEST(AnswerProcess, ItsEndIsAnError) {
+  for (const auto& [question, how] :
+       {std::pair{"crash", "Aborted"}, {"leave", "ended"}, {"hang", "took too long"}}) {
+    AnswerProcess process(answer, 1);
+    for (int twice = 0; twice < 2; ++twice)
+      EXPECT_CONTAINS(error_of([&] { process.ask("f.h5", question); }), twice ? "f.h5: is damaged" : how);
+  }
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "none is left";
+}
+
+}  // namespace
+}  // namespace weft

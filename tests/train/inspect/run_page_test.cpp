@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no weight.
+#include "train/inspect/run_page.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "tests/temp_dir.h"
+#include "tests/train/training.h"
+#include "train/inspect/chart.h"
+#include "train/inspect/event_file.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  write_file(path.string(), text);
+}
+
+std::string line(std::int64_t step, double bits, std::optional<double> valid) {
+  StepMetrics m{
+      .step = step, .loss = bits * 0.693147180559945, .lr = 1e-3, .grad_norm = 1, .tokens_per_s = 1000};
+  m.elapsed_s = static_cast<double>(step), m.valid_bits = valid;
+  return to_json(m) + "\n";
+}
+
+bool has(const std::string& page, const std::string& what) { return page.find(what) != std::string::npos; }
+
+TEST(RunPage, ShowsWhatAFolderHolds) {
+  const TempDir dir;
+  const fs::path run = (dir / "one");
+  write(run / "metrics.jsonl",
+        line(1, 8, {}) + line(10, 4.5, 4.25) + line(20, 3.5, 3.125) + "{\"step\": 30, \"lo");
+  write(run / "about.txt", "device a <fast> one");
+  write(run / "samples/00000010.txt", "tea & \xff\x01 \xc3\xa9");
+  write(run / "samples/00000030.txt", "of a step that was taken back");
+  const std::string page = run_page({run.string()});
+  EXPECT_TRUE(has(page, "step 20, 0:20 of training, best validation 3.1250 bits per token")) << page;
+  EXPECT_TRUE(has(page, "device a &lt;fast&gt; one"));
+  EXPECT_TRUE(has(page, "tea &amp; \xef\xbf\xbd\xef\xbf\xbd \xc3\xa9"));
+  EXPECT_FALSE(has(page, "taken back"));
+  for (const char* outside : {"<script", "http:", "https:", "src='/", "url("})
+    EXPECT_FALSE(has(page, outside));
+
+  write((dir / "two/metrics.jsonl"), line(1, 8, {}));
+  const std::string both = run_page({run.string(), (dir / "two") + "/"});
+  EXPECT_TRUE(has(both, "one, valid <b>3.125</b>"));
+  EXPECT_TRUE(has(both, "two, train <b>8</b>"));
+  EXPECT_CONTAINS(error_of([&] { run_page({dir / "three"}); }), "is no folder of a run");
+}
+
+TEST(RunPage, ChartsPutPointsWhereTheyBelong) {
+  const std::string svg =
+      svg_of({.title = "t", .x_name = "x", .series = {{"a", 0, true, {{0, 0}, {10, 5}}}}});
+  EXPECT_TRUE(has(svg, "points='50.0,192.0 410.0,8.0'")) << svg;
+  EXPECT_TRUE(has(svg, ">a <b>5</b>"));
+  EXPECT_EQ(
+      svg_of({.title = "t", .x_name = "x", .series = {{"a", 0, false, {{0, NAN}}}, {"b", 1, false, {}}}}),
+      "");
+}
+
+TEST(RunPage, TrainingKeepsOneAndChangesNoWeight) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 2000, 32);
+  const auto train = [&](const std::string& out, const EvaluationHook& hook) {
+    const Config config = small_config(
+        dir.path(), {"train.steps=4", "train.eval_every=2", "train.ema_decay=0.5", "train.eval_tokens=64"});
+    weft::train(config, {.out = dir / out, .on_evaluation = hook});
+    return read_file((dir / out + "/latest.h5"));
+  };
+  EXPECT_EQ(train("with", keep_report()), train("without", {}));
+  const std::string page = read_file((dir / "with/report.html"));
+  EXPECT_TRUE(has(page, "step 4 of 4"));
+  EXPECT_TRUE(has(page, "<figcaption>step 2</figcaption>"));
+  EXPECT_TRUE(has(page, "data:image/png;base64,iVBORw0KGgo"));
+  EXPECT_FALSE(fs::exists((dir / "without/report.html")));
+}
+
+// The bytes of Event {wall_time, step: 7, summary {value {tag: "bits/train", simple_value}}}, read
+// independently.
+TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
+  const TempDir dir;
+  const EventFile file(dir.path());
+  file.append({.step = 7, .loss = 0.693147180559945});
+  const fs::path path = fs::directory_iterator((dir / "tensorboard"))->path();
+  const std::string bytes = read_file(path.string());
+  std::uint64_t first = 0, second = 0;
+  std::memcpy(&first, bytes.data(), 8);
+  EXPECT_EQ(bytes.substr(12 + 9, first - 9),
+            "\x1a\x0d"
+            "brain.Event:2");
+  std::memcpy(&second, bytes.data() + 12 + first + 4, 8);
+  EXPECT_EQ(bytes.size(), 12 + first + 4 + 12 + second + 4);
+  const std::string event = bytes.substr(12 + first + 4 + 12, second);
+  EXPECT_EQ(event.substr(9, 2), "\x10\x07");
+  EXPECT_TRUE(has(event, std::string("\x0a\x11\x0a\x0a"
+                                     "bits/train"
+                                     "\x15\x00\x00\x80\x3f",
+                                     19)));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Faults of a device: bits of its memory that flip while it works.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/layers/pointwise.h"
+#include "tests/train/trainer/steps.h"
+
+namespace weft {
+
+// Flips bit `bit` of the bytes at `memory` of the device.
+inline void flip_bit(Device& device, void* memory, std::int64_t bit) {
+  const TensorView byte{static_cast<char*>(memory) + bit / 8, DType::u8, 1};
+  unsigned char value = 0;
+  device.download(&value, byte);
+  value = static_cast<unsigned char>(value ^ 1u << bit % 8);
+  device.upload(byte, &value);
+}
+
+// Behind each launch on a queue, of code that is not captured.
+class AfterLaunches : public LaunchProfile {
+ public:
+  using Act = std::function<void(const std::string& kernel)>;
+  AfterLaunches(Device& device, Act act) : queue_(device.queue), act_(std::move(act)) { set(this); }
+  ~AfterLaunches() override { set(nullptr); }
+  AfterLaunches(const AfterLaunches&) = delete;
+  AfterLaunches& operator=(const AfterLaunches&) = delete;
+  void begin() override {}
+  void end(const char* kernel, LaunchCost) override { act_(kernel); }
+  std::vector<LaunchRecord> take() override { return {}; }
+
+ private:
+  void set(LaunchProfile* profile) {
+    std::visit([profile](auto& queue) { queue.profile = profile; }, queue_);
+  }
+  Queue& queue_;
+  Act act_;
+};
+
+// Everything that an update leaves.
+inline std::vector<TensorView> state_of(const ParameterStore& store) {
+  return {store.master(), store.compute(), store.m(), store.v(), store.ema()};
+}
+
+// Steps that begin in the same state again and again, with flips of their memory.
+class Flips {
+ public:
+  static constexpr std::int64_t kWarmUp = 4;  // on a GPU, graphs from the third on
+
+  Flips(const Config& config, const std::string& on, DType dtype, unsigned seed)
+      : steps(config, on, dtype), random_(seed) {
+    steps.run(kWarmUp);
+    replace_pool();
+    steps.step.emplace(*steps.device, *steps.model, steps.store, steps.config);
+    steps.step->prepare_replay();
+    recorded_ = true;
+    steps.run(kWarmUp);
+    recorded_ = false;
+    for (const TensorView& block : blocks()) before_.push_back(copy_of(block));
+  }
+
+  void restore() {
+    for (std::size_t i = 0; i < before_.size(); ++i)
+      launch(steps.device->queue, Add{.out = {blocks()[i]}, .x = before_[i]});
+  }
+  // Of one bit of weights, gradients, optimizer or (on a CPU) activations.
+  std::function<void()> draw() {
+    std::vector<TensorView> targets = state_of(steps.store);
+    targets.push_back(steps.store.gradients());
+    const std::size_t kind = below(targets.size() + 3);
+    TensorView target = kind < targets.size() || activations_.empty()
+                            ? targets[kind % targets.size()]
+                            : activations_[below(activations_.size())];
+    const auto bit = static_cast<std::int64_t>(below(static_cast<std::size_t>(8 * target.bytes())));
+    return [this, target, bit] { flip_bit(*steps.device, target.data, bit); };
+  }
+  std::size_t below(std::size_t end) { return random_() % end; }
+  std::vector<std::uint64_t> fingerprint() { return fingerprints(*steps.device, state_of(steps.store)); }
+  std::string run_twice(const std::function<void()>& between = {}) {
+    return steps.step->run_twice(steps.source, steps.next, between).difference;
+  }
+
+  Steps steps;
+
+ private:
+  std::vector<TensorView> blocks() const {
+    std::vector<TensorView> all = state_of(steps.store);
+    all.push_back(steps.store.gradients());
+    return all;
+  }
+  Tensor copy_of(const TensorView& block) {
+    const Tensor copy(*steps.device->pool, {block.size()}, block.dtype);
+    launch(steps.device->queue, Add{.out = {copy}, .x = block});
+    return copy;
+  }
+  // So that activations are known: those of an update, but for small ones, which hold tokens and scalars.
+  void replace_pool() {
+    if (steps.device->is_cuda()) return;
+    steps.step.reset();
+    const auto allocate = [this](std::size_t bytes) {
+      void* p = std::aligned_alloc(256, bytes);
+      if (recorded_ && bytes > 2048)
+        activations_.push_back({p, DType::u8, 1, {static_cast<std::int64_t>(bytes), 1, 1, 1, 1}});
+      return p;
+    };
+    steps.device->pool = std::make_shared<MemoryPool>("cpu", allocate, [](void* p) { std::free(p); });
+  }
+
+  std::mt19937 random_;
+  bool recorded_ = false;
+  std::vector<TensorView> activations_;
+  std::vector<Tensor> before_;
+};
+
+}  // namespace weft

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it blames.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "src/optimizer.h"
+#include "tests/train/ranks/rank_runs.h"
+#include "train/program/counts.h"
+#include "train/program/loaded_model.h"
+#include "train/trainer/report.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+class LoopTest : public RankRuns {
+ protected:
+  // Trains in <dir>/run, with these keys.
+  std::string train_with(const std::vector<std::string>& overrides, TrainOptions options = {}) {
+    options.out = dir / "run";
+    options.device = "cpu";
+    return train(small_config(dir.path(), overrides), options);
+  }
+  // Makes the row of a token in latest.h5 so large that its sum is infinite.
+  void enlarge_embedding(std::int64_t token) const {
+    const Config config = small_config(dir.path(), {"train.ema_decay=0"});
+    const auto device = make_device("cpu");
+    ParameterStore store;
+    const auto model = make_model(config, store, *device);
+    store.allocate(*device, DType::f32, 0, true, false);
+    const TrainState state = load_checkpoint(latest("run"), *device, store);
+    const auto params = store.params();
+    const auto table = std::find_if(params.begin(), params.end(),
+                                    [](const ParamInfo& p) { return p.name == "token_embedding"; });
+    const std::int64_t width = table->shape[1];
+    const std::vector<float> row(static_cast<std::size_t>(width), 3e38f);
+    device->upload(store.master().slice(table->offset + token * width, {width}), row.data());
+    save_checkpoint(latest("run"), *device, store, state, checkpoint_config(latest("run")));
+  }
+  TrainState best() const { return load_model(dir / "run/best.h5", "cpu")->state; }
+};
+
+TEST_F(LoopTest, LogsTheRateOfItsStep) {
+  train_with({"train.log_every=1", "train.eval_every=0", "train.warmup=7"});
+  const TrainConfig config = small_config(dir.path(), {"train.warmup=7"}).train;
+  const std::vector<double> rates = of("run", "lr");
+  ASSERT_EQ(rates.size(), 20u);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    EXPECT_FLOAT_EQ(static_cast<float>(rates[i]),
+                    static_cast<float>(learning_rate(config, static_cast<std::int64_t>(i))));
+}
+
+// Tokens of all processes in the time between two lines, whatever the windows are.
+TEST_F(LoopTest, LogsTokensASecondOfAllProcesses) {
+  for (const int ranks : {1, 2}) {
+    const std::string name = str("of", ranks);
+    EXPECT_EQ(run(name, ranks,
+                  {"train.log_every=3", "train.eval_every=0", "train.save_every=2",
+                   "train.context_schedule=[[0, 16], [9, 64]]"}),
+              "");
+    const std::vector<double> steps = of(name, "step"), seconds = of(name, "elapsed_s"),
+                              rates = of(name, "tokens_per_s");
+    ASSERT_EQ(steps, (std::vector<double>{1, 3, 6, 9, 12, 15, 18, 20}));
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const double count = (steps[i] - (i > 0 ? steps[i - 1] : 0)) * 4 * 64,
+                   time = seconds[i] - (i > 0 ? seconds[i - 1] : 0);
+      EXPECT_NEAR(rates[i] * time / count, 1, 1e-4) << "line " << i << " of " << name;
+    }
+  }
+}
+
+// MFU counts the FLOPs of the window in force, of one process; the time left is that of all tokens to come.
+TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
+  const auto device = make_device("cpu");
+  Config config = small_config(dir.path());
+  const auto line = [&](std::int64_t context, std::int64_t ranks) {
+    config.ranks = ranks;
+    const double rate = device->peak_flops(DType::f32) / flops_per_token(config.model, context) / 4;
+    StepMetrics m{.step = 8, .loss = 1, .lr = 1, .tokens_per_s = rate, .context = context};
+    m.mfu = flops_utilization(m, config, *device, DType::f32);
+    const std::string text = progress_line(m, config, "bits");
+    EXPECT_CONTAINS(text, "ETA " + duration_text(12 * 4 * 64 / rate));
+    return text;
+  };
+  EXPECT_CONTAINS(line(64, 1), " MFU 25.0 %  context 64");
+  EXPECT_CONTAINS(line(16, 1), " MFU 25.0 %  context 16");
+  EXPECT_CONTAINS(line(64, 2), " MFU 12.5 %  context 64");
+  EXPECT_GT(flops_per_token(config.model, 64), flops_per_token(config.model, 16));
+  const std::string slow =
+      progress_line({.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16}, config, "bits");
+  EXPECT_CONTAINS(slow, "ETA 10:00") << "10 steps of 256 tokens";
+}
+
+TEST_F(LoopTest, MinutesAreMinutes) {
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_CONTAINS(
+      train_with({"train.steps=1000000", "train.eval_every=0", "train.save_every=0"}, {.max_minutes = 0.02}),
+      "--max-minutes: stopped after step ");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  EXPECT_GT(seconds, 1.2);
+  EXPECT_LT(seconds, 20);
+}
+
+// Of the average where there is one, though it lags behind the weights.
+TEST_F(LoopTest, TheBestIsThatOfTheAverage) {
+  train_with({"train.eval_every=2"});
+  const std::vector<double> average = of("run", "valid_bits_ema"), weights = of("run", "valid_bits");
+  ASSERT_EQ(average.size(), 10u);
+  const auto least = std::min_element(average.begin(), average.end());
+  EXPECT_NEAR(best().best_valid_bits, *least, 1e-8);
+  EXPECT_GT(std::abs(*least - *std::min_element(weights.begin(), weights.end())), 1e-3);
+  EXPECT_EQ(best().step, 2 * (least - average.begin() + 1));
+}
+
+TEST_F(LoopTest, AnEqualResultIsNotBetter) {
+  train_with({"train.eval_every=4", "train.learning_rate=1e-30", "train.ema_decay=0"});
+  const std::vector<double> bits = of("run", "valid_bits");
+  ASSERT_EQ(bits.size(), 5u);
+  EXPECT_EQ(bits.front(), bits.back());
+  EXPECT_EQ(best().step, 4);
+}
+
+// A token of the validation split alone, whose embedding has grown beyond what can be summed.
+TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
+  std::vector<std::uint16_t> tokens(6000);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::uint16_t>(i >= 4900 && i < 5400 ? 31 : i * i % 13);
+  write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
+  const std::vector<std::string> overrides{"train.steps=8", "train.eval_every=4", "train.ema_decay=0"};
+  train_with(overrides, {.max_steps = 2});
+  enlarge_embedding(31);
+  train_with(overrides, {.resume = ""});
+  EXPECT_EQ(of("run", "valid_tokens"), (std::vector<double>{500, 500}));
+  EXPECT_TRUE(of("run", "valid_bits").empty()) << "null";
+  EXPECT_FALSE(fs::exists(dir / "run/best.h5"));
+  EXPECT_EQ(load_model(latest("run"), "cpu")->state.best_valid_bits, 0) << "what is saved is read";
+}
+
+// A token whose loss is not finite comes to one process at a time, and to the log hardly ever.
+TEST_F(LoopTest, ALossThatIsNotFiniteOnOneRankEndsAll) {
+  std::vector<std::uint16_t> tokens(6000);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::uint16_t>(i == 1000 ? 31 : i * i % 13);
+  write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
+  const std::vector<std::string> rare{"train.steps=2", "train.eval_every=0", "train.save_every=0",
+                                      "train.log_every=1000000", "train.ema_decay=0"};
+  train_with(rare);
+  enlarge_embedding(31);
+  std::vector<std::string> endless = rare;
+  endless[0] = "train.steps=1000000";
+  std::vector<std::string> ends;
+  for (const int ranks : {1, 2, 4}) {
+    std::vector<std::string> each = endless;
+    if (ranks == 1) each.push_back("train.log_every=1");
+    fs::copy(dir / "run", dir / str("of", ranks));
+    const std::string error = run(str("of", ranks), ranks, each, {.resume = ""});
+    EXPECT_CONTAINS(error, "not finite; first tensor: ");
+    ends.push_back(error.substr(error.find("step "), error.find(':', error.find("step "))));
+    EXPECT_EQ(ends.back().substr(0, ends.back().find(':')), ends.front().substr(0, ends.front().find(':')));
+  }
+}
+
+TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {
+  fs::create_directory(dir / "run");
+  for (const char* name : {"step_00000900.h5", "step_00000003.h5", "step_x0000003.h5"})
+    write_file(dir / str("run/", name), "");
+  train_with({"train.save_every=5", "train.keep=2", "train.eval_every=0"});
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(dir / "run"))
+    if (entry.path().filename().string().starts_with("step_")) left.push_back(entry.path().filename());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"step_00000015.h5", "step_00000020.h5", "step_00000900.h5",
+                                            "step_x0000003.h5"}));
+}
+
+}  // namespace
+}  // namespace weft

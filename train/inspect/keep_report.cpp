@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <ostream>
+
+#include "data/batch_source.h"
+#include "src/files/files.h"
+#include "train/evaluation/augment_choice.h"
+#include "train/inspect/picture.h"
+#include "train/inspect/run_page.h"
+#include "train/sampling/sample_images.h"
+#include "train/sampling/sampler.h"
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kText = 300, kImages = 16;  // tokens of a text; images of a grid
+constexpr double kMostSeconds = 10;
+
+struct TooSlow {};
+
+SampleOptions options_for(const Config& config) {
+  SampleOptions options{.seed = config.seed};
+  options.length = std::min(kText, config.model.context);
+  if (!draws_images(config)) return options;
+  const Augmenter augmenter(config, image_shape(config));
+  options.conditions.resize(augmenter.conditions().size());
+  augmenter.rows({}, options.conditions);
+  options.length = config.model.context;
+  options.count = options.batch = kImages;
+  return options;
+}
+
+// Of the weights that the model has now: samples/<step>.txt, or .png.
+void draw_sample(const Evaluated& now, const fs::path& folder) {
+  const Config& config = now.config;
+  const SampleOptions options = options_for(config);
+  std::vector<std::vector<std::int32_t>> drawn(static_cast<std::size_t>(options.count));
+  Stopwatch clock;
+  clock.start();
+  sample(
+      now.device, now.model, config.model, options,
+      [&](std::int64_t i, std::int64_t, std::int32_t token) {
+        drawn[static_cast<std::size_t>(i)].push_back(token);
+      },
+      [&](std::int64_t, std::int64_t) {
+        if (clock.seconds() > kMostSeconds) throw TooSlow{};
+      });
+  char name[32];
+  std::snprintf(name, sizeof name, "%08lld.", static_cast<long long>(now.step));
+  fs::create_directories(folder);
+  if (draws_images(config)) {
+    std::vector<Image> cells;
+    for (const auto& tokens : drawn) cells.push_back(image_of(image_shape(config), tokens));
+    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(kImages)));
+    return write_png((folder / (std::string(name) + "png")).string(),
+                     draw_grid(cells, GridLayout(image_shape(config), kImages, side)));
+  }
+  write_whole_file((folder / (std::string(name) + "txt")).string(), [&](std::ostream& out) {
+    for (const std::int32_t token : drawn[0]) out << token_to_text(token, config.model.vocab);
+  });
+}
+
+}  // namespace
+
+EvaluationHook keep_report() {
+  return [draws = true](const Evaluated& now) mutable {
+    const fs::path folder = now.folder;
+    try {
+      if (draws) draw_sample(now, folder / "samples");
+    } catch (const TooSlow&) { draws = false; }
+    const auto keep = [&](const char* name, const std::string& text) {
+      write_whole_file((folder / name).string(), [&](std::ostream& out) { out << text; });
+    };
+    keep("about.txt", now.about);
+    keep("report.html", run_page({folder.string()}));
+  };
+}
+
+}  // namespace weft

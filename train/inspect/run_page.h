@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// report.html: what a run folder holds, as one page for people, without scripts and without a network.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "train/trainer/trainer.h"
+
+namespace weft {
+
+// Curves, pictures of the patterns, config, machine and samples of one run; of several runs their curves
+// together, then each. Reads config.yaml, metrics.jsonl, about.txt and samples/ of each folder; a file that
+// is missing is left out, but metrics.jsonl. Throws Error for a folder that is none of a run.
+std::string run_page(const std::vector<std::string>& folders);
+
+// Run by Trainer after each evaluation: keeps about.txt, draws a sample of the model (text, or images) into
+// samples/, and writes report.html anew. Drawing is given up for good when it takes longer than ten seconds.
+EvaluationHook keep_report();
+
+}  // namespace weft

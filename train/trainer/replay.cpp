@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// Replay: an update that is run twice from one state gives the same bits, unless a GPU, its memory, a link or
+// a kernel is at fault.
+#include <algorithm>
+#include <cstring>
+#include <ranges>
+
+#include "kernels/layers/pointwise.h"
+#include "train/trainer/step.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* kGradient = "the gradient of";
+
+}  // namespace
+
+// Gradients first: what differs there differs in the rest as well. With shards, what this process keeps.
+std::vector<TrainStep::StatePart> TrainStep::state() const {
+  std::vector<StatePart> parts;
+  const auto add = [&](const char* what, const Tensor& block) {
+    for (const OwnPart& own : store_.own_parts())
+      if (block && own.size > 0) parts.push_back({what, store_.slice_of(block, own), own.begin});
+  };
+  add(kGradient, store_.gradients());
+  add("Adam's m of", store_.m());
+  add("Adam's v of", store_.v());
+  if (store_.compute().dtype() != store_.master().dtype()) add("the master weight", store_.master());
+  parts.push_back({"the weight", store_.compute(), 0});
+  add("the moving average of", store_.ema());
+  parts.push_back({"loss, norm and scales", results_});
+  if (loss_scale_) parts.push_back({"the state of the loss scale", loss_scale_});
+  return parts;
+}
+
+void TrainStep::prepare_replay() {
+  replayed_ = state();
+  if (gradient_sum_) replayed_.push_back({"a sum of gradients", gradient_sum_->keep_fingerprint()});
+  for (StatePart& part : replayed_)
+    part.spare = Tensor(*device_.pool, {part.now.size()}, part.now.dtype(), "replay");
+}
+
+TrainStep::Replay TrainStep::run_twice(const BatchSource& source, std::int64_t step,
+                                       const std::function<void()>& between) {
+  WEFT_CHECK(!replayed_.empty(), "run_twice() comes after prepare_replay()");
+  for (const StatePart& part : replayed_) ctx_.launch(Add{.out = {part.spare}, .x = part.now});
+  launch_update(source, step, between, false);
+  exchange_with_spares();
+  run(source, step, between);
+  std::vector<TensorView> both;
+  for (const StatePart& part : replayed_) both.insert(both.end(), {part.now, part.spare});
+  const std::vector<std::uint64_t> sums = fingerprints(device_, both);
+  Replay replay;
+  for (std::size_t i = 0; i < replayed_.size(); ++i) {
+    if (sums[2 * i] == sums[2 * i + 1]) continue;
+    if (replay.difference.empty()) replay.difference = first_difference(replayed_[i]);
+    replay.own = gradient_sum_ && i + 1 == replayed_.size();
+  }
+  return replay;
+}
+
+void TrainStep::exchange_with_spares() {
+  constexpr std::int64_t kPiece = 4 << 20;  // elements
+  for (const StatePart& part : replayed_)
+    for (std::int64_t first = 0; first < part.now.size(); first += kPiece) {
+      const Shape shape{std::min(kPiece, part.now.size() - first)};
+      const Tensor now = part.now.slice(first, shape), spare = part.spare.slice(first, shape),
+                   between = ctx_.empty(shape, now.dtype(), "replay");
+      ctx_.launch(Add{.out = {between}, .x = now});
+      ctx_.launch(Add{.out = {now}, .x = spare});
+      ctx_.launch(Add{.out = {spare}, .x = between});
+    }
+}
+
+// The parameters of gradients are searched in the order of the backward pass.
+std::string TrainStep::first_difference(const StatePart& part) {
+  const auto element = static_cast<std::size_t>(size_of(part.now.dtype()));
+  std::vector<char> first(static_cast<std::size_t>(part.now.view().bytes())), second(first.size());
+  device_.download(first.data(), part.spare);
+  device_.download(second.data(), part.now);
+  const auto bits = [&](const std::vector<char>& run, std::int64_t i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &run[static_cast<std::size_t>(i) * element], element);
+    return word;
+  };
+  // Names the first of elements [begin, end), counted from `zero`.
+  const auto found = [&](std::int64_t begin, std::int64_t end, std::int64_t zero, const std::string& name) {
+    for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < std::min(end, part.now.size()); ++i)
+      if (bits(first, i) != bits(second, i))
+        return str(part.what, name, ", element ", i - zero, ": 0x", std::hex, bits(first, i), " and 0x",
+                   bits(second, i));
+    return std::string();
+  };
+  const auto params = store_.params();
+  for (std::size_t i = 0; part.begin >= 0 && i < params.size(); ++i) {
+    const ParamInfo& p = params[part.what == kGradient ? params.size() - 1 - i : i];
+    const std::int64_t begin = p.offset - part.begin;
+    if (std::string text = found(begin, begin + p.size, begin, " " + p.name); !text.empty()) return text;
+  }
+  return found(0, part.now.size(), 0, "");
+}
+
+}  // namespace weft
