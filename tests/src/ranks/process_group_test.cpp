@@ -319,5 +319,15 @@ TEST(Slow, HundredsOfMegabytesGoAround) {
   expect_silence(ranks);
 }
 
+TEST(Pack, GivesFieldsBackAndRefusesWhatIsCutOff) {
+  const std::vector<std::string> fields{"", "ab", "x and more"};
+  const std::string packed = pack(fields);
+  std::vector<std::string> back;
+  EXPECT_TRUE(unpack(packed, back));
+  EXPECT_EQ(back, fields);
+  for (std::size_t size = 1; size < packed.size(); ++size)  // 8 and 18 bytes are the first one and two
+    EXPECT_EQ(unpack(packed.substr(0, size), back), size == 8 || size == 18) << size;
+}
+
 }  // namespace
 }  // namespace weft

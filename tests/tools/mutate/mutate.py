@@ -8,7 +8,7 @@ touched: build/mutants/SEED/ holds a copy of some files (--lines lines of them, 
 `(weft_mutant(7) ? a <= b : a < b)`. One build has --build mistakes; the tests of build/cpu load its libraries, and
 WEFT_MUTANT=7 in the environment switches one on. First every test runs by itself and marks the mistakes that it
 reaches: no other test can notice them. Then mistakes --skip to --skip + --count run, each against the tests that
-reach it, cheap ones first, until one fails. Noticed: a test fails, crashes or takes ten times its time.
+reach it, cheap ones first, until one fails. Noticed: a test fails, crashes or takes four times its time.
 Printed and in build/mutants/SEED/results.json: each mistake and its end. equivalent.txt lists those that change nothing.
 """
 import argparse, concurrent.futures, hashlib, json, os, random, re, resource, shutil, subprocess, sys, tempfile, time
@@ -298,11 +298,12 @@ def tests_by_reach():
 
 def judge(mutant, tests):
     """How a mistake ended: "noticed by ..." or "survived ..."."""
-    reached = sorted((seconds, name) for name, (seconds, marks) in tests.items() if mutant["number"] in marks)
-    cheap = [t for t in reached if t[0] < 5][:40]
-    for batch in (cheap, [t for t in reached if t not in cheap]):
+    reached = sorted((len(marks), seconds, name) for name, (seconds, marks) in tests.items() if mutant["number"] in marks)
+    first = [t for t in reached if t[1] < 3][:20]  # cheap ones that reach little else
+    rest = [t for t in reached if t not in first]
+    for batch in (first, [t for t in rest if t[1] < 3], [t for t in rest if t[1] >= 3]):
         if batch:
-            status, said = start([name for _, name in batch], 60 + 10 * sum(seconds for seconds, _ in batch),
+            status, said = start([name for _, _, name in batch], 20 + 4 * sum(seconds for _, seconds, _ in batch),
                                  WEFT_MUTANT=str(mutant["number"]))
             if status != 0:
                 failed = re.findall(r"\[  FAILED  \] ([\w./]+)", said)
