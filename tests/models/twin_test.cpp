@@ -70,8 +70,6 @@ TEST(PyTorchTwin, PaperImages) {
        "{kind: strided, stride: 12}]}]"});
 }
 TEST(PyTorchTwin, ModernRecipe) {
-  if (read_file(WEFT_TEST_SOURCE "/configs/reference.yaml").find("  activation:") == std::string::npos)
-    GTEST_SKIP() << "models of this version have no model.activation";
   const std::vector<std::string> modern = {
       "model.positions=rotary", "model.rotary_base=100", "model.qk_norm=rms",
       "model.activation=relu2", "model.context=64",      "model.attention={kind: fixed, stride: 16, c: 4}"};

@@ -184,6 +184,8 @@ TEST_F(SlowFaults, Resume) {
 }
 
 TEST_F(SlowFaults, Ranks) {
+  if (!std::getenv("WEFT_FAULT_EVERY"))
+    GTEST_SKIP() << "ranks wait for each other for minutes: tests/tools/attack.sh runs it";
   gpus_ = {"--gpus", "2"};
   ASSERT_EQ(run(train_words("whole", gpus_)), 0) << err_;
   for (const char* rank : {"0", "1", ""}) try_training(train_words("run", gpus_), rank, "");

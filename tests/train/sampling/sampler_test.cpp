@@ -166,13 +166,6 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_EQ(text_to_tokens("7 299", 300), (std::vector<std::int32_t>{7, 299}));
 }
 
-TEST(SampledText, IsBytesUpToAVocabularyOf256) {
-  EXPECT_EQ(token_to_text(65, 256), "A");
-  EXPECT_EQ(token_to_text(65, 257), "65 ");
-  EXPECT_EQ(text_to_tokens("A", 256), (std::vector<std::int32_t>{65}));
-  EXPECT_EQ(text_to_tokens("65", 257), (std::vector<std::int32_t>{65}));
-}
-
 TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
   // Layer 0 sees the last 8 positions, layer 1 every eighth before and itself.
   EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[0], 2, 10, 11).pattern, 8);
