@@ -94,7 +94,7 @@ struct Batch {
         EXPECT_LT(std::sqrt(error / size), tolerance) << m.rows << " x " << m.cols;
       }
     for (std::size_t i = 0; i < after.size(); ++i)
-      if (!inside(i % period)) EXPECT_EQ(static_cast<double>(after[i]), 7) << i;
+      if (!inside(i % period)) { EXPECT_EQ(static_cast<double>(after[i]), 7) << i; }
   }
 };
 
