@@ -7,7 +7,7 @@
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
 #   steps:     training steps under initcheck alone, at most 90 seconds: which kernels read memory that initcheck saw nobody write,
-#              how often, and where in which allocation. What the TMA stores (by tensor map), initcheck does not see.
+#              how often, and where in which allocation. It may be that initcheck does not see what the TMA stores.
 #              `gates` are tests of a host that does not wait: under this tool every launch waits, so that they fail
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
 # reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's; what
