@@ -7,7 +7,7 @@
 #   attention: random cases of selftest in every form under all four tools, MINUTES each
 #   kernels:   the cases of odd sizes of all kernels under memcheck and racecheck, about three minutes on an H200
 #   steps:     training steps under initcheck alone, at most 90 seconds: which kernels read memory that initcheck saw nobody write,
-#              how often, and where in which allocation. It may be that initcheck does not see what the TMA stores.
+#              how often, and where in which allocation. initcheck does not see what TMA stores: initcheck_tma.cu, run first, shows it.
 #              `gates` are tests of a host that does not wait: under this tool every launch waits, so that they fail
 # MINUTES is a half unless it is given. A line for each tool and program says what ran and what was found; then come the
 # reports. Reports inside kernels named nvjet_* or cutlass_* are cuBLASLt's; what
@@ -68,6 +68,11 @@ if [ "$part" = kernels ] || [ "$part" = all ]; then
   done
 fi
 if [ "$part" = steps ] || [ "$part" = all ]; then
+  nvcc -arch=sm_90a -std=c++20 -I. -o "$logs/initcheck_tma" tests/tools/initcheck_tma.cu
+  compute-sanitizer --tool initcheck --print-limit 100000 "$logs/initcheck_tma" >"$logs/tma" 2>&1 || cat "$logs/tma"
+  echo "a tile written by ordinary stores, and one written by TMA: $(grep -c '^both tiles are' "$logs/tma") run"
+  python3 tests/tools/initcheck_reads.py "$logs/tma"
+  rm "$logs/tma" "$logs/initcheck_tma"
   for run in bf16='CudaTrainer.RecomputingChangesNothing' f32='CudaTrainer.AccumulatedGradientsAreThoseOfTheWholeBatch' \
     shapes='CudaTrainStep.WhatChangesReachesTheGraphs' gates='CudaTrainStep.RunsAhead*:CudaTrainStep.ALossScale*'; do
     OMP_NUM_THREADS=2 timeout -k 5 90 compute-sanitizer --tool initcheck --print-limit 1000000 --show-backtrace no build/cuda/bin/weft_tests \

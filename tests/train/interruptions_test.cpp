@@ -40,6 +40,16 @@ TEST_F(InterruptionsTest, AHangUpSavesAsSigtermDoes) {
   }
 }
 
+// timeout(1) signals the program, and then its whole group.
+TEST_F(InterruptionsTest, ALimitOfTheShellSaves) {
+  for (const char* more : {"", " --gpus 2"}) {
+    EXPECT_EQ(shell("timeout 4 " + endless + more), 124) << err_;
+    EXPECT_CONTAINS(out_, "SIGTERM: stopped after step ");
+    EXPECT_GE(saved_step(), 1);
+    fs::remove_all(dir / "run");
+  }
+}
+
 TEST_F(InterruptionsTest, NohupGoesOn) {
   for (const char* more : {"", " --gpus 2"}) {
     EXPECT_EQ(

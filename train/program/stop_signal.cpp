@@ -15,6 +15,7 @@ constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
 
 volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
+Echo echo;
 struct sigaction earlier[std::size(kSignals)];
 
 void handle(int number) {
@@ -23,9 +24,12 @@ void handle(int number) {
     if (process_is_alone != 0) interrupt_requested = true;
     return;
   }
-  if (received_signal != 0 && number == SIGHUP)
-    return;  // shell and kernel each say that the terminal is gone
-  if (received_signal != 0) _exit(128 + number);
+  if (received_signal != 0) {
+    if (number == SIGHUP) return;  // shell and kernel each say that the terminal is gone
+    if (number == received_signal && echo.lasts()) return;
+    _exit(128 + number);
+  }
+  echo.begin();
   received_signal = number;
   alarm(kSecondsToFinish);
 }

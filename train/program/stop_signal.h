@@ -3,7 +3,24 @@
 // SIGHUP ends the program. nohup is respected.
 #pragma once
 
+#include <ctime>
+
 namespace weft {
+
+// timeout(1) signals a process and then its group: the same signal 200 ms after the first is no second one.
+// Safe in a signal handler.
+class Echo {
+ public:
+  void begin() { clock_gettime(CLOCK_MONOTONIC, &first_); }
+  bool lasts() const {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - first_.tv_sec) * 1000 + (now.tv_nsec - first_.tv_nsec) / 1000000 < 200;
+  }
+
+ private:
+  timespec first_{};
+};
 
 class StopSignal {
  public:

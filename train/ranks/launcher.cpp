@@ -21,6 +21,7 @@
 
 #include "src/device.h"
 #include "src/ranks/sockets.h"
+#include "train/program/stop_signal.h"
 
 namespace weft {
 namespace {
@@ -155,10 +156,11 @@ class Launcher {
   // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (stop_signal.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
-      if (number == SIGHUP) return;
+      if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;
       end_all();
       _exit(128 + number);
     }
+    echo_.begin();
     stop_ = number;
     for (const Process& p : processes_)
       if (p.running) kill(p.pid, number);
@@ -229,6 +231,7 @@ class Launcher {
   std::vector<Process> processes_;
   bool failed_ = false, ending_ = false, ended_by_stop_ = false;
   int stop_ = 0;  // the signal that was passed on
+  Echo echo_;
   Clock::time_point deadline_;
   std::string unread_, killed_, first_, silent_, left_;
 };
