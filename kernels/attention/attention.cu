@@ -97,8 +97,7 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 
 }  // namespace
 
-void run(CudaQueue& queue, const AttentionForward& f) {
-  check(f);
+void compute(CudaQueue& queue, const AttentionForward& f) {
   check_cuda(f.q.dtype, {{"q", &f.q}, {"k", &f.k}, {"v", &f.v}, {"y", &f.y}});
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
   const auto kernels = select_all(f);
@@ -109,8 +108,7 @@ std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
   return wanted_scratch(g, compute_capability(), Scratch::kWhereFaster);
 }
 
-void run(CudaQueue& queue, const AttentionBackward& g) {
-  check(g);
+void compute(CudaQueue& queue, const AttentionBackward& g) {
   check_cuda(g.q.dtype, {{"q", &g.q},
                          {"k", &g.k},
                          {"v", &g.v},

@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(kThreads) backward_warp_per_row(const Backward
 
 }  // namespace
 
-void run(CudaQueue& q, const CrossEntropyForward& k) {
-  check(k);
+void compute(CudaQueue& q, const CrossEntropyForward& k) {
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   if (rows == 0) return;
   dispatch_cuda(k.logits.dtype, [&]<class T>() {
@@ -130,8 +129,7 @@ void run(CudaQueue& q, const CrossEntropyForward& k) {
   });
 }
 
-void run(CudaQueue& q, const CrossEntropyBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const CrossEntropyBackward& k) {
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   if (rows == 0) return;
   dispatch_cuda(k.logits.dtype, [&]<class T>() {

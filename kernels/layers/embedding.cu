@@ -248,8 +248,7 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
 
 }  // namespace
 
-void run(CudaQueue& q, const EmbeddingForward& k) {
-  check(k);
+void compute(CudaQueue& q, const EmbeddingForward& k) {
   if (k.y.size() == 0) return;
   dispatch_cuda(k.y.dtype, [&]<class T>() {
     Forward<T> a = {};
@@ -277,8 +276,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
   });
 }
 
-void run(CudaQueue& q, const EmbeddingBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const EmbeddingBackward& k) {
   dispatch_cuda(k.dy.dtype, [&]<class T>() { backward<T>(q, k); });
 }
 

@@ -212,29 +212,25 @@ void check(const ResidualBackward& k) {
   expect_size(k.b, w, cols, "residual_backward: b");
 }
 
-void run(CpuQueue&, const LayerNormForward& k) {
-  check(k);
+void compute(CpuQueue&, const LayerNormForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { forward<T>(k); });
 }
 
-void run(CpuQueue&, const LayerNormBackward& k) {
-  check(k);
+void compute(CpuQueue&, const LayerNormBackward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() {
     if (T* dx = k.dx.view.or_null<T>()) input_gradient<T>(k, dx, k.dx.accumulate ? dx : nullptr);
     if (k.dw || k.db) parameter_gradients<T>(k);
   });
 }
 
-void run(CpuQueue& q, const ResidualForward& k) {
-  check(k);
+void compute(CpuQueue& q, const ResidualForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { add_branch<T>(k); });
   if (!k.y) return;
   run(q,
       LayerNormForward{.y = k.y, .mean = k.mean, .rstd = k.rstd, .x = k.h, .w = k.w, .b = k.b, .eps = k.eps});
 }
 
-void run(CpuQueue&, const ResidualBackward& k) {
-  check(k);
+void compute(CpuQueue&, const ResidualBackward& k) {
   dispatch_float((k.dy ? k.dy : k.dh).dtype, [&]<class T>() { residual_backward<T>(k); });
 }
 

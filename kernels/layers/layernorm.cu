@@ -135,30 +135,22 @@ void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* k
 
 }  // namespace
 
-void run(CudaQueue& q, const LayerNormForward& k) {
-  check(k);
+void compute(CudaQueue& q, const LayerNormForward& k) {
   ResidualForward fused = {};
   fused.y = k.y, fused.mean = k.mean, fused.rstd = k.rstd;
   fused.x = k.x, fused.w = k.w, fused.b = k.b, fused.eps = k.eps;
   start(q, fused);
 }
 
-void run(CudaQueue& q, const ResidualForward& k) {
-  check(k);
-  start(q, k);
-}
+void compute(CudaQueue& q, const ResidualForward& k) { start(q, k); }
 
-void run(CudaQueue& q, const LayerNormBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const LayerNormBackward& k) {
   ResidualBackward fused = {};
   fused.dx = k.dx, fused.dw = k.dw, fused.db = k.db;
   fused.dy = k.dy, fused.h = k.x, fused.mean = k.mean, fused.rstd = k.rstd, fused.w = k.w;
   start(q, fused, false, LayerNormBackward::kName);
 }
 
-void run(CudaQueue& q, const ResidualBackward& k) {
-  check(k);
-  start(q, k, true, ResidualBackward::kName);
-}
+void compute(CudaQueue& q, const ResidualBackward& k) { start(q, k, true, ResidualBackward::kName); }
 
 }  // namespace weft

@@ -157,15 +157,13 @@ struct SumBody {
 
 }  // namespace
 
-void run(CudaQueue& q, const ActivationForward& k) {
-  check(k);
+void compute(CudaQueue& q, const ActivationForward& k) {
   if (k.x.size() == 0) return;
   launch_rows<false>(q, k.f, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kRowBlocks),
                      nullptr);
 }
 
-void run(CudaQueue& q, const ActivationBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const ActivationBackward& k) {
   const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kRowBlocks);
   if (cols == 0) return;
   std::size_t offset = 0;
@@ -174,8 +172,7 @@ void run(CudaQueue& q, const ActivationBackward& k) {
   if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
 }
 
-void run(CudaQueue& q, const Dropout& k) {
-  check(k);
+void compute(CudaQueue& q, const Dropout& k) {
   const bool packed = aligned16(k.y.view) && aligned16(k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(),
@@ -184,8 +181,7 @@ void run(CudaQueue& q, const Dropout& k) {
   });
 }
 
-void run(CudaQueue& q, const Add& k) {
-  check(k);
+void compute(CudaQueue& q, const Add& k) {
   if (!k.out.accumulate) {  // nothing is faster than the runtime's own copy
     WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data, static_cast<std::size_t>(k.x.bytes()),
                                     cudaMemcpyDeviceToDevice, q.stream));
@@ -197,8 +193,7 @@ void run(CudaQueue& q, const Add& k) {
   });
 }
 
-void run(CudaQueue& q, const SumOf& k) {
-  check(k);
+void compute(CudaQueue& q, const SumOf& k) {
   dispatch_cuda(k.out.dtype, [&]<class T>() {
     SumBody<T> body{.out = k.out.as<T>(), .xs = {}, .terms = 0, .packed = aligned16(k.out)};
     for (const TensorView& x : k.xs) {
@@ -209,8 +204,7 @@ void run(CudaQueue& q, const SumOf& k) {
   });
 }
 
-void run(CudaQueue& q, const Cast& k) {
-  check(k);
+void compute(CudaQueue& q, const Cast& k) {
   const bool packed = aligned16(k.y) && aligned16(k.x);
   dispatch_cuda(k.y.dtype, [&]<class Y>() {
     dispatch_cuda(k.x.dtype, [&]<class X>() {

@@ -73,14 +73,8 @@ void check(const LinearActivationBackward& k) {
   expect_size(k.b, t, cols, "linear_activation_backward: b");
 }
 
-void run(CpuQueue& q, const LinearActivationForward& k) {
-  check(k);
-  linear_activation::compose(q, k);
-}
+void compute(CpuQueue& q, const LinearActivationForward& k) { linear_activation::compose(q, k); }
 
-void run(CpuQueue& q, const LinearActivationBackward& k) {
-  check(k);
-  linear_activation::compose(q, k);
-}
+void compute(CpuQueue& q, const LinearActivationBackward& k) { linear_activation::compose(q, k); }
 
 }  // namespace weft

@@ -13,8 +13,7 @@ bool all_aligned(const Views&... views) {
 
 }  // namespace
 
-void run(CudaQueue& q, const LinearActivationForward& k) {
-  check(k);
+void compute(CudaQueue& q, const LinearActivationForward& k) {
   const bool aligned = all_aligned(k.y, k.h, k.x, k.w);
   const LinearActivationForm form =
       choose_form(k.form, {k.x.dtype, k.x.cols(), k.w.rows(), aligned, compute_capability()});
@@ -22,8 +21,7 @@ void run(CudaQueue& q, const LinearActivationForward& k) {
   linear_activation::run_hopper(q, k);
 }
 
-void run(CudaQueue& q, const LinearActivationBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const LinearActivationBackward& k) {
   const bool aligned = all_aligned(k.dh, k.y, k.dy, k.w, k.h);
   const LinearActivationForm form =
       choose_form(k.form, {k.dy.dtype, k.dy.cols(), k.w.cols(), aligned, compute_capability()});

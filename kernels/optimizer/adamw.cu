@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
 
 }  // namespace
 
-void run(CudaQueue& q, const AdamWUpdate& k) {
-  check(k);
+void compute(CudaQueue& q, const AdamWUpdate& k) {
   const std::int64_t n = k.master.size();
   if (n == 0) return;
   dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {

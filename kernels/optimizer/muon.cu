@@ -178,8 +178,7 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
 
 }  // namespace
 
-void run(CudaQueue& q, const MuonMomentum& k) {
-  check(k);
+void compute(CudaQueue& q, const MuonMomentum& k) {
   const std::int64_t n = k.u.size();
   if (n == 0) return;
   dispatch_cuda(k.u.dtype, [&]<class T>() {
@@ -189,8 +188,7 @@ void run(CudaQueue& q, const MuonMomentum& k) {
   });
 }
 
-void run(CudaQueue& q, const NewtonSchulz& k) {
-  check(k);
+void compute(CudaQueue& q, const NewtonSchulz& k) {
   if (k.x.size() == 0) return;
   for (const MuonMatrix& m : k.matrices) normalise_all(q, k, m);
   TensorView from = k.other, to = k.x;
@@ -200,8 +198,7 @@ void run(CudaQueue& q, const NewtonSchulz& k) {
   }
 }
 
-void run(CudaQueue& q, const MuonUpdate& k) {
-  check(k);
+void compute(CudaQueue& q, const MuonUpdate& k) {
   const std::int64_t n = k.master.size();
   if (n == 0) return;
   const bool packed = aligned16(k.master) && aligned16(k.ema) && aligned16(k.compute) && aligned16(k.o);

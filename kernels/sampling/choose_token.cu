@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const Arguments a, con
 
 }  // namespace
 
-void run(CudaQueue& queue, const ChooseToken& k) {
-  check(k);
+void compute(CudaQueue& queue, const ChooseToken& k) {
   if (k.logits.shape[0] == 0) return;
   Arguments a = {};
   a.tokens = k.tokens.as<std::int32_t>();

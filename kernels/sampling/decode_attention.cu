@@ -244,8 +244,7 @@ void start(CudaQueue& queue, const AttentionDecode& d) {
 }  // namespace attention
 
 // Heads in parts of 64 numbers.
-void run(CudaQueue& queue, const AttentionDecode& d) {
-  check(d);
+void compute(CudaQueue& queue, const AttentionDecode& d) {
   check_cuda_dtype(d.q.dtype);
   check_cuda_rows("q", d.q);
   check_cuda_rows("k", d.k);

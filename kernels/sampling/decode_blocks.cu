@@ -168,8 +168,7 @@ bool covers(const DecodeBlocks& k) {
 }  // namespace
 }  // namespace decode_cluster
 
-void run(CudaQueue& queue, const DecodeBlocks& k) {
-  check(k);
+void compute(CudaQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() == 0) return;
   if (!decode_cluster::covers(k)) return run_in_steps(queue, k);
   if (k.x.dtype == DType::f16) return decode_cluster::launch<__half>(queue, k);

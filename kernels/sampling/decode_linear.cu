@@ -78,8 +78,7 @@ Arguments<T> arguments_of(const DecodeLinear& k) {
 }  // namespace
 }  // namespace decode_linear
 
-void run(CudaQueue& q, const DecodeLinear& k) {
-  check(k);
+void compute(CudaQueue& q, const DecodeLinear& k) {
   if (k.y.size() == 0) return;
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     decode_linear::Arguments<T> a = decode_linear::arguments_of<T>(k);
