@@ -83,8 +83,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_const
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(a[i], c[i], sum);
   }
-#pragma unroll
-  for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, lanes);
+  sum = warp_sum<kRowLanes>(sum);
   if (inside && lane == 0) static_cast<float*>(g.delta.data)[(b * y.heads + h) * y.time + t] = sum;
 }
 

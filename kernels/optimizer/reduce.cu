@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
        i += static_cast<std::int64_t>(gridDim.x) * kThreads)
     mine += Fingerprint::hash(x[i], first + static_cast<std::uint64_t>(i));
-  for (int half = kWarp / 2; half > 0; half /= 2) mine += __shfl_xor_sync(kFullWarp, mine, half);
+  mine = warp_sum(mine);
   if (threadIdx.x % kWarp == 0) atomicAdd(sum, mine);
 }
 

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256;
 
 using Key = unsigned long long;
 
@@ -26,19 +26,6 @@ struct Arguments {
   Choice choice;
   std::uint64_t seed;
 };
-
-// Every thread of the block gets the largest (or smallest) of the values.
-template <bool kLargest>
-__device__ Key block_extreme(Key x) {
-  __shared__ Key of_warp[kWarps];
-  const auto better = [](Key a, Key b) { return kLargest ? max(a, b) : min(a, b); };
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = better(x, __shfl_xor_sync(kFullWarp, x, offset));
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  for (const Key other : of_warp) x = better(x, other);
-  return x;
-}
 
 template <class T>
 struct Row {
@@ -93,13 +80,13 @@ __device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform)
     last = min(last, row.key(token));
   }
   if (__syncthreads_or(!finite)) return -1;
-  best = block_extreme<true>(best);
+  best = block_reduce<kThreads>(best, Max{});
   if (choice.temperature == 0) return row.token(best);
   row.top = row.logit(row.token(best));
   if (choice.top_k > 0 && choice.top_k < row.vocab) {
     last = row.largest([&](Key key) { return row.count(key) >= choice.top_k; });
   } else {
-    last = block_extreme<false>(last);
+    last = ~block_reduce<kThreads>(~last, Max{});  // the least
   }
   double total = row.sum(last);
   if (choice.top_p < 1) {
