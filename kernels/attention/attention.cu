@@ -31,35 +31,29 @@ std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   return kernels;
 }
 
-template <class T>
 void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const AttentionPass& pass) {
   switch (kernel) {
     case Kernel::simple: return simple::launch_forward(queue, f, pass);
-    case Kernel::general: return ampere::launch_forward<T>(queue, f, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_forward<T>(queue, f, pass);
-    case Kernel::hopper_band: return hopper::launch_band_forward<T>(queue, f, pass);
-    case Kernel::hopper_window: return hopper::launch_window_forward<T>(queue, f, pass);
-    case Kernel::hopper_column: return hopper::launch_column_forward<T>(queue, f, pass);
-    default: return hopper::launch_forward<T>(queue, f, pass);
+    case Kernel::general: return ampere::launch_forward(queue, f, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_forward(queue, f, pass);
+    case Kernel::hopper_band: return hopper::launch_band_forward(queue, f, pass);
+    case Kernel::hopper_window: return hopper::launch_window_forward(queue, f, pass);
+    case Kernel::hopper_column: return hopper::launch_column_forward(queue, f, pass);
+    default: return hopper::launch_forward(queue, f, pass);
   }
 }
-template <class T>
 void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const AttentionPass& pass) {
   switch (kernel) {
     case Kernel::simple: return simple::launch_backward(queue, g, pass);
-    case Kernel::general: return ampere::launch_backward<T>(queue, g, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_backward<T>(queue, g, pass);
-    case Kernel::hopper: return hopper::launch_backward<T>(queue, g, pass);
-    case Kernel::hopper_fused: return hopper::launch_fused_backward<T>(queue, g, pass);
-    case Kernel::hopper_band: return hopper::launch_band_backward<T>(queue, g, pass);
-    case Kernel::hopper_head128: return hopper::launch_head128_backward<T>(queue, g, pass);
-    case Kernel::hopper_window: return hopper::launch_window_backward<T>(queue, g, pass);
-    case Kernel::hopper_column: return hopper::launch_column_backward<T>(queue, g, pass);
+    case Kernel::general: return ampere::launch_backward(queue, g, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_backward(queue, g, pass);
+    case Kernel::hopper: return hopper::launch_backward(queue, g, pass);
+    case Kernel::hopper_fused: return hopper::launch_fused_backward(queue, g, pass);
+    case Kernel::hopper_band: return hopper::launch_band_backward(queue, g, pass);
+    case Kernel::hopper_head128: return hopper::launch_head128_backward(queue, g, pass);
+    case Kernel::hopper_window: return hopper::launch_window_backward(queue, g, pass);
+    case Kernel::hopper_column: return hopper::launch_column_backward(queue, g, pass);
   }
-}
-template <class Parameters>
-void launch(CudaQueue& queue, Kernel kernel, const Parameters& x, const AttentionPass& pass) {
-  x.q.dtype == DType::bf16 ? launch<bf16>(queue, kernel, x, pass) : launch<f16>(queue, kernel, x, pass);
 }
 
 // delta_i = dy_i . y_i: 16 lanes for a row, 8 elements at a time.

@@ -322,22 +322,4 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
 #endif
 }
 
-template <class T>
-void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::of(f, pass);
-  with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    const auto launch = [&]<bool kAccumulate, bool kWindow>() {
-      using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
-      maps.tiles.cut_to(Shape::kOwners);
-      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
-            Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
-    };
-    if (maps.tiles.reach != BandTiles::kNoLimit)
-      launch.template operator()<false, true>();
-    else
-      pass.accumulate ? launch.template operator()<true, false>()
-                      : launch.template operator()<false, false>();
-  });
-}
-
 }  // namespace weft::attention::hopper

@@ -274,18 +274,16 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
   const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
   WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
-  start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads, Head128Memory::kBytes,
-        work);
+  with_type(g, [&]<class T>() {
+    start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads,
+          Head128Memory::kBytes, work);
+  });
 }
-
-template void launch_head128_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_head128_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -214,16 +214,14 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
-  start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
-        BandMemory<WindowShape>::kBytes, f, maps);
+  with_type(f, [&]<class T>() {
+    start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
+          BandMemory<WindowShape>::kBytes, f, maps);
+  });
 }
-
-template void launch_window_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_window_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper
