@@ -10,9 +10,9 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
-      maps.tiles.cut_to(Shape::kOwners);
+      maps.tiles.cut_to(Shape::kConsumers);
       start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
-            Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
+            Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();
