@@ -69,6 +69,8 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
 // Whether packs may be used: null is fine.
 inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 inline bool aligned16(const TensorView& v) { return aligned16(v.data); }
+template <class... Views>
+requires(sizeof...(Views) > 1) bool aligned16(const Views&... views) { return (aligned16(views) && ...); }
 // The same for every row of a matrix.
 inline bool aligned_rows(const TensorView& v) {
   return aligned16(v.data) && v.cols() * size_of(v.dtype) % 16 == 0;
@@ -115,11 +117,15 @@ __device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t c
 
 struct Sum {
   template <class W>
-  __device__ W operator()(W a, W b) const { return a + b; }
+  __device__ W operator()(W a, W b) const {
+    return a + b;
+  }
 };
 struct Max {
   template <class W>
-  __device__ W operator()(W a, W b) const { return max(a, b); }
+  __device__ W operator()(W a, W b) const {
+    return max(a, b);
+  }
 };
 
 // The values of kLanes neighbouring lanes joined by `join`: a butterfly, the same order on every lane.

@@ -264,7 +264,7 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
     a.first = k.first;
     a.first_at = k.first_at;
     a.cols = k.y.cols();
-    a.packed = aligned_rows(k.y) && aligned16(k.table) && aligned16(k.start);
+    a.packed = aligned_rows(k.y) && aligned16(k.table, k.start);
     for (int axis = 0; axis < k.axes; ++axis) {
       a.position[axis] = k.axis[axis].table.as<T>();
       constexpr std::int64_t kMost = 0xffffffff;  // no place is beyond it

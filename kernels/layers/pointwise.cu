@@ -91,8 +91,7 @@ void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorVi
                  const TensorView& bias, std::int64_t stripes, float* partial) {
   const std::int64_t cols = x.cols();
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
-  const bool packed =
-      cols % kGroup == 0 && aligned16(out.view) && aligned16(dy) && aligned16(x) && aligned16(bias);
+  const bool packed = cols % kGroup == 0 && aligned16(out.view, dy, x, bias);
   dispatch_cuda(x.dtype, [&]<class T>() {
     constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
     const Rows<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
@@ -173,7 +172,7 @@ void compute(CudaQueue& q, const ActivationBackward& k) {
 }
 
 void compute(CudaQueue& q, const Dropout& k) {
-  const bool packed = aligned16(k.y.view) && aligned16(k.x);
+  const bool packed = aligned16(k.y.view, k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(),
                   DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
@@ -187,7 +186,7 @@ void compute(CudaQueue& q, const Add& k) {
                                     cudaMemcpyDeviceToDevice, q.stream));
     return;
   }
-  const bool packed = aligned16(k.out.view) && aligned16(k.x);
+  const bool packed = aligned16(k.out.view, k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(), CopyBody<T, T>{k.out.view.as<T>(), k.x.as<T>(), packed, true});
   });
@@ -205,7 +204,7 @@ void compute(CudaQueue& q, const SumOf& k) {
 }
 
 void compute(CudaQueue& q, const Cast& k) {
-  const bool packed = aligned16(k.y) && aligned16(k.x);
+  const bool packed = aligned16(k.y, k.x);
   dispatch_cuda(k.y.dtype, [&]<class Y>() {
     dispatch_cuda(k.x.dtype, [&]<class X>() {
       launch_groups(q, k.x.size(), CopyBody<Y, X>{k.y.as<Y>(), k.x.as<X>(), packed, false});

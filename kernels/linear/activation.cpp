@@ -22,12 +22,8 @@ std::string reason_against_hopper(const LinearActivationCase& c) {
 }  // namespace
 
 const char* name_of(LinearActivationForm form) {
-  switch (form) {
-    case LinearActivationForm::automatic: return "automatic";
-    case LinearActivationForm::composed: return "composed";
-    case LinearActivationForm::hopper: return "hopper";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"automatic", "composed", "hopper"};
+  return kNames[static_cast<int>(form)];
 }
 
 LinearActivationForm choose_form(LinearActivationForm wanted, const LinearActivationCase& c) {
