@@ -45,8 +45,7 @@ void check(const CountNonFinite& k) {
   expect_size(k.count, DType::i32, 1, "count_non_finite: count");
 }
 
-void run(CpuQueue&, const CountNonFinite& k) {
-  check(k);
+void compute(CpuQueue&, const CountNonFinite& k) {
   std::int64_t count = 0;
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();

@@ -60,8 +60,7 @@ void finish(CudaQueue& q, const char* kernel) {
   std::fprintf(stderr, "weft: cuda %s %.3f ms\n", kernel, took.count());
 }
 
-void run(CudaQueue& q, const CountNonFinite& k) {
-  check(k);
+void compute(CudaQueue& q, const CountNonFinite& k) {
   auto* const count = k.count.as<std::int32_t>();
   const std::int64_t n = k.x.size();
   WEFT_CUDA_CHECK(cudaMemsetAsync(count, 0, sizeof(*count), q.stream));

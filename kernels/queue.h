@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A backend is a queue type. A kernel is a parameter struct with one run() for each queue type: foo.h
+// A backend is a queue type. A kernel is a parameter struct with one compute() for each queue type: foo.h
 // declares both, foo.cpp defines the result, foo.cu computes it on the GPU. launch() alone starts kernels.
 #pragma once
 
@@ -32,8 +32,22 @@ inline constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 #ifdef WEFT_CUDA
 using Queue = std::variant<CpuQueue, CudaQueue>;
 #else
-using Queue = std::variant<CpuQueue>;  // run(CudaQueue&, ...) is declared and never referenced: it links
+using Queue = std::variant<CpuQueue>;  // compute(CudaQueue&, ...) is never referenced: it links
 #endif
+
+// Declares what a kernel struct needs: check(), which throws Error where shapes or types are wrong, and the
+// two forms, which compute what was checked.
+#define WEFT_KERNEL(Kernel)               \
+  void check(const Kernel&);              \
+  void compute(CpuQueue&, const Kernel&); \
+  void compute(CudaQueue&, const Kernel&)
+
+template <class AnyQueue, class Kernel>
+requires requires { Kernel::kName; }
+void run(AnyQueue& queue, const Kernel& kernel) {
+  check(kernel);
+  compute(queue, kernel);
+}
 
 // WEFT_DEBUG: 0 nothing; 1 prints each launch; 2 also waits for it, checks it and prints its time; 3 also
 // searches its outputs() for NaN and infinity. Levels 2 and 3 do nothing while a CUDA graph is captured.
@@ -70,8 +84,6 @@ struct CountNonFinite {
   TensorView count;  // (1)  i32
   TensorView x;      // any floating type
 };
-void check(const CountNonFinite&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const CountNonFinite&);
-void run(CudaQueue&, const CountNonFinite&);
+WEFT_KERNEL(CountNonFinite);
 
 }  // namespace weft

@@ -141,15 +141,13 @@ void for_each_pass(const X& x, F&& run_pass) {
 
 }  // namespace
 
-void run(CpuQueue&, const AttentionForward& f) {
-  check(f);
+void compute(CpuQueue&, const AttentionForward& f) {
   for_each_pass(f, [&]<class T, int E>(const AttentionPass& pass) {
     for_each_tile(f, pass, true, [&](const auto&... tile) { forward_tile<T, E>(f, tile...); });
   });
 }
 
-void run(CpuQueue&, const AttentionBackward& g) {
-  check(g);
+void compute(CpuQueue&, const AttentionBackward& g) {
   dispatch_float(g.q.dtype, [&]<class T>() {
 #pragma omp parallel for collapse(2) if (g.y.batch * g.y.time * g.y.heads * g.y.size > kParallelElements)
     for (int64_t b = 0; b < g.y.batch; ++b)

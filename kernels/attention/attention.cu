@@ -31,35 +31,29 @@ std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   return kernels;
 }
 
-template <class T>
 void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const AttentionPass& pass) {
   switch (kernel) {
     case Kernel::simple: return simple::launch_forward(queue, f, pass);
-    case Kernel::general: return ampere::launch_forward<T>(queue, f, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_forward<T>(queue, f, pass);
-    case Kernel::hopper_band: return hopper::launch_band_forward<T>(queue, f, pass);
-    case Kernel::hopper_window: return hopper::launch_window_forward<T>(queue, f, pass);
-    case Kernel::hopper_column: return hopper::launch_column_forward<T>(queue, f, pass);
-    default: return hopper::launch_forward<T>(queue, f, pass);
+    case Kernel::general: return ampere::launch_forward(queue, f, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_forward(queue, f, pass);
+    case Kernel::hopper_band: return hopper::launch_band_forward(queue, f, pass);
+    case Kernel::hopper_window: return hopper::launch_window_forward(queue, f, pass);
+    case Kernel::hopper_column: return hopper::launch_column_forward(queue, f, pass);
+    default: return hopper::launch_forward(queue, f, pass);
   }
 }
-template <class T>
 void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const AttentionPass& pass) {
   switch (kernel) {
     case Kernel::simple: return simple::launch_backward(queue, g, pass);
-    case Kernel::general: return ampere::launch_backward<T>(queue, g, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_backward<T>(queue, g, pass);
-    case Kernel::hopper: return hopper::launch_backward<T>(queue, g, pass);
-    case Kernel::hopper_fused: return hopper::launch_fused_backward<T>(queue, g, pass);
-    case Kernel::hopper_band: return hopper::launch_band_backward<T>(queue, g, pass);
-    case Kernel::hopper_head128: return hopper::launch_head128_backward<T>(queue, g, pass);
-    case Kernel::hopper_window: return hopper::launch_window_backward<T>(queue, g, pass);
-    case Kernel::hopper_column: return hopper::launch_column_backward<T>(queue, g, pass);
+    case Kernel::general: return ampere::launch_backward(queue, g, pass);
+    case Kernel::general_rows16: return ampere::launch_rows16_backward(queue, g, pass);
+    case Kernel::hopper: return hopper::launch_backward(queue, g, pass);
+    case Kernel::hopper_fused: return hopper::launch_fused_backward(queue, g, pass);
+    case Kernel::hopper_band: return hopper::launch_band_backward(queue, g, pass);
+    case Kernel::hopper_head128: return hopper::launch_head128_backward(queue, g, pass);
+    case Kernel::hopper_window: return hopper::launch_window_backward(queue, g, pass);
+    case Kernel::hopper_column: return hopper::launch_column_backward(queue, g, pass);
   }
-}
-template <class Parameters>
-void launch(CudaQueue& queue, Kernel kernel, const Parameters& x, const AttentionPass& pass) {
-  x.q.dtype == DType::bf16 ? launch<bf16>(queue, kernel, x, pass) : launch<f16>(queue, kernel, x, pass);
 }
 
 // delta_i = dy_i . y_i: 16 lanes for a row, 8 elements at a time.
@@ -83,8 +77,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_const
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(a[i], c[i], sum);
   }
-#pragma unroll
-  for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, lanes);
+  sum = warp_sum<kRowLanes>(sum);
   if (inside && lane == 0) static_cast<float*>(g.delta.data)[(b * y.heads + h) * y.time + t] = sum;
 }
 
@@ -97,8 +90,7 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
 
 }  // namespace
 
-void run(CudaQueue& queue, const AttentionForward& f) {
-  check(f);
+void compute(CudaQueue& queue, const AttentionForward& f) {
   check_cuda(f.q.dtype, {{"q", &f.q}, {"k", &f.k}, {"v", &f.v}, {"y", &f.y}});
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
   const auto kernels = select_all(f);
@@ -109,8 +101,7 @@ std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
   return wanted_scratch(g, compute_capability(), Scratch::kWhereFaster);
 }
 
-void run(CudaQueue& queue, const AttentionBackward& g) {
-  check(g);
+void compute(CudaQueue& queue, const AttentionBackward& g) {
   check_cuda(g.q.dtype, {{"q", &g.q},
                          {"k", &g.k},
                          {"v", &g.v},

@@ -136,8 +136,7 @@ struct AttentionForward {
         .bytes = y.bytes() + q.bytes() + k.bytes() + v.bytes() + bytes_of({lse}), .flops = 0, .shape = ""};
   }
 };
-void run(CpuQueue&, const AttentionForward&);
-void run(CudaQueue&, const AttentionForward&);
+WEFT_KERNEL(AttentionForward);
 
 // With p_ij = exp(scale * s_ij - lse_i), delta_i = dy_i . y_i, ds_ij = p_ij (dy_i . v_j - delta_i):
 //   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i,  dv_j = sum_i p_ij dy_i
@@ -163,8 +162,7 @@ struct AttentionBackward {
         .shape = ""};
   }
 };
-void run(CpuQueue&, const AttentionBackward&);
-void run(CudaQueue&, const AttentionBackward&);
+WEFT_KERNEL(AttentionBackward);
 // Elements of AttentionBackward::scratch that make it faster; 0: there is nothing to gain.
 inline std::int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
 std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);

@@ -6,9 +6,6 @@
 
 namespace weft {
 
-void check(const AttentionForward&);
-void check(const AttentionBackward&);
-
 // `x` must be (batch, time, heads, size) of `dtype`, and have data.
 void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
                  std::int64_t heads, std::int64_t size, DType dtype);

@@ -10,22 +10,32 @@
 
 namespace weft::attention {
 
-// Calls f.operator()<Dqk, Dv>() with the smallest padded sizes that there is a kernel for. Columns beyond the
-// true size are zeros in shared memory and are never stored.
-template <class F>
-void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
-  if (qk <= 32 && v <= 32) return f.template operator()<32, 32>();
-  if (qk <= 64 && v <= 64) return f.template operator()<64, 64>();
-  if (qk <= 64) return f.template operator()<64, 128>();
-  return f.template operator()<128, 128>();
+// x, here and below: AttentionForward or AttentionBackward. Calls f.operator()<T>(), T: f16 or bf16.
+template <class X, class F>
+void with_type(const X& x, F&& f) {
+  x.q.dtype == DType::bf16 ? f.template operator()<bf16>() : f.template operator()<f16>();
+}
+// Calls f.operator()<T, Dqk, Dv>() with the smallest padded sizes that there is a kernel for. Columns beyond
+// the true size are zeros in shared memory and are never stored.
+template <class X, class F>
+void with_head_sizes(const X& x, F&& f) {
+  with_type(x, [&]<class T>() {
+    if (x.q.size <= 32 && x.v.size <= 32) return f.template operator()<T, 32, 32>();
+    if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
+    if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
+    return f.template operator()<T, 128, 128>();
+  });
 }
 
 // The same for tiles of edge 16, whose kernels take any size that there is.
-template <class F>
-void with_rows16_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
-  if (qk <= 128 && v <= 128) return with_head_sizes(qk, v, f);
-  if (qk <= 192 && v <= 192) return f.template operator()<192, 192>();
-  return f.template operator()<256, 256>();
+template <class X, class F>
+void with_rows16_head_sizes(const X& x, F&& f) {
+  const std::int64_t larger = std::max(x.q.size, x.v.size);
+  if (larger <= 128) return with_head_sizes(x, f);
+  with_type(x, [&]<class T>() {
+    if (larger <= 192) return f.template operator()<T, 192, 192>();
+    return f.template operator()<T, 256, 256>();
+  });
 }
 
 // One block for `together` tiles of each (batch, head).

@@ -12,13 +12,8 @@
 namespace weft {
 
 const char* name_of(AttentionForm form) {
-  switch (form) {
-    case AttentionForm::automatic: return "automatic";
-    case AttentionForm::simple: return "simple";
-    case AttentionForm::general: return "general";
-    case AttentionForm::hopper: return "hopper";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"automatic", "simple", "general", "hopper"};
+  return kNames[static_cast<int>(form)];
 }
 
 namespace attention {
@@ -174,18 +169,10 @@ AttentionForm parse_form(std::string_view name) {
 }
 
 const char* name_of(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::simple: return "simple";
-    case Kernel::general: return "general";
-    case Kernel::general_rows16: return "general/rows16";
-    case Kernel::hopper: return "hopper";
-    case Kernel::hopper_fused: return "hopper/fused";
-    case Kernel::hopper_band: return "hopper/band";
-    case Kernel::hopper_head128: return "hopper/head128";
-    case Kernel::hopper_window: return "hopper/window";
-    case Kernel::hopper_column: return "hopper/column";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"simple",         "general",       "general/rows16",
+                                    "hopper",         "hopper/fused",  "hopper/band",
+                                    "hopper/head128", "hopper/window", "hopper/column"};
+  return kNames[static_cast<int>(kernel)];
 }
 
 Problem Problem::of(const AttentionForward& f) { return problem_of(f); }

@@ -48,28 +48,16 @@ __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 template <class T>
-__device__ __forceinline__ T from_float(float x);
-template <>
-__device__ __forceinline__ float from_float<float>(float x) {
-  return x;
-}
-template <>
-__device__ __forceinline__ __half from_float<__half>(float x) {
-  return __float2half_rn(x);
-}
-template <>
-__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (dtype_of<T> == DType::f16) return __float2half_rn(x);
+  if constexpr (dtype_of<T> == DType::bf16) return __float2bfloat16_rn(x);
+  if constexpr (dtype_of<T> == DType::f32) return x;
 }
 
 // e^x: to the last places for f32 results, the fast instruction where the result is rounded to 16 bits.
 template <class T>
 __device__ __forceinline__ float exp_for(float x) {
-  return __expf(x);
-}
-template <>
-__device__ __forceinline__ float exp_for<float>(float x) {
-  return expf(x);
+  return dtype_of<T> == DType::f32 ? expf(x) : __expf(x);
 }
 
 // N consecutive elements, moved in pieces of 16 bytes (or all at once when there are fewer).
@@ -81,6 +69,8 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
 // Whether packs may be used: null is fine.
 inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 inline bool aligned16(const TensorView& v) { return aligned16(v.data); }
+template <class... Views>
+requires(sizeof...(Views) > 1) bool aligned16(const Views&... views) { return (aligned16(views) && ...); }
 // The same for every row of a matrix.
 inline bool aligned_rows(const TensorView& v) {
   return aligned16(v.data) && v.cols() * size_of(v.dtype) % 16 == 0;
@@ -125,45 +115,47 @@ __device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t c
   }
 }
 
-// Every lane gets the sum: a butterfly, the same order on every lane.
-template <class W>
+struct Sum {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return a + b;
+  }
+};
+struct Max {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return max(a, b);
+  }
+};
+
+// The values of kLanes neighbouring lanes joined by `join`: a butterfly, the same order on every lane.
+template <int kLanes = kWarp, class W, class Join>
+__device__ __forceinline__ W warp_reduce(W x, Join join) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x = join(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+template <int kLanes = kWarp, class W>
 __device__ __forceinline__ W warp_sum(W x) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
-  return x;
+  return warp_reduce<kLanes>(x, Sum{});
 }
 
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
-  return x;
-}
-
-// Every thread of a block of kThreads (a multiple of 32) gets the sum: warps first, then warps in order.
-template <int kThreads, class W>
-__device__ __forceinline__ W block_sum(W x) {
+// The same of a block of kThreads (a multiple of 32), on every thread: warps first, then warps in order.
+template <int kThreads, class W, class Join>
+__device__ __forceinline__ W block_reduce(W x, Join join) {
   __shared__ W of_warp[kThreads / kWarp];
-  x = warp_sum(x);
+  x = warp_reduce(x, join);
   __syncthreads();  // of_warp may still be read by an earlier call
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
   __syncthreads();
-  W sum = of_warp[0];
+  x = of_warp[0];
 #pragma unroll
-  for (int w = 1; w < kThreads / kWarp; ++w) sum += of_warp[w];
-  return sum;
+  for (int w = 1; w < kThreads / kWarp; ++w) x = join(x, of_warp[w]);
+  return x;
 }
-
-template <int kThreads>
-__device__ __forceinline__ float block_max(float x) {
-  __shared__ float of_warp[kThreads / kWarp];
-  x = warp_max(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  float largest = of_warp[0];
-#pragma unroll
-  for (int w = 1; w < kThreads / kWarp; ++w) largest = fmaxf(largest, of_warp[w]);
-  return largest;
+template <int kThreads, class W>
+__device__ __forceinline__ W block_sum(W x) {
+  return block_reduce<kThreads>(x, Sum{});
 }
 
 // 80, 90, ...: of the GPU at hand.

@@ -7,8 +7,7 @@
 // so that two neighbouring C tiles, rounded, are one A fragment: probabilities never leave the registers.
 #pragma once
 
-#include <cstdint>
-
+#include "kernels/device/mbarrier.cuh"
 #include "kernels/dtype.h"
 
 namespace weft::device {
@@ -69,28 +68,23 @@ __device__ __forceinline__ void ldmatrix_trans(std::uint32_t (&r)[4], std::uint3
 }
 // Four 8 x 8 matrices to shared memory: the reverse of ldmatrix().
 __device__ __forceinline__ void stmatrix(std::uint32_t row, const std::uint32_t (&r)[4]) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
-               "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-#endif
+  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
+                "r"(r[1]), "r"(r[2]), "r"(r[3])
+                : "memory");
 }
 
+#define WEFT_MMA(type)                                                      \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type                \
+               ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 template <class T>
 __device__ __forceinline__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                     std::uint32_t b1) {
   if constexpr (dtype_of<T> == DType::bf16)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    WEFT_MMA("bf16.bf16");
   else
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    WEFT_MMA("f16.f16");
 }
 
 // Two values rounded to T, `low` in the lower half.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/mma.cuh"
 
 namespace weft {
 
@@ -29,33 +30,14 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<float>& e) {
   }
 }
 
-__device__ __forceinline__ float2 to_float2(std::uint32_t two, __nv_bfloat16) {
-  return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
-}
-__device__ __forceinline__ float2 to_float2(std::uint32_t two, __half) {
-  const auto of = [](std::uint32_t bits) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits & 0xffffu)));
-  };
-  return {of(two), of(two >> 16)};
-}
-
 template <class T>
 __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
   const std::uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 two = to_float2(words[i], T{});
+    const float2 two = device::unpack<T>(words[i]);
     out[2 * i] = two.x, out[2 * i + 1] = two.y;
   }
-}
-
-__device__ __forceinline__ std::uint32_t two_of(float low, float high, __nv_bfloat16) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&two);
-}
-__device__ __forceinline__ std::uint32_t two_of(float low, float high, __half) {
-  const __half2 two = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
 template <class T>
@@ -65,8 +47,8 @@ __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
     e.words[0] = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
     e.words[1] = {__float_as_uint(v[4]), __float_as_uint(v[5]), __float_as_uint(v[6]), __float_as_uint(v[7])};
   } else {
-    e.words[0] = {two_of(v[0], v[1], T{}), two_of(v[2], v[3], T{}), two_of(v[4], v[5], T{}),
-                  two_of(v[6], v[7], T{})};
+    e.words[0] = {device::pack<T>(v[0], v[1]), device::pack<T>(v[2], v[3]), device::pack<T>(v[4], v[5]),
+                  device::pack<T>(v[6], v[7])};
   }
   return e;
 }

@@ -9,6 +9,8 @@
 // tile serves as A, as B^T (its rows are columns of the result) and as B (its rows are summed over).
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/device/mbarrier.cuh"
 #include "kernels/device/mma.cuh"
 
@@ -20,6 +22,9 @@ inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 __device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
   return (shared_address(shared) + 1023) & ~1023u;
 }
+
+// In a struct of addresses: where a member of its SharedStorage lies, which begins at `base`.
+#define WEFT_AT(member) (base + int{offsetof(SharedStorage, member)})
 
 // Tells the compiler that x is the same in all lanes: descriptors are read from uniform registers.
 __device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0xffffffffu, x); }

@@ -73,13 +73,11 @@ void check(const CrossEntropyBackward& k) {
   expect_matrix(k.dlogits.view, k.logits.dtype, rows, k.logits.cols(), "cross_entropy_backward: dlogits");
 }
 
-void run(CpuQueue&, const CrossEntropyForward& k) {
-  check(k);
+void compute(CpuQueue&, const CrossEntropyForward& k) {
   dispatch_float(k.logits.dtype, [&]<class T>() { forward<T>(k); });
 }
 
-void run(CpuQueue&, const CrossEntropyBackward& k) {
-  check(k);
+void compute(CpuQueue&, const CrossEntropyBackward& k) {
   dispatch_float(k.logits.dtype, [&]<class T>() { backward<T>(k); });
 }
 

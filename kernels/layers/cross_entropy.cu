@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) forward_warp_per_row(const Forward<T
     load(v[g], a.logits + row * a.vocab + first, a.vocab - first, a.packed);
     largest = max_of_group(v[g], largest, a.vocab - first);
   }
-  largest = warp_max(largest);
+  largest = warp_reduce(largest, Max{});
   float sum = 0.0f;
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) sum += exp_sum(v[g], largest, a.vocab - (g * kRowOfWarp + lane * kGroup));
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) forward_block_per_row(const Forward<
     load(v, logits + first, a.vocab - first, a.packed);
     largest = max_of_group(v, largest, a.vocab - first);
   }
-  largest = block_max<kThreads>(largest);
+  largest = block_reduce<kThreads>(largest, Max{});
   for (std::int64_t first = threadIdx.x * kGroup; first < a.vocab; first += kThreads * kGroup) {
     load(v, logits + first, a.vocab - first, a.packed);
     sum += exp_sum(v, largest, a.vocab - first);
@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(kThreads) backward_warp_per_row(const Backward
 
 }  // namespace
 
-void run(CudaQueue& q, const CrossEntropyForward& k) {
-  check(k);
+void compute(CudaQueue& q, const CrossEntropyForward& k) {
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   if (rows == 0) return;
   dispatch_cuda(k.logits.dtype, [&]<class T>() {
@@ -130,8 +129,7 @@ void run(CudaQueue& q, const CrossEntropyForward& k) {
   });
 }
 
-void run(CudaQueue& q, const CrossEntropyBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const CrossEntropyBackward& k) {
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   if (rows == 0) return;
   dispatch_cuda(k.logits.dtype, [&]<class T>() {

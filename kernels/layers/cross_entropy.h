@@ -15,9 +15,7 @@ struct CrossEntropyForward {
   std::vector<TensorView> outputs() const { return {loss, lse}; }
   std::vector<TensorView> inputs() const { return {logits, targets}; }
 };
-void check(const CrossEntropyForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const CrossEntropyForward&);
-void run(CudaQueue&, const CrossEntropyForward&);
+WEFT_KERNEL(CrossEntropyForward);
 
 // dlogits = dloss * (softmax(logits) - onehot(target))
 struct CrossEntropyBackward {
@@ -29,8 +27,6 @@ struct CrossEntropyBackward {
   std::vector<TensorView> outputs() const { return {dlogits.view}; }
   std::vector<TensorView> inputs() const { return {dloss, lse, logits, targets}; }
 };
-void check(const CrossEntropyBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const CrossEntropyBackward&);
-void run(CudaQueue&, const CrossEntropyBackward&);
+WEFT_KERNEL(CrossEntropyBackward);
 
 }  // namespace weft

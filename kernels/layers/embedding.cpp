@@ -244,13 +244,11 @@ void check(const EmbeddingBackward& k) {
   }
 }
 
-void run(CpuQueue&, const EmbeddingForward& k) {
-  check(k);
+void compute(CpuQueue&, const EmbeddingForward& k) {
   dispatch_float(k.y.dtype, [&]<class T>() { forward<T>(k); });
 }
 
-void run(CpuQueue&, const EmbeddingBackward& k) {
-  check(k);
+void compute(CpuQueue&, const EmbeddingBackward& k) {
   dispatch_float(k.dy.dtype, [&]<class T>() { backward<T>(k); });
 }
 

@@ -248,8 +248,7 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
 
 }  // namespace
 
-void run(CudaQueue& q, const EmbeddingForward& k) {
-  check(k);
+void compute(CudaQueue& q, const EmbeddingForward& k) {
   if (k.y.size() == 0) return;
   dispatch_cuda(k.y.dtype, [&]<class T>() {
     Forward<T> a = {};
@@ -265,7 +264,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
     a.first = k.first;
     a.first_at = k.first_at;
     a.cols = k.y.cols();
-    a.packed = aligned_rows(k.y) && aligned16(k.table) && aligned16(k.start);
+    a.packed = aligned_rows(k.y) && aligned16(k.table, k.start);
     for (int axis = 0; axis < k.axes; ++axis) {
       a.position[axis] = k.axis[axis].table.as<T>();
       constexpr std::int64_t kMost = 0xffffffff;  // no place is beyond it
@@ -277,8 +276,7 @@ void run(CudaQueue& q, const EmbeddingForward& k) {
   });
 }
 
-void run(CudaQueue& q, const EmbeddingBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const EmbeddingBackward& k) {
   dispatch_cuda(k.dy.dtype, [&]<class T>() { backward<T>(q, k); });
 }
 

@@ -37,9 +37,7 @@ struct EmbeddingForward {
     return {.bytes = 2 * bytes_of({y}) + bytes_of({tokens}), .flops = 0, .shape = ""};
   }
 };
-void check(const EmbeddingForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const EmbeddingForward&);
-void run(CudaQueue&, const EmbeddingForward&);
+WEFT_KERNEL(EmbeddingForward);
 
 // Sums over tokens in a fixed order. dy covers rows 0 .. T - 1: the last token has no row and no gradient.
 struct EmbeddingBackward {
@@ -59,8 +57,6 @@ struct EmbeddingBackward {
   }
   std::vector<TensorView> inputs() const { return {dy, tokens}; }
 };
-void check(const EmbeddingBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const EmbeddingBackward&);
-void run(CudaQueue&, const EmbeddingBackward&);
+WEFT_KERNEL(EmbeddingBackward);
 
 }  // namespace weft

@@ -11,8 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kColumns = 64;  // columns of dw and db that one thread sums at a time
-
 // A row of y from one of x; both may be the same.
 template <class T>
 void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
@@ -73,23 +71,12 @@ void parameter_gradients(const LayerNormBackward& k) {
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>();
-#pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
-    const std::int64_t count = std::min(kColumns, cols - first);
-    W dw[kColumns] = {}, db[kColumns] = {};
-    for (std::int64_t n = 0; n < rows; ++n) {
-      const T *xn = x + n * cols + first, *dyn = dy + n * cols + first;
-      const W m = mean[n], r = rstd[n];
-      for (std::int64_t c = 0; c < count; ++c) {
-        dw[c] += static_cast<W>(dyn[c]) * ((static_cast<W>(xn[c]) - m) * r);
-        db[c] += static_cast<W>(dyn[c]);
-      }
-    }
-    for (std::int64_t c = 0; c < count; ++c) {
-      if (k.dw) store(k.dw.view.as<W>(), first + c, dw[c], k.dw.accumulate);
-      if (k.db) store(k.db.view.as<W>(), first + c, db[c], k.db.accumulate);
-    }
-  }
+  const auto db = [=](std::int64_t n, std::int64_t c) { return static_cast<W>(dy[n * cols + c]); };
+  const auto dw = [=](std::int64_t n, std::int64_t c) {
+    return db(n, c) * ((static_cast<W>(x[n * cols + c]) - mean[n]) * rstd[n]);
+  };
+  if (k.dw) sum_rows<W>(k.dw, rows, cols, dw);
+  if (k.db) sum_rows<W>(k.db, rows, cols, db);
 }
 
 template <class T>
@@ -124,7 +111,7 @@ void residual_backward(const ResidualBackward& k) {
     const LayerNormBackward norm{
         .dx = {}, .dw = k.dw, .db = k.db, .dy = k.dy, .x = k.h, .mean = k.mean, .rstd = k.rstd, .w = k.w};
     input_gradient<T>(norm, sum, dh);
-    if (k.dw || k.db) parameter_gradients<T>(norm);
+    parameter_gradients<T>(norm);
     for (std::int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
     g = sum;
   }
@@ -212,29 +199,25 @@ void check(const ResidualBackward& k) {
   expect_size(k.b, w, cols, "residual_backward: b");
 }
 
-void run(CpuQueue&, const LayerNormForward& k) {
-  check(k);
+void compute(CpuQueue&, const LayerNormForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { forward<T>(k); });
 }
 
-void run(CpuQueue&, const LayerNormBackward& k) {
-  check(k);
+void compute(CpuQueue&, const LayerNormBackward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() {
     if (T* dx = k.dx.view.or_null<T>()) input_gradient<T>(k, dx, k.dx.accumulate ? dx : nullptr);
-    if (k.dw || k.db) parameter_gradients<T>(k);
+    parameter_gradients<T>(k);
   });
 }
 
-void run(CpuQueue& q, const ResidualForward& k) {
-  check(k);
+void compute(CpuQueue& q, const ResidualForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { add_branch<T>(k); });
   if (!k.y) return;
   run(q,
       LayerNormForward{.y = k.y, .mean = k.mean, .rstd = k.rstd, .x = k.h, .w = k.w, .b = k.b, .eps = k.eps});
 }
 
-void run(CpuQueue&, const ResidualBackward& k) {
-  check(k);
+void compute(CpuQueue&, const ResidualBackward& k) {
   dispatch_float((k.dy ? k.dy : k.dh).dtype, [&]<class T>() { residual_backward<T>(k); });
 }
 

@@ -84,8 +84,7 @@ void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums,
 // Without a branch h is x, and is not written.
 void start(CudaQueue& q, const ResidualForward& k) {
   if (k.x.size() == 0) return;
-  const bool packed = k.x.cols() % kGroup == 0 && aligned16(k.x) && aligned16(k.h) && aligned16(k.y) &&
-                      aligned16(k.branch) && aligned16(k.bias) && aligned16(k.w) && aligned16(k.b);
+  const bool packed = k.x.cols() % kGroup == 0 && aligned16(k.x, k.h, k.y, k.branch, k.bias, k.w, k.b);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_forward(q, Forward<T>{.h = k.h.or_null<T>(),
                                  .y = k.y.or_null<T>(),
@@ -107,9 +106,8 @@ void start(CudaQueue& q, const ResidualForward& k) {
 // residual: whether there is a branch to send the gradient to.
 void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* kernel) {
   const TensorView& shaped = k.dy ? k.dy : k.dh;
-  const bool packed = shaped.cols() % kGroup == 0 && aligned16(k.dy) && aligned16(k.dh) && aligned16(k.h) &&
-                      aligned16(k.dx.view) && aligned16(k.dbranch.view) && aligned16(k.y) && aligned16(k.w) &&
-                      aligned16(k.b);
+  const bool packed =
+      shaped.cols() % kGroup == 0 && aligned16(k.dy, k.dh, k.h, k.dx.view, k.dbranch.view, k.y, k.w, k.b);
   dispatch_cuda(shaped.dtype, [&]<class T>() {
     const Backward<T> a = {.dx = k.dx.view.or_null<T>(),
                            .dbranch = k.dbranch.view.or_null<T>(),
@@ -135,30 +133,22 @@ void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* k
 
 }  // namespace
 
-void run(CudaQueue& q, const LayerNormForward& k) {
-  check(k);
+void compute(CudaQueue& q, const LayerNormForward& k) {
   ResidualForward fused = {};
   fused.y = k.y, fused.mean = k.mean, fused.rstd = k.rstd;
   fused.x = k.x, fused.w = k.w, fused.b = k.b, fused.eps = k.eps;
   start(q, fused);
 }
 
-void run(CudaQueue& q, const ResidualForward& k) {
-  check(k);
-  start(q, k);
-}
+void compute(CudaQueue& q, const ResidualForward& k) { start(q, k); }
 
-void run(CudaQueue& q, const LayerNormBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const LayerNormBackward& k) {
   ResidualBackward fused = {};
   fused.dx = k.dx, fused.dw = k.dw, fused.db = k.db;
   fused.dy = k.dy, fused.h = k.x, fused.mean = k.mean, fused.rstd = k.rstd, fused.w = k.w;
   start(q, fused, false, LayerNormBackward::kName);
 }
 
-void run(CudaQueue& q, const ResidualBackward& k) {
-  check(k);
-  start(q, k, true, ResidualBackward::kName);
-}
+void compute(CudaQueue& q, const ResidualBackward& k) { start(q, k, true, ResidualBackward::kName); }
 
 }  // namespace weft

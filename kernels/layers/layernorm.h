@@ -19,9 +19,7 @@ struct LayerNormForward {
   std::vector<TensorView> outputs() const { return {y, mean, rstd}; }
   std::vector<TensorView> inputs() const { return {x, w, b}; }
 };
-void check(const LayerNormForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LayerNormForward&);
-void run(CudaQueue&, const LayerNormForward&);
+WEFT_KERNEL(LayerNormForward);
 
 // With xhat = (x - mean) * rstd and g = dy * w (sums over N in a fixed order):
 //   dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)),  dw = sum_N dy * xhat,  db = sum_N dy
@@ -35,9 +33,7 @@ struct LayerNormBackward {
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
   std::vector<TensorView> inputs() const { return {dy, x, mean, rstd, w}; }
 };
-void check(const LayerNormBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LayerNormBackward&);
-void run(CudaQueue&, const LayerNormBackward&);
+WEFT_KERNEL(LayerNormBackward);
 
 // A branch joins the residual stream, and the sum is normalised in the same pass:
 //   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
@@ -58,9 +54,7 @@ struct ResidualForward {
   std::vector<TensorView> outputs() const { return {h, y, mean, rstd}; }
   std::vector<TensorView> inputs() const { return {x, branch, bias, w, b}; }
 };
-void check(const ResidualForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ResidualForward&);
-void run(CudaQueue&, const ResidualForward&);
+WEFT_KERNEL(ResidualForward);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
@@ -85,8 +79,6 @@ struct ResidualBackward {
   std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y}; }
   std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
 };
-void check(const ResidualBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ResidualBackward&);
-void run(CudaQueue&, const ResidualBackward&);
+WEFT_KERNEL(ResidualBackward);
 
 }  // namespace weft

@@ -161,37 +161,31 @@ void check(const Cast& k) {
   expect_size(k.y, k.y.dtype, k.x.size(), "cast: y");
 }
 
-void run(CpuQueue&, const ActivationForward& k) {
-  check(k);
+void compute(CpuQueue&, const ActivationForward& k) {
   dispatch_activation(k.f, [&]<Activation kF>() {
     dispatch_float(k.x.dtype, [&]<class T>() { activation_forward<kF, T>(k); });
   });
 }
 
-void run(CpuQueue&, const ActivationBackward& k) {
-  check(k);
+void compute(CpuQueue&, const ActivationBackward& k) {
   dispatch_activation(k.f, [&]<Activation kF>() {
     dispatch_float(k.x.dtype, [&]<class T>() { activation_backward<kF, T>(k); });
   });
 }
 
-void run(CpuQueue&, const Dropout& k) {
-  check(k);
+void compute(CpuQueue&, const Dropout& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { dropout<T>(k); });
 }
 
-void run(CpuQueue&, const Add& k) {
-  check(k);
+void compute(CpuQueue&, const Add& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { add<T>(k); });
 }
 
-void run(CpuQueue&, const SumOf& k) {
-  check(k);
+void compute(CpuQueue&, const SumOf& k) {
   dispatch_float(k.out.dtype, [&]<class T>() { sum_of<T>(k); });
 }
 
-void run(CpuQueue&, const Cast& k) {
-  check(k);
+void compute(CpuQueue&, const Cast& k) {
   dispatch_float(k.y.dtype, [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
 }
 

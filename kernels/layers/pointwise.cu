@@ -91,8 +91,7 @@ void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorVi
                  const TensorView& bias, std::int64_t stripes, float* partial) {
   const std::int64_t cols = x.cols();
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
-  const bool packed =
-      cols % kGroup == 0 && aligned16(out.view) && aligned16(dy) && aligned16(x) && aligned16(bias);
+  const bool packed = cols % kGroup == 0 && aligned16(out.view, dy, x, bias);
   dispatch_cuda(x.dtype, [&]<class T>() {
     constexpr int kRows = (kBackward ? 4 : 8) / static_cast<int>(sizeof(T));
     const Rows<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
@@ -157,15 +156,13 @@ struct SumBody {
 
 }  // namespace
 
-void run(CudaQueue& q, const ActivationForward& k) {
-  check(k);
+void compute(CudaQueue& q, const ActivationForward& k) {
   if (k.x.size() == 0) return;
   launch_rows<false>(q, k.f, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kRowBlocks),
                      nullptr);
 }
 
-void run(CudaQueue& q, const ActivationBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const ActivationBackward& k) {
   const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kRowBlocks);
   if (cols == 0) return;
   std::size_t offset = 0;
@@ -174,9 +171,8 @@ void run(CudaQueue& q, const ActivationBackward& k) {
   if (k.dbias) launch_sum_partials<1>(q, {{column_sums(k.dbias)}}, partial, stripes, cols);
 }
 
-void run(CudaQueue& q, const Dropout& k) {
-  check(k);
-  const bool packed = aligned16(k.y.view) && aligned16(k.x);
+void compute(CudaQueue& q, const Dropout& k) {
+  const bool packed = aligned16(k.y.view, k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(),
                   DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
@@ -184,21 +180,19 @@ void run(CudaQueue& q, const Dropout& k) {
   });
 }
 
-void run(CudaQueue& q, const Add& k) {
-  check(k);
+void compute(CudaQueue& q, const Add& k) {
   if (!k.out.accumulate) {  // nothing is faster than the runtime's own copy
     WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data, static_cast<std::size_t>(k.x.bytes()),
                                     cudaMemcpyDeviceToDevice, q.stream));
     return;
   }
-  const bool packed = aligned16(k.out.view) && aligned16(k.x);
+  const bool packed = aligned16(k.out.view, k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     launch_groups(q, k.x.size(), CopyBody<T, T>{k.out.view.as<T>(), k.x.as<T>(), packed, true});
   });
 }
 
-void run(CudaQueue& q, const SumOf& k) {
-  check(k);
+void compute(CudaQueue& q, const SumOf& k) {
   dispatch_cuda(k.out.dtype, [&]<class T>() {
     SumBody<T> body{.out = k.out.as<T>(), .xs = {}, .terms = 0, .packed = aligned16(k.out)};
     for (const TensorView& x : k.xs) {
@@ -209,9 +203,8 @@ void run(CudaQueue& q, const SumOf& k) {
   });
 }
 
-void run(CudaQueue& q, const Cast& k) {
-  check(k);
-  const bool packed = aligned16(k.y) && aligned16(k.x);
+void compute(CudaQueue& q, const Cast& k) {
+  const bool packed = aligned16(k.y, k.x);
   dispatch_cuda(k.y.dtype, [&]<class Y>() {
     dispatch_cuda(k.x.dtype, [&]<class X>() {
       launch_groups(q, k.x.size(), CopyBody<Y, X>{k.y.as<Y>(), k.x.as<X>(), packed, false});

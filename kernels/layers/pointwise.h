@@ -17,9 +17,7 @@ struct ActivationForward {
   std::vector<TensorView> outputs() const { return {y}; }
   std::vector<TensorView> inputs() const { return {x, bias}; }
 };
-void check(const ActivationForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ActivationForward&);
-void run(CudaQueue&, const ActivationForward&);
+WEFT_KERNEL(ActivationForward);
 
 // dx = f'(x + bias) dy,   dbias = sum_N dx (before it is rounded; fixed order)
 struct ActivationBackward {
@@ -32,9 +30,7 @@ struct ActivationBackward {
   std::vector<TensorView> outputs() const { return {dx.view, dbias.view}; }
   std::vector<TensorView> inputs() const { return {x, dy, bias}; }
 };
-void check(const ActivationBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ActivationBackward&);
-void run(CudaQueue&, const ActivationBackward&);
+WEFT_KERNEL(ActivationBackward);
 
 // y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns) alone:
 // kernels/philox.h. It is its own backward. p = 0 draws nothing.
@@ -48,9 +44,7 @@ struct Dropout {
   std::vector<TensorView> outputs() const { return {y.view}; }
   std::vector<TensorView> inputs() const { return {x}; }
 };
-void check(const Dropout&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const Dropout&);
-void run(CudaQueue&, const Dropout&);
+WEFT_KERNEL(Dropout);
 
 // out = x, or out += x.
 struct Add {
@@ -60,9 +54,7 @@ struct Add {
   std::vector<TensorView> outputs() const { return {out.view}; }
   std::vector<TensorView> inputs() const { return {x}; }
 };
-void check(const Add&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const Add&);
-void run(CudaQueue&, const Add&);
+WEFT_KERNEL(Add);
 
 // out = xs[0] + xs[1] + ..., added in this order in wide(T) and rounded once; `out` may be one of them.
 struct SumOf {
@@ -73,9 +65,7 @@ struct SumOf {
   std::vector<TensorView> outputs() const { return {out}; }
   std::vector<TensorView> inputs() const { return xs; }
 };
-void check(const SumOf&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const SumOf&);
-void run(CudaQueue&, const SumOf&);
+WEFT_KERNEL(SumOf);
 
 // y = x in another floating type (CUDA: not f64), rounded to nearest even.
 struct Cast {
@@ -84,8 +74,6 @@ struct Cast {
   std::vector<TensorView> outputs() const { return {y}; }
   std::vector<TensorView> inputs() const { return {x}; }
 };
-void check(const Cast&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const Cast&);
-void run(CudaQueue&, const Cast&);
+WEFT_KERNEL(Cast);
 
 }  // namespace weft

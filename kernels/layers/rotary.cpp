@@ -120,13 +120,11 @@ void check(const QkBackward& k) {
   WEFT_CHECK(k.rstd, "qk_backward: rstd is missing");
 }
 
-void run(CpuQueue&, const QkForward& k) {
-  check(k);
+void compute(CpuQueue&, const QkForward& k) {
   dispatch_float(k.qkv.dtype, [&]<class T>() { forward<T>(k); });
 }
 
-void run(CpuQueue&, const QkBackward& k) {
-  check(k);
+void compute(CpuQueue&, const QkBackward& k) {
   dispatch_float(k.dqkv.dtype, [&]<class T>() { backward<T>(k); });
 }
 

@@ -102,14 +102,8 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
 
 }  // namespace
 
-void run(CudaQueue& q, const QkForward& k) {
-  check(k);
-  launch<false>(q, k, k.qkv, {});
-}
+void compute(CudaQueue& q, const QkForward& k) { launch<false>(q, k, k.qkv, {}); }
 
-void run(CudaQueue& q, const QkBackward& k) {
-  check(k);
-  launch<true>(q, k, k.dqkv, k.y);
-}
+void compute(CudaQueue& q, const QkBackward& k) { launch<true>(q, k, k.dqkv, k.y); }
 
 }  // namespace weft

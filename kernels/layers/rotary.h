@@ -34,9 +34,7 @@ struct QkForward {
   std::vector<TensorView> outputs() const { return {qkv, rstd}; }
   LaunchCost cost() const;  // v is neither read nor written
 };
-void check(const QkForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const QkForward&);
-void run(CudaQueue&, const QkForward&);
+WEFT_KERNEL(QkForward);
 
 struct QkBackward {
   static constexpr const char* kName = "qk_backward";
@@ -48,8 +46,6 @@ struct QkBackward {
   std::vector<TensorView> outputs() const { return {dqkv}; }
   LaunchCost cost() const;
 };
-void check(const QkBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const QkBackward&);
-void run(CudaQueue&, const QkBackward&);
+WEFT_KERNEL(QkBackward);
 
 }  // namespace weft

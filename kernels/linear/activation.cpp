@@ -22,12 +22,8 @@ std::string reason_against_hopper(const LinearActivationCase& c) {
 }  // namespace
 
 const char* name_of(LinearActivationForm form) {
-  switch (form) {
-    case LinearActivationForm::automatic: return "automatic";
-    case LinearActivationForm::composed: return "composed";
-    case LinearActivationForm::hopper: return "hopper";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"automatic", "composed", "hopper"};
+  return kNames[static_cast<int>(form)];
 }
 
 LinearActivationForm choose_form(LinearActivationForm wanted, const LinearActivationCase& c) {
@@ -73,14 +69,8 @@ void check(const LinearActivationBackward& k) {
   expect_size(k.b, t, cols, "linear_activation_backward: b");
 }
 
-void run(CpuQueue& q, const LinearActivationForward& k) {
-  check(k);
-  linear_activation::compose(q, k);
-}
+void compute(CpuQueue& q, const LinearActivationForward& k) { linear_activation::compose(q, k); }
 
-void run(CpuQueue& q, const LinearActivationBackward& k) {
-  check(k);
-  linear_activation::compose(q, k);
-}
+void compute(CpuQueue& q, const LinearActivationBackward& k) { linear_activation::compose(q, k); }
 
 }  // namespace weft

@@ -36,9 +36,7 @@ struct LinearActivationForward {
   std::vector<TensorView> outputs() const { return {y, h}; }
   LaunchCost cost() const;
 };
-void check(const LinearActivationForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LinearActivationForward&);
-void run(CudaQueue&, const LinearActivationForward&);
+WEFT_KERNEL(LinearActivationForward);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
 // y is recomputed to the bits of the forward pass, for dw = dy^T y; in h's memory it replaces h. The composed
@@ -57,8 +55,6 @@ struct LinearActivationBackward {
   std::vector<TensorView> outputs() const { return {dh, y, db.view}; }
   LaunchCost cost() const;
 };
-void check(const LinearActivationBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LinearActivationBackward&);
-void run(CudaQueue&, const LinearActivationBackward&);
+WEFT_KERNEL(LinearActivationBackward);
 
 }  // namespace weft

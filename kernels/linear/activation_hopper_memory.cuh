@@ -84,19 +84,15 @@ struct Memory {
 
 // Stores a TMA tile, in the group that tma_store_commit_group() ends.
 __device__ __forceinline__ void put(const CUtensorMap& to, std::uint32_t from, int column, int row) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
-               "r"(from), "r"(column), "r"(row)
-               : "memory");
-#endif
+  WEFT_SM90_ASM("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
+                "r"(from), "r"(column), "r"(row)
+                : "memory");
 }
 // The reverse of ldmatrix_trans().
 __device__ __forceinline__ void stmatrix_trans(std::uint32_t row, const std::uint32_t (&r)[4]) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
-               "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-#endif
+  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
+                "r"(r[1]), "r"(r[2]), "r"(r[3])
+                : "memory");
 }
 __device__ __forceinline__ float reciprocal(float x) {
   float y;

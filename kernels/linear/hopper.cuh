@@ -15,48 +15,35 @@ inline constexpr int kCluster = 2;  // thread blocks
 
 // Arrives at the same barrier of another thread block of the cluster.
 __device__ __forceinline__ void arrive_at(std::uint32_t barrier, int rank) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
-#endif
+  WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
 }
 
 // Loads a TMA tile; its bytes count at `barrier`.
 __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int column, int row,
                                          std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
       "%3}], [%4];" ::"r"(to),
       "l"(&from), "r"(column), "r"(row), "r"(barrier)
       : "memory");
-#endif
 }
 // The same to this address in every thread block of the cluster; the bytes count at this barrier of each.
 __device__ __forceinline__ void tma_load_multicast(std::uint32_t to, const CUtensorMap& from, int column,
                                                    int row, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
       "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
       : "memory");
-#endif
 }
 
 // ---- host ----
 
 // Describes a matrix in TMA tiles of `rows` rows and 64 columns; throws where TMA does not take it.
 inline void describe(CUtensorMap& map, const TensorView& x, int rows, const char* kernel, const char* name) {
-  const auto encode = tensor_map_encoder();
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(x.cols() * 2)};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(rows)}, every[2] = {1, 1};
-  const auto type =
-      x.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  WEFT_CHECK(encode && encode(&map, type, 2, x.data, sizes, stride, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS,
-             kernel, ": TMA does not take ", name, " ", shape_text(x));
+  const bool described = encode_tensor_map<2>(map, x.dtype, x.data, {x.cols(), x.rows()}, {x.cols()},
+                                              {64, rows}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  WEFT_CHECK(described, kernel, ": TMA does not take ", name, " ", shape_text(x));
 }
 
 }  // namespace weft::linear_hopper

@@ -238,15 +238,13 @@ void check(const LinearBackward& k) {
   if (k.db) expect_size(k.db.view, wide(t), cols, "linear_backward: db");
 }
 
-void run(CpuQueue&, const LinearForward& k) {
-  check(k);
+void compute(CpuQueue&, const LinearForward& k) {
   if (k.y.size() == 0) return;
   if (k.x.dtype == DType::f64 || k.batch_invariant) return linear_forward_loops(k);
   dispatch_float(k.x.dtype, [&]<class T>() { forward_blas<T>(k); });
 }
 
-void run(CpuQueue&, const LinearBackward& k) {
-  check(k);
+void compute(CpuQueue&, const LinearBackward& k) {
   if (k.x.dtype == DType::f64 || k.dy.size() == 0) return linear_backward_loops(k);
   dispatch_float(k.x.dtype, [&]<class T>() {
     backward_blas<T>(k);

@@ -53,8 +53,7 @@ struct RowTerms {
 
 }  // namespace
 
-void run(CudaQueue& q, const LinearForward& k) {
-  check(k);
+void compute(CudaQueue& q, const LinearForward& k) {
   if (k.y.size() == 0) return;
   if (k.batch_invariant) return run(q, DecodeLinear{.y = k.y, .x = k.x, .w = k.w, .b = k.b});
   Gemm p = gemm_of({k.y, false}, k.w, true, k.x, false);
@@ -69,8 +68,7 @@ void run(CudaQueue& q, const LinearForward& k) {
 }
 
 // dx comes last: the kernel that reads it next finds part of it in the L2 cache.
-void run(CudaQueue& q, const LinearBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const LinearBackward& k) {
   const std::int64_t rows = k.x.rows(), cols = k.w.rows();
   const bool together = k.dw && k.db && linear_rows::covers(q, k);
   if (together) {

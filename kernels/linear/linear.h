@@ -28,9 +28,7 @@ struct LinearForward {
     return {.bytes = bytes_of({y, x, w, b}), .flops = linear_flops(x, w), .shape = linear_shape(x, w)};
   }
 };
-void check(const LinearForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LinearForward&);
-void run(CudaQueue&, const LinearForward&);
+WEFT_KERNEL(LinearForward);
 
 //   dx = dy w,   dw = dy^T x,   db = sum_N dy      (fixed order of additions)
 struct LinearBackward {
@@ -48,9 +46,7 @@ struct LinearBackward {
             .shape = linear_shape(x, w)};
   }
 };
-void check(const LinearBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const LinearBackward&);
-void run(CudaQueue&, const LinearBackward&);
+WEFT_KERNEL(LinearBackward);
 
 // The definition on the CPU for any floating type; tests hold BLAS against it.
 void linear_forward_loops(const LinearForward&);

@@ -12,7 +12,7 @@ bool covers(const CudaQueue& q, const LinearBackward& k) {
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.dy.cols();
   if (!reason_against_sm90a(k.x.dtype, compute_capability()).empty()) return false;
   return rows > 0 && k.dw.view.size() > 0 && rows < kMost && inner < kMost && cols < kMost &&
-         inner % 8 == 0 && cols % 8 == 0 && aligned16(k.x) && aligned16(k.dy) && aligned16(k.dw.view) &&
+         inner % 8 == 0 && cols % 8 == 0 && aligned16(k.x, k.dy, k.dw.view) &&
          bytes_of_share(k) <= q.workspace_bytes;
 }
 

@@ -102,10 +102,8 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
       const std::uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
 #pragma unroll 4
       for (int row = 0; row < 16; ++row) {
-        std::uint32_t words[4];
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                     : "r"(from + row * 128 + ((chunk ^ (row & 7)) << 4)));
+        const uint4 eight = ld_shared_16(from + row * 128 + ((chunk ^ (row & 7)) << 4));
+        const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           sum[2 * i] += low_half<T>(words[i]);

@@ -64,8 +64,7 @@ void check(const AdamWUpdate& k) {
   WEFT_CHECK(k.step && k.results, "adamw_update: needs StepScalars and StepResults");
 }
 
-void run(CpuQueue&, const AdamWUpdate& k) {
-  check(k);
+void compute(CpuQueue&, const AdamWUpdate& k) {
   if (k.results->update_scale == 0) return;
   k.master.dtype == DType::f64 ? update_all<double>(k) : update_all<float>(k);
 }

@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
 
 }  // namespace
 
-void run(CudaQueue& q, const AdamWUpdate& k) {
-  check(k);
+void compute(CudaQueue& q, const AdamWUpdate& k) {
   const std::int64_t n = k.master.size();
   if (n == 0) return;
   dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {
@@ -62,8 +61,7 @@ void run(CudaQueue& q, const AdamWUpdate& k) {
     a.beta1 = static_cast<float>(k.beta1), a.rest1 = static_cast<float>(1 - k.beta1);
     a.beta2 = static_cast<float>(k.beta2), a.rest2 = static_cast<float>(1 - k.beta2);
     a.eps = static_cast<float>(k.eps), a.weight_decay = static_cast<float>(k.weight_decay);
-    a.packed = aligned16(k.master) && aligned16(k.m) && aligned16(k.v) && aligned16(k.ema) &&
-               aligned16(k.compute) && aligned16(k.gradients);
+    a.packed = aligned16(k.master, k.m, k.v, k.ema, k.compute, k.gradients);
     update<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(a);
   });
 }

@@ -25,8 +25,6 @@ struct AdamWUpdate {
   std::vector<TensorView> outputs() const { return {master, m, v, ema, compute}; }
   std::vector<TensorView> inputs() const { return {master, m, v, ema, gradients}; }
 };
-void check(const AdamWUpdate&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const AdamWUpdate&);
-void run(CudaQueue&, const AdamWUpdate&);
+WEFT_KERNEL(AdamWUpdate);
 
 }  // namespace weft

@@ -17,14 +17,12 @@ void check(const UpdateLossScale& k) {
   WEFT_CHECK(k.window >= 1, "update_loss_scale: a window of ", k.window, " updates");
 }
 
-void run(CpuQueue&, const ApplyLossScale& k) {
-  check(k);
+void compute(CpuQueue&, const ApplyLossScale& k) {
   k.step->loss_gradient = static_cast<float>(k.state->scale / static_cast<double>(k.parts));
   k.step->gradient_scale = static_cast<float>(1 / k.state->scale);
 }
 
-void run(CpuQueue&, const UpdateLossScale& k) {
-  check(k);
+void compute(CpuQueue&, const UpdateLossScale& k) {
   k.state->count(std::isfinite(k.results->gradient_norm), k.window);
   k.results->loss_scale = static_cast<float>(k.state->scale);
   const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - k.state->skipped;

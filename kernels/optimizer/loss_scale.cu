@@ -23,14 +23,10 @@ __global__ void update(const UpdateLossScale k) {
 
 }  // namespace
 
-void run(CudaQueue& q, const ApplyLossScale& k) {
-  check(k);
+void compute(CudaQueue& q, const ApplyLossScale& k) {
   apply<<<1, 1, 0, q.stream>>>(k.step, k.state, static_cast<double>(k.parts));
 }
 
-void run(CudaQueue& q, const UpdateLossScale& k) {
-  check(k);
-  update<<<1, 1, 0, q.stream>>>(k);
-}
+void compute(CudaQueue& q, const UpdateLossScale& k) { update<<<1, 1, 0, q.stream>>>(k); }
 
 }  // namespace weft

@@ -29,9 +29,7 @@ struct ApplyLossScale {
   const LossScale* state = nullptr;
   std::int64_t parts = 1;  // micro-batches x processes
 };
-void check(const ApplyLossScale&);  // both forms begin with it
-void run(CpuQueue&, const ApplyLossScale&);
-void run(CudaQueue&, const ApplyLossScale&);
+WEFT_KERNEL(ApplyLossScale);
 
 // Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
 // to results->loss_scale, and to *step what counts only applied updates: AdamW's corrections, Muon's
@@ -44,8 +42,6 @@ struct UpdateLossScale {
   std::int64_t window = 1000;
   double beta1 = 0.9, beta2 = 0.95, ema_decay = 0, momentum = 0;
 };
-void check(const UpdateLossScale&);  // both forms begin with it
-void run(CpuQueue&, const UpdateLossScale&);
-void run(CudaQueue&, const UpdateLossScale&);
+WEFT_KERNEL(UpdateLossScale);
 
 }  // namespace weft

@@ -121,21 +121,18 @@ void check(const MuonUpdate& k) {
   WEFT_CHECK(k.step && k.results, "muon_update: needs StepScalars and StepResults");
 }
 
-void run(CpuQueue&, const MuonMomentum& k) {
-  check(k);
+void compute(CpuQueue&, const MuonMomentum& k) {
   dispatch_float(k.u.dtype, [&]<class T>() { momentum<T>(k); });
 }
 
-void run(CpuQueue& q, const NewtonSchulz& k) {
-  check(k);
+void compute(CpuQueue& q, const NewtonSchulz& k) {
   for (std::int64_t row = 0; row < k.x.rows(); ++row)
     for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype,
                      [&]<class T>() { orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m); });
 }
 
-void run(CpuQueue&, const MuonUpdate& k) {
-  check(k);
+void compute(CpuQueue&, const MuonUpdate& k) {
   if (k.results->update_scale == 0) return;
   dispatch_float(k.o.dtype, [&]<class T>() { update<T>(k); });
 }

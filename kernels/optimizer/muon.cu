@@ -81,7 +81,7 @@ void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>() + m.offset;
     T* out = k.other.as<T>() + m.offset;
-    const bool packed = aligned16(x) && aligned16(out) && stride % kNormGroup == 0;
+    const bool packed = aligned16(x, out) && stride % kNormGroup == 0;
     partial_squares<<<dim3(kNormBlocks, rows), kThreads, 0, q.stream>>>(partial, x, stride, size, packed);
     normalise<<<dim3(blocks_for(size, kThreads * kNormGroup), rows), kThreads, 0, q.stream>>>(
         out, x, partial, stride, size, packed);
@@ -178,19 +178,17 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
 
 }  // namespace
 
-void run(CudaQueue& q, const MuonMomentum& k) {
-  check(k);
+void compute(CudaQueue& q, const MuonMomentum& k) {
   const std::int64_t n = k.u.size();
   if (n == 0) return;
   dispatch_cuda(k.u.dtype, [&]<class T>() {
     update_momentum<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(
         k.u.as<T>(), k.m.as<float>(), k.gradients.as<float>(), k.step, k.results, n,
-        aligned16(k.u) && aligned16(k.m) && aligned16(k.gradients));
+        aligned16(k.u, k.m, k.gradients));
   });
 }
 
-void run(CudaQueue& q, const NewtonSchulz& k) {
-  check(k);
+void compute(CudaQueue& q, const NewtonSchulz& k) {
   if (k.x.size() == 0) return;
   for (const MuonMatrix& m : k.matrices) normalise_all(q, k, m);
   TensorView from = k.other, to = k.x;
@@ -200,11 +198,10 @@ void run(CudaQueue& q, const NewtonSchulz& k) {
   }
 }
 
-void run(CudaQueue& q, const MuonUpdate& k) {
-  check(k);
+void compute(CudaQueue& q, const MuonUpdate& k) {
   const std::int64_t n = k.master.size();
   if (n == 0) return;
-  const bool packed = aligned16(k.master) && aligned16(k.ema) && aligned16(k.compute) && aligned16(k.o);
+  const bool packed = aligned16(k.master, k.ema, k.compute, k.o);
   dispatch_cuda(k.o.dtype, [&]<class T>() {
     dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class C>() {
       const Weights<C> weights = {k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<C>(),

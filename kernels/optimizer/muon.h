@@ -30,9 +30,7 @@ struct MuonMomentum {
   std::vector<TensorView> outputs() const { return {u, m}; }
   std::vector<TensorView> inputs() const { return {m, gradients}; }
 };
-void check(const MuonMomentum&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const MuonMomentum&);
-void run(CudaQueue&, const MuonMomentum&);
+WEFT_KERNEL(MuonMomentum);
 
 // A row-major matrix in a row of NewtonSchulz::x.
 struct MuonMatrix {
@@ -71,9 +69,7 @@ struct NewtonSchulz {
             .shape = str(x.rows(), " of ", shapes)};
   }
 };
-void check(const NewtonSchulz&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const NewtonSchulz&);
-void run(CudaQueue&, const NewtonSchulz&);
+WEFT_KERNEL(NewtonSchulz);
 
 struct MuonUpdate {
   static constexpr const char* kName = "muon_update";
@@ -87,8 +83,6 @@ struct MuonUpdate {
   std::vector<TensorView> outputs() const { return {master, ema, compute}; }
   std::vector<TensorView> inputs() const { return {master, ema, o}; }
 };
-void check(const MuonUpdate&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const MuonUpdate&);
-void run(CudaQueue&, const MuonUpdate&);
+WEFT_KERNEL(MuonUpdate);
 
 }  // namespace weft

@@ -119,8 +119,7 @@ void check(const Fingerprint& k) {
   WEFT_CHECK(k.first >= 0, "fingerprint: the place of the first element is ", k.first);
 }
 
-void run(CpuQueue&, const MeanForward& k) {
-  check(k);
+void compute(CpuQueue&, const MeanForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();
     const double mean =
@@ -130,13 +129,11 @@ void run(CpuQueue&, const MeanForward& k) {
   });
 }
 
-void run(CpuQueue&, const MeanBackward& k) {
-  check(k);
+void compute(CpuQueue&, const MeanBackward& k) {
   dispatch_float(k.dx.view.dtype, [&]<class T>() { mean_backward<T>(k); });
 }
 
-void run(CpuQueue&, const SquareSum& k) {
-  check(k);
+void compute(CpuQueue&, const SquareSum& k) {
   std::array<double, SumOrder::kBlocks> of_block;
 #pragma omp parallel for schedule(static)
   for (int block = 0; block < SumOrder::kBlocks; ++block) {
@@ -150,8 +147,7 @@ void run(CpuQueue&, const SquareSum& k) {
   *k.y.as<double>() = sum_of_lanes(total);
 }
 
-void run(CpuQueue&, const ClipCoefficient& k) {
-  check(k);
+void compute(CpuQueue&, const ClipCoefficient& k) {
   double squares = k.gradients ? sum_of_squares(k.gradients) : 0;
   for (std::int64_t i = 0; k.squares && i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
   const double scale = k.step->gradient_scale;
@@ -162,8 +158,7 @@ void run(CpuQueue&, const ClipCoefficient& k) {
   k.results->update_scale = std::isfinite(norm) ? static_cast<float>(update) : 0.0f;
 }
 
-void run(CpuQueue&, const Fingerprint& k) {
-  check(k);
+void compute(CpuQueue&, const Fingerprint& k) {
   const std::int64_t n = k.x.size();
   std::uint64_t sum = 0;
   dispatch_bits(k.x.dtype, [&]<class T>() {

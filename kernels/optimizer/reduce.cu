@@ -119,29 +119,26 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
        i += static_cast<std::int64_t>(gridDim.x) * kThreads)
     mine += Fingerprint::hash(x[i], first + static_cast<std::uint64_t>(i));
-  for (int half = kWarp / 2; half > 0; half /= 2) mine += __shfl_xor_sync(kFullWarp, mine, half);
+  mine = warp_sum(mine);
   if (threadIdx.x % kWarp == 0) atomicAdd(sum, mine);
 }
 
 }  // namespace
 
-void run(CudaQueue& q, const MeanForward& k) {
-  check(k);
+void compute(CudaQueue& q, const MeanForward& k) {
   const double* partial = launch_partial_sums(q, k.x, Value{}, MeanForward::kName);
   write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<float>(), k.results ? &k.results->loss : nullptr, partial,
                                             1.0 / static_cast<double>(k.x.size()));
 }
 
-void run(CudaQueue& q, const MeanBackward& k) {
-  check(k);
+void compute(CudaQueue& q, const MeanBackward& k) {
   const std::int64_t n = k.dx.view.size();
   if (n == 0) return;
   fill_mean_gradient<<<blocks_for(n, kThreads), kThreads, 0, q.stream>>>(
       k.dx.view.as<float>(), n, k.dy.or_null<float>(), k.step, k.dx.accumulate);
 }
 
-void run(CudaQueue& q, const SquareSum& k) {
-  check(k);
+void compute(CudaQueue& q, const SquareSum& k) {
   Parts parts{.x = {}, .n = {}, .count = 0, .packed = true};
   for (const TensorView& x : k.xs) {
     parts.x[parts.count] = x.as<float>();
@@ -154,16 +151,14 @@ void run(CudaQueue& q, const SquareSum& k) {
   write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<double>(), nullptr, partial, 1.0);
 }
 
-void run(CudaQueue& q, const ClipCoefficient& k) {
-  check(k);
+void compute(CudaQueue& q, const ClipCoefficient& k) {
   const double* partial = k.squares ? k.squares.as<double>()
                                     : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
   const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
 }
 
-void run(CudaQueue& q, const Fingerprint& k) {
-  check(k);
+void compute(CudaQueue& q, const Fingerprint& k) {
   const std::int64_t n = k.x.size();
   if (n == 0) return;
   const auto blocks = std::min<unsigned>(blocks_for(n, kThreads), kBlocks);

@@ -16,9 +16,7 @@ struct MeanForward {
   std::vector<TensorView> outputs() const { return {y}; }
   std::vector<TensorView> inputs() const { return {x}; }
 };
-void check(const MeanForward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const MeanForward&);
-void run(CudaQueue&, const MeanForward&);
+WEFT_KERNEL(MeanForward);
 
 // dx = dy / size. A null dy means "the objective itself": step->loss_gradient is used.
 struct MeanBackward {
@@ -29,9 +27,7 @@ struct MeanBackward {
   std::vector<TensorView> outputs() const { return {dx.view}; }
   std::vector<TensorView> inputs() const { return {dy}; }
 };
-void check(const MeanBackward&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const MeanBackward&);
-void run(CudaQueue&, const MeanBackward&);
+WEFT_KERNEL(MeanBackward);
 
 // The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits. Lane i of all
 // kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The lanes of a block join
@@ -50,9 +46,7 @@ struct SquareSum {
   std::vector<TensorView> outputs() const { return {y}; }
   std::vector<TensorView> inputs() const { return xs; }
 };
-void check(const SquareSum&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const SquareSum&);
-void run(CudaQueue&, const SquareSum&);
+WEFT_KERNEL(SquareSum);
 
 // Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
 //   norm = gradient_scale * sqrt(sum g^2)
@@ -67,9 +61,7 @@ struct ClipCoefficient {
   std::vector<TensorView> inputs() const { return {gradients, squares}; }
   std::vector<TensorView> outputs() const { return {}; }
 };
-void check(const ClipCoefficient&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ClipCoefficient&);
-void run(CudaQueue&, const ClipCoefficient&);
+WEFT_KERNEL(ClipCoefficient);
 
 // *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64: of integers, in any order.
 // Another bit in one element always changes it; other bits in several do, but for one chance in 2^64.
@@ -88,9 +80,7 @@ struct Fingerprint {
     return h ^ h >> 33;
   }
 };
-void check(const Fingerprint&);  // both forms begin with it
-void run(CpuQueue&, const Fingerprint&);
-void run(CudaQueue&, const Fingerprint&);
+WEFT_KERNEL(Fingerprint);
 
 // Calls f.operator()<T>() with the unsigned type of the size of an element.
 template <class F>

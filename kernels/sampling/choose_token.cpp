@@ -70,8 +70,7 @@ void check(const ChooseToken& k) {
              ", ", k.choice.top_k, " and ", k.choice.top_p);
 }
 
-void run(CpuQueue&, const ChooseToken& k) {
-  check(k);
+void compute(CpuQueue&, const ChooseToken& k) {
   const std::int64_t position = *k.position, batch = k.logits.shape[0], vocab = k.logits.cols();
   if (position < k.given) return;
   auto *tokens = k.tokens.as<std::int32_t>(), *drawn = k.drawn.as<std::int32_t>();

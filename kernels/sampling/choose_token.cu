@@ -13,38 +13,15 @@
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256;
 
 using Key = unsigned long long;
-
-struct Arguments {
-  std::int32_t *tokens, *drawn;
-  const std::int32_t *position, *first_sample;
-  std::int64_t batch, length, given;
-  std::int32_t vocab;
-  int number_bits;  // of a token
-  Choice choice;
-  std::uint64_t seed;
-};
-
-// Every thread of the block gets the largest (or smallest) of the values.
-template <bool kLargest>
-__device__ Key block_extreme(Key x) {
-  __shared__ Key of_warp[kWarps];
-  const auto better = [](Key a, Key b) { return kLargest ? max(a, b) : min(a, b); };
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = better(x, __shfl_xor_sync(kFullWarp, x, offset));
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  for (const Key other : of_warp) x = better(x, other);
-  return x;
-}
 
 template <class T>
 struct Row {
   const T* logits;
   std::int32_t vocab;
-  int number_bits;
+  int number_bits;  // of a token
   double temperature, top;
 
   __device__ float logit(std::int32_t token) const { return to_float(logits[token]); }
@@ -93,13 +70,13 @@ __device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform)
     last = min(last, row.key(token));
   }
   if (__syncthreads_or(!finite)) return -1;
-  best = block_extreme<true>(best);
+  best = block_reduce<kThreads>(best, Max{});
   if (choice.temperature == 0) return row.token(best);
   row.top = row.logit(row.token(best));
   if (choice.top_k > 0 && choice.top_k < row.vocab) {
     last = row.largest([&](Key key) { return row.count(key) >= choice.top_k; });
   } else {
-    last = block_extreme<false>(last);
+    last = ~block_reduce<kThreads>(~last, Max{});  // the least
   }
   double total = row.sum(last);
   if (choice.top_p < 1) {
@@ -112,39 +89,31 @@ __device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) choose_kernel(const Arguments a, const T* logits) {
-  const std::int64_t position = *a.position, b = blockIdx.x;
-  if (position < a.given) return;
-  const Philox4 counter = sample_counter(*a.first_sample + b, position);
+__global__ void __launch_bounds__(kThreads)
+    choose_kernel(const __grid_constant__ ChooseToken k, int number_bits) {
+  const std::int64_t position = *k.position, b = blockIdx.x;
+  if (position < k.given) return;
+  const Philox4 counter = sample_counter(*k.first_sample + b, position);
   const uint4 bits =
       curand_Philox4x32_10(make_uint4(counter[0], counter[1], counter[2], counter[3]),
-                           make_uint2(static_cast<unsigned>(a.seed), static_cast<unsigned>(a.seed >> 32)));
-  const Row<T> row = {logits + b * a.vocab, a.vocab, a.number_bits, a.choice.temperature, 0};
-  const std::int32_t token = choose(row, a.choice, uniform_of(bits.x, bits.y));
+                           make_uint2(static_cast<unsigned>(k.seed), static_cast<unsigned>(k.seed >> 32)));
+  const std::int64_t batch = k.logits.shape[0], vocab = k.logits.shape[1];
+  const Row<T> row = {static_cast<const T*>(k.logits.data) + b * vocab, static_cast<std::int32_t>(vocab),
+                      number_bits, k.choice.temperature, 0};
+  const std::int32_t token = choose(row, k.choice, uniform_of(bits.x, bits.y));
   if (threadIdx.x != 0) return;
-  a.tokens[b * a.length + position] = max(token, 0);
-  a.drawn[position * a.batch + b] = token;
+  static_cast<std::int32_t*>(k.tokens.data)[b * k.tokens.shape[1] + position] = max(token, 0);
+  static_cast<std::int32_t*>(k.drawn.data)[position * batch + b] = token;
 }
 
 }  // namespace
 
-void run(CudaQueue& queue, const ChooseToken& k) {
-  check(k);
-  if (k.logits.shape[0] == 0) return;
-  Arguments a = {};
-  a.tokens = k.tokens.as<std::int32_t>();
-  a.drawn = k.drawn.as<std::int32_t>();
-  a.position = k.position;
-  a.first_sample = k.first_sample;
-  a.batch = k.logits.shape[0];
-  a.length = k.tokens.shape[1];
-  a.given = k.given;
-  a.vocab = static_cast<std::int32_t>(k.logits.cols());
-  a.number_bits = std::bit_width(static_cast<std::uint32_t>(a.vocab - 1));
-  a.choice = k.choice;
-  a.seed = k.seed;
+void compute(CudaQueue& queue, const ChooseToken& k) {
+  const std::int64_t batch = k.logits.shape[0];
+  if (batch == 0) return;
+  const int number_bits = std::bit_width(static_cast<std::uint32_t>(k.logits.cols() - 1));
   dispatch_cuda(k.logits.dtype, [&]<class T>() {
-    choose_kernel<T><<<blocks_for(a.batch, 1), kThreads, 0, queue.stream>>>(a, k.logits.as<T>());
+    choose_kernel<T><<<blocks_for(batch, 1), kThreads, 0, queue.stream>>>(k, number_bits);
   });
 }
 

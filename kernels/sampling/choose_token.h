@@ -51,8 +51,6 @@ struct ChooseToken {
   Choice choice;
   std::uint64_t seed = 0;
 };
-void check(const ChooseToken&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const ChooseToken&);
-void run(CudaQueue&, const ChooseToken&);
+WEFT_KERNEL(ChooseToken);
 
 }  // namespace weft

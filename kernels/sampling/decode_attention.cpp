@@ -67,8 +67,7 @@ void check(const AttentionDecode& d) {
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 
-void run(CpuQueue&, const AttentionDecode& d) {
-  check(d);
+void compute(CpuQueue&, const AttentionDecode& d) {
   dispatch_float(d.q.dtype, [&]<class T>() {
 #pragma omp parallel for collapse(2) if (d.k.batch * d.k.time * d.k.heads * d.k.size > kParallelElements)
     for (int64_t b = 0; b < d.q.batch; ++b)

@@ -6,7 +6,7 @@
 
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
-#include "kernels/device/mma.cuh"
+#include "kernels/device/vector8.cuh"
 
 namespace weft {
 namespace attention {
@@ -26,42 +26,21 @@ __device__ __forceinline__ const T* row_of(const HeadsView& view, std::int64_t b
 // A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the true size.
 template <class T, int kParts>
 struct Share {
-  static constexpr int kWords = sizeof(T) / 2;  // of 16 bytes, in a part
-  uint4 part[kParts][kWords];
+  Eight<T> part[kParts];
 
   static __device__ __forceinline__ int first(int p) {
     return p * 64 + static_cast<int>(threadIdx.x) % kLanes * 8;
   }
   __device__ __forceinline__ void read(const T* row, std::int64_t size) {
 #pragma unroll
-    for (int p = 0; p < kParts; ++p)
-#pragma unroll
-      for (int w = 0; w < kWords; ++w)
-        part[p][w] = first(p) < size ? reinterpret_cast<const uint4*>(row + first(p))[w] : uint4{};
+    for (int p = 0; p < kParts; ++p) part[p] = first(p) < size ? load_eight(row + first(p)) : Eight<T>{};
   }
   __device__ __forceinline__ void write(T* row, std::int64_t size) const {
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
-#pragma unroll
-      for (int w = 0; w < kWords; ++w)
-        if (first(p) < size) reinterpret_cast<uint4*>(row + first(p))[w] = part[p][w];
+      if (first(p) < size) store_eight(row + first(p), part[p]);
   }
-  __device__ __forceinline__ void values(int p, float (&out)[8]) const {
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const std::uint32_t word[4] = {part[p][w].x, part[p][w].y, part[p][w].z, part[p][w].w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if constexpr (kWords == 2) {
-          out[w * 4 + i] = __uint_as_float(word[i]);
-        } else {
-          const float2 two = device::unpack<T>(word[i]);
-          out[2 * i] = two.x;
-          out[2 * i + 1] = two.y;
-        }
-      }
-    }
-  }
+  __device__ __forceinline__ void values(int p, float (&out)[8]) const { unpack(out, part[p]); }
 };
 
 // A softmax over some of the keys: sums relative to e^top.
@@ -219,8 +198,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
 #pragma unroll
         for (int c = 0; c < 8; ++c) score = fmaf(q[p][c], k[c], score);
       }
-#pragma unroll
-      for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) score += __shfl_xor_sync(kFullWarp, score, lanes);
+      score = warp_sum<kLanes>(score);
       if (keys.row[i] >= 0) partial.add(score * scale, keys.v[i]);
     }
     first += kAhead * kGroups;
@@ -244,8 +222,7 @@ void start(CudaQueue& queue, const AttentionDecode& d) {
 }  // namespace attention
 
 // Heads in parts of 64 numbers.
-void run(CudaQueue& queue, const AttentionDecode& d) {
-  check(d);
+void compute(CudaQueue& queue, const AttentionDecode& d) {
   check_cuda_dtype(d.q.dtype);
   check_cuda_rows("q", d.q);
   check_cuda_rows("k", d.k);

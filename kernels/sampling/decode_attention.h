@@ -27,8 +27,6 @@ struct AttentionDecode {
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   std::int64_t longest = 0;
 };
-void run(CpuQueue&, const AttentionDecode&);
-void run(CudaQueue&, const AttentionDecode&);
-void check(const AttentionDecode&);
+WEFT_KERNEL(AttentionDecode);
 
 }  // namespace weft

@@ -54,8 +54,7 @@ void check(const DecodeBlocks& k) {
   for (const DecodeBlock& block : k.blocks) check(block, k);
 }
 
-void run(CpuQueue& queue, const DecodeBlocks& k) {
-  check(k);
+void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);
 }
 

@@ -144,10 +144,10 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
 
 bool aligned(const DecodeBlock& b) {
   for (const DecodeAffine* map : {&b.qkv, &b.proj, &b.up, &b.down})
-    if (!aligned16(map->w) || !aligned16(map->b)) return false;
+    if (!aligned16(map->w, map->b)) return false;
   for (const DecodeNorm* norm : {&b.attention_norm, &b.mlp_norm})
-    if (!aligned16(norm->w) || !aligned16(norm->b)) return false;
-  return aligned16(b.k) && aligned16(b.v);
+    if (!aligned16(norm->w, norm->b)) return false;
+  return aligned16(b.k, b.v);
 }
 
 // Longer lists take a thread block for each (sequence, head): AttentionDecode.
@@ -159,7 +159,7 @@ bool covers(const DecodeBlocks& k) {
   if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
   for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;
-  if (!aligned16(k.x) || !aligned16(k.y) || !aligned16(k.qk.table)) return false;
+  if (!aligned16(k.x, k.y, k.qk.table)) return false;
   for (const DecodeBlock& block : k.blocks)
     if (!aligned(block) || block.longest == 0 || block.longest > kLongestList) return false;
   return most_sequences(sizes_of(k), shared_limit()) > 0;
@@ -168,8 +168,7 @@ bool covers(const DecodeBlocks& k) {
 }  // namespace
 }  // namespace decode_cluster
 
-void run(CudaQueue& queue, const DecodeBlocks& k) {
-  check(k);
+void compute(CudaQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() == 0) return;
   if (!decode_cluster::covers(k)) return run_in_steps(queue, k);
   if (k.x.dtype == DType::f16) return decode_cluster::launch<__half>(queue, k);

@@ -43,8 +43,6 @@ struct DecodeBlocks {
   TensorView packed, attended, hidden;
   std::vector<TensorView> outputs() const { return {y}; }
 };
-void check(const DecodeBlocks&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const DecodeBlocks&);
-void run(CudaQueue&, const DecodeBlocks&);
+WEFT_KERNEL(DecodeBlocks);
 
 }  // namespace weft

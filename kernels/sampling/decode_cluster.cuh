@@ -124,12 +124,10 @@ struct Arguments {
 
 // Stores 16 bytes in another thread block and counts them in at its barrier.
 __device__ __forceinline__ void send(std::uint32_t to, const uint4& value, std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
       : "memory");
-#endif
 }
 // Traps after ten seconds: an error is better than a hang.
 __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
@@ -152,12 +150,10 @@ __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
 // A bulk copy of TMA; addresses and bytes are multiples of 16.
 __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, int bytes,
                                           std::uint32_t barrier) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile(
+  WEFT_SM90_ASM(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
-#endif
 }
 __device__ __forceinline__ void store_16(std::uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),

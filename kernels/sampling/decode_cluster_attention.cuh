@@ -188,8 +188,7 @@ class Attention {
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum = fmaf(x[p][i], x[p][i], sum);
     }
-#pragma unroll
-    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, lanes);
+    sum = warp_sum<kLanes>(sum);
     if (a_.qk.norm) scale = rsqrtf(sum / static_cast<float>(a_.sizes.qk) + a_.qk.eps);
 #pragma unroll
     for (int p = 0; p < kQk; ++p) {

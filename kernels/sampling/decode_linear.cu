@@ -71,22 +71,20 @@ Arguments<T> arguments_of(const DecodeLinear& k) {
   a.eps = static_cast<float>(k.eps);
   a.activates = k.f.has_value();
   a.f = k.f.value_or(Activation::gelu);
-  a.packed = aligned_rows(k.x) && aligned16(k.w) && aligned16(k.norm_w) && aligned16(k.norm_b);
+  a.packed = aligned_rows(k.x) && aligned16(k.w, k.norm_w, k.norm_b);
   return a;
 }
 
 }  // namespace
 }  // namespace decode_linear
 
-void run(CudaQueue& q, const DecodeLinear& k) {
-  check(k);
+void compute(CudaQueue& q, const DecodeLinear& k) {
   if (k.y.size() == 0) return;
   dispatch_cuda(k.x.dtype, [&]<class T>() {
     decode_linear::Arguments<T> a = decode_linear::arguments_of<T>(k);
     if constexpr (!std::is_same_v<T, float>) {
       // Columns go in pairs.
-      if (a.packed && a.cols % 2 == 0 && aligned16(k.y) && aligned16(k.residual))
-        return decode_linear::launch_mma(q, a);
+      if (a.packed && a.cols % 2 == 0 && aligned16(k.y, k.residual)) return decode_linear::launch_mma(q, a);
     }
     a.column_blocks = blocks_for(a.cols, decode_linear::kColumns);
     const std::int64_t row_tiles = (a.rows + decode_linear::kRows - 1) / decode_linear::kRows;

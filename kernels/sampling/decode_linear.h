@@ -25,8 +25,6 @@ struct DecodeLinear {
   TensorView residual;            // (N, M)  T, or absent
   std::vector<TensorView> outputs() const { return {y}; }
 };
-void check(const DecodeLinear&);  // shapes and types; both forms begin with it
-void run(CpuQueue&, const DecodeLinear&);
-void run(CudaQueue&, const DecodeLinear&);
+WEFT_KERNEL(DecodeLinear);
 
 }  // namespace weft

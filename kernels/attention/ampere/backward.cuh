@@ -208,15 +208,4 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
                 Rows::of(g.dv, place.b, place.h));
 }
 
-template <class T>
-void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
-    using Shape = BackwardShape<Dqk, Dv>;
-    start(queue, query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, Shape::kTiles),
-          Shape::kThreads, BackwardMemory<Dqk, Dv, false>::kBytes, g, pass);
-    start(queue, key_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.key_tiles, Shape::kTiles),
-          Shape::kThreads, BackwardMemory<Dqk, Dv, true>::kBytes, g, pass);
-  });
-}
-
 }  // namespace weft::attention::ampere

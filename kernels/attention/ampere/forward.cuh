@@ -159,13 +159,4 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   store_rows<T>(shared + Shape::kStream, y, factors, task, first_row, Rows::of(f.y, place.b, place.h));
 }
 
-template <class T>
-void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    using Shape = ForwardShape<Dqk, Dv>;
-    start(queue, forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, Shape::kTiles),
-          Shape::kThreads, Shape::kShared, f, pass);
-  });
-}
-
 }  // namespace weft::attention::ampere

@@ -140,9 +140,8 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeySh
     store_rows<T>(memory, dv, RowFactors<1>(1, task.accumulate), task, 0, Rows::of(g.dv, place.b, place.h));
 }
 
-template <class T>
 void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  with_rows16_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+  with_rows16_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     using Rows = Rows16QueryShape<Dqk, Dv>;
     using Shape = Rows16KeyShape<Dqk, Dv>;
     start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kRows16Warps),
@@ -159,8 +158,5 @@ void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const 
     }
   });
 }
-
-template void launch_rows16_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_rows16_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::ampere

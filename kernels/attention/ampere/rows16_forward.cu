@@ -65,16 +65,12 @@ __global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16F
   store_rows<T>(memory, y, factors, task, 0, Rows::of(f.y, place.b, place.h));
 }
 
-template <class T>
 void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  with_rows16_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
+  with_rows16_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     using Shape = Rows16ForwardShape<Dqk, Dv>;
     start(queue, rows16_forward_kernel<T, Dqk, Dv>, blocks_for(f.q, pass.query_tiles, kRows16Warps),
           Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
-
-template void launch_rows16_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_rows16_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::ampere

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a TileMap as two kernels: query-stationary and key-stationary.
+// Backward attention on Hopper over a TileMap: as two kernels, query-stationary and key-stationary, or as
+// one.
 #include "kernels/attention/hopper/fused.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
@@ -8,9 +9,8 @@
 
 namespace weft::attention::hopper {
 
-template <class T>
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
+  with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     TensorMaps by_rows{}, by_columns{};
     const bool described = describe(by_rows, pass.query_run, g.q, g.dy, pass.key_run, g.k, g.v) &&
                            describe(by_columns, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy);
@@ -25,9 +25,20 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
   });
 }
 
-template void launch_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_fused_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_fused_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  TensorMaps tensor_maps{};
+  WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
+  const std::int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
+  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(), " elements, needed are ",
+             needed);
+  const FusedScratch scratch = FusedScratch::of(g, pass);
+  const std::int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
+  with_type(g, [&]<class T>() {
+    const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
+    begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
+    start_dependent(queue, backward_fused_kernel<T>, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners),
+                    FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
+  });
+}
 
 }  // namespace weft::attention::hopper

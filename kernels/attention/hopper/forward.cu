@@ -88,9 +88,8 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv, kTma>::M::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
+  with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     TensorMaps tensor_maps{};
     with_bool(describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v), [&]<bool kTma>() {
       using M = typename ForwardShape<Dqk, Dv, kTma>::M;
@@ -99,8 +98,5 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     });
   });
 }
-
-template void launch_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -207,20 +207,4 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
 #endif
 }
 
-template <class T>
-void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  TensorMaps tensor_maps{};
-  WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
-  const std::int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
-  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(), " elements, needed are ",
-             needed);
-  const FusedScratch scratch = FusedScratch::of(g, pass);
-  const std::int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
-  begin_fused_kernel<T>
-      <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kRowThreads, 0, queue.stream>>>(
-          g, pass, scratch);
-  start_dependent(queue, backward_fused_kernel<T>, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners),
-                  FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
-}
-
 }  // namespace weft::attention::hopper

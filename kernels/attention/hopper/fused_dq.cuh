@@ -35,16 +35,12 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
 
   __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
   __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + int{offsetof(SharedStorage, ds)} + (owner * kBuffers + buffer) * kPanel;
+    return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t dq(int buffer) const {
-    return base + int{offsetof(SharedStorage, dq)} + buffer * kDqBytes;
-  }
-  __device__ std::uint32_t place(int buffer) const {
-    return base + int{offsetof(SharedStorage, place)} + buffer * 8;
-  }
+  __device__ std::uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
+  __device__ std::uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
   __device__ std::uint32_t ds_full(int owner, int buffer) const {
-    return base + int{offsetof(SharedStorage, ds_full)} + (owner * kBuffers + buffer) * 8;
+    return WEFT_AT(ds_full) + (owner * kBuffers + buffer) * 8;
   }
   __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
   __device__ std::uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }

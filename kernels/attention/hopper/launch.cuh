@@ -13,11 +13,13 @@ inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
 // As attention::with_head_sizes(): the padded sizes that have a Hopper kernel.
-template <class F>
-void with_head_sizes(std::int64_t qk, std::int64_t v, F&& f) {
-  if (qk <= 64 && v <= 64) return f.template operator()<64, 64>();
-  if (qk <= 64) return f.template operator()<64, 128>();
-  return f.template operator()<128, 128>();
+template <class X, class F>
+void with_head_sizes(const X& x, F&& f) {
+  with_type(x, [&]<class T>() {
+    if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
+    if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
+    return f.template operator()<T, 128, 128>();
+  });
 }
 
 template <class F>

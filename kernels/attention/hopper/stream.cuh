@@ -62,26 +62,22 @@ struct Memory {
   __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
   __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
   __device__ std::uint32_t own_x(int own_stage, int owner) const {
-    return base + int{offsetof(SharedStorage, own)} + own_stage * kOwnTiles + owner * int{sizeof(Own)};
+    return WEFT_AT(own) + own_stage * kOwnTiles + owner * int{sizeof(Own)};
   }
   __device__ std::uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
   __device__ std::uint32_t scalars(int stage) const {
-    return base + int{offsetof(SharedStorage, scalars)} + stage * (kScalars ? 2 * kTile * 4 : 0);
+    return WEFT_AT(scalars) + stage * (kScalars ? 2 * kTile * 4 : 0);
   }
   // lse of a row; delta 8 bytes on. Two rows share 16 bytes.
   __device__ std::uint32_t scalar(int stage, int row) const {
     return scalars(stage) + row / 2 * 16 + row % 2 * 4;
   }
-  __device__ std::uint32_t info(int stage) const {
-    return base + int{offsetof(SharedStorage, info)} + stage * 16;
-  }
+  __device__ std::uint32_t info(int stage) const { return WEFT_AT(info) + stage * 16; }
   __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
     char* const first = shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
     return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * kWorkItem);
   }
-  __device__ std::uint32_t full(int stage) const {
-    return base + int{offsetof(SharedStorage, full)} + stage * 8;
-  }
+  __device__ std::uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
   __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
   __device__ std::uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
   __device__ std::uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }

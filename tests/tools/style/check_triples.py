@@ -150,8 +150,8 @@ def fields_set(paths, kernel, fields):
 
 
 def definitions(sources, queue, kernel):
-    """Those of the files named that define run(queue, kernel)."""
-    pattern = re.compile(rf"\brun\s*\(\s*{queue}\s*&\s*\w*\s*,\s*const\s+{kernel}\s*&\s*\w*\s*\)\s*\{{")
+    """Those of the files named that define compute(queue, kernel)."""
+    pattern = re.compile(rf"\bcompute\s*\(\s*{queue}\s*&\s*\w*\s*,\s*const\s+{kernel}\s*&\s*\w*\s*\)\s*\{{")
     return [path for path in sources if pattern.search(code_of(path))]
 
 
@@ -172,7 +172,7 @@ def main():
             sources = [path for path in everything if re.fullmatch(re.escape(stem) + r"\w*" + re.escape(suffix), path)]
             found = definitions(sources, queue, kernel)
             if len(found) != 1 or stem + suffix not in everything:
-                errors.append(f"{header}: run({queue}&, const {kernel}&) must be in one file {stem}*{suffix} beside a "
+                errors.append(f"{header}: compute({queue}&, const {kernel}&) must be in one file {stem}*{suffix} beside a "
                               f"{stem}{suffix}; found {found or 'none'}")
                 continue
             paths = included(found[0], set()) - {header}

@@ -215,18 +215,4 @@ void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.work_items(), M::kThreads, M::kBytes, g);
 }
 
-template <class T>
-void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
-  tiles.cut(multiprocessors(), tiles.tiles_back());
-  if (tiles.work_items() == 0) return;
-  const BandBackward work = BandBackward::of(g, pass, tiles);
-  with_head_sizes(g.q.size, g.v.size, [&]<int Dqk, int Dv>() {
-    if constexpr (Dqk == 64) {
-      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, work);
-    }
-    if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, work);
-  });
-}
-
 }  // namespace weft::attention::hopper

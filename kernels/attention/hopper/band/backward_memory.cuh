@@ -220,12 +220,10 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static BandBackwardMemory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
-  __device__ std::uint32_t ds(int back) const {
-    return base + int{offsetof(SharedStorage, ds)} + back * kPanel;
-  }
+  __device__ std::uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+  __device__ std::uint32_t ds(int back) const { return WEFT_AT(ds) + back * kPanel; }
   __device__ std::uint32_t out(int consumer, int panel) const {
-    return base + int{offsetof(SharedStorage, out)} + (consumer * kOut + panel) * kPanel;
+    return WEFT_AT(out) + (consumer * kOut + panel) * kPanel;
   }
 
   // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.

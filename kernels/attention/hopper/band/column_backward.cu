@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of column_backward.cuh.
+// The launch of column_backward.cuh.
 #include "kernels/attention/hopper/band/column_backward.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
-template void launch_column_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_column_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  tiles.cut_to(tiles.tiles);
+  const BandBackward columns = BandBackward::of(g, pass, tiles);
+  const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
+  WEFT_CHECK(needed == 0 || g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
+             " elements, needed are ", needed);
+  with_type(g, [&]<class T>() {
+    with_bool(columns.tiles.tiles <= kTilesInRegisters, [&]<bool kWhole>() {
+      using M = ColumnMemory<kWhole>;
+      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads, M::kBytes,
+            columns, static_cast<float4*>(g.scratch.data));
+    });
+  });
+}
 
 }  // namespace weft::attention::hopper

@@ -246,21 +246,4 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
 #endif
 }
 
-template <class T>
-void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
-  tiles.cut_to(tiles.tiles);
-  const BandBackward columns = BandBackward::of(g, pass, tiles);
-  const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
-  WEFT_CHECK(needed == 0 || g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
-             " elements, needed are ", needed);
-  const auto launch = [&]<bool kWhole>() {
-    using M = ColumnMemory<kWhole>;
-    start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads, M::kBytes,
-          columns, static_cast<float4*>(g.scratch.data));
-  };
-  columns.tiles.tiles <= kTilesInRegisters ? launch.template operator()<true>()
-                                           : launch.template operator()<false>();
-}
-
 }  // namespace weft::attention::hopper

@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of column_forward.cuh.
+// The launch of column_forward.cuh.
 #include "kernels/attention/hopper/band/column_forward.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
-template void launch_column_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_column_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
+    const auto launch = [&]<bool kAccumulate, bool kWindow>() {
+      using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
+      maps.tiles.cut_to(Shape::kConsumers);
+      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
+            Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
+    };
+    if (maps.tiles.reach != BandTiles::kNoLimit)
+      launch.template operator()<false, true>();
+    else
+      pass.accumulate ? launch.template operator()<true, false>()
+                      : launch.template operator()<false, false>();
+  });
+}
 
 }  // namespace weft::attention::hopper

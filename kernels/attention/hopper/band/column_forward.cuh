@@ -4,6 +4,7 @@
 // warpgroup. The key tiles that they see are loaded once for all of them, and meet an online softmax.
 #pragma once
 
+#include "kernels/attention/hopper/band/forward_memory.cuh"
 #include "kernels/attention/hopper/band/scores.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
@@ -22,59 +23,15 @@ template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
-                        kFour = kSmall && !kAccumulate;
+                        kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
   // As the registers allow.
-  static constexpr int kOwners = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
-                       kProducerRegisters = 32, kThreads = (1 + kOwners) * kWarpgroup;
-  static constexpr int kX = Dqk * 128, kY = Dv * 128,  // bytes
-      kQueryStages = 2 * kOwners,
+  static constexpr int kConsumers = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
+                       kProducerRegisters = 32, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kQ = Dqk * 128, kY = Dv * 128, kQueryBytes = std::max(kQ, kY),  // bytes
+      kQueryStages = 2 * kConsumers,
                        kStages = kSmall      ? 8
                                  : Dqk == 64 ? 4
                                              : 3;
-};
-
-// A stage has the keys and values of a tile, a query stage the queries of one, whose place y takes.
-template <class Shape>
-struct ColumnForwardMemory {
-  struct SharedStorage {
-    struct {
-      char keys[Shape::kX], values[Shape::kY];
-    } stages[Shape::kStages];
-    char queries[Shape::kQueryStages][std::max(Shape::kX, Shape::kY)];
-    std::uint64_t full[Shape::kStages], free[Shape::kStages], queries_full[Shape::kQueryStages],
-        queries_free[Shape::kQueryStages],
-        y_full[Shape::kQueryStages];  // y_full: y has taken the queries' place
-  };
-  static constexpr int kX = Shape::kX, kStage = Shape::kX + Shape::kY, kWarps = kWarpgroup / 32,
-                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
-  std::uint32_t base;
-
-  __device__ static ColumnForwardMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
-  __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
-  __device__ std::uint32_t queries(int at) const {
-    return base + int{offsetof(SharedStorage, queries)} + at * std::max(Shape::kX, Shape::kY);
-  }
-  __device__ std::uint32_t full(int stage) const {
-    return base + int{offsetof(SharedStorage, full)} + stage * 8;
-  }
-  __device__ std::uint32_t free(int stage) const { return full(Shape::kStages + stage); }
-  __device__ std::uint32_t queries_full(int at) const { return full(2 * Shape::kStages + at); }
-  __device__ std::uint32_t queries_free(int at) const { return queries_full(Shape::kQueryStages + at); }
-  __device__ std::uint32_t y_full(int at) const { return queries_full(2 * Shape::kQueryStages + at); }
-
-  __device__ void init() const {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < Shape::kStages; ++i)
-        mbarrier_init(full(i), 1), mbarrier_init(free(i), Shape::kOwners * kWarps);
-      for (int i = 0; i < Shape::kQueryStages; ++i)
-        mbarrier_init(queries_full(i), 1), mbarrier_init(queries_free(i), 1),
-            mbarrier_init(y_full(i), kWarps);
-      fence_proxy_async();
-    }
-    __syncthreads();
-  }
 };
 
 // What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
@@ -119,49 +76,26 @@ struct KeyTiles {
 };
 
 template <class Shape>
-__device__ __forceinline__ void produce_columns(const ColumnForwardMemory<Shape>& memory,
+__device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   Ring<Shape::kStages> stage;
   Ring<Shape::kQueryStages> query;
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
     const BandRun run = tiles.work_item(item);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
-      const std::uint32_t full = memory.queries_full(query.at);
-      mbarrier_wait(memory.queries_free(query.at), query.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kX : 0);
-      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query.at), maps.q, tiles, run, tile, full);
+    for (int tile = run.first; tile < run.first + Shape::kConsumers; ++tile, query.advance()) {
+      const std::uint32_t full = memory.queries_full(query);
+      mbarrier_wait(memory.queries_free(query), query.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kQ : 0);
+      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
-      const std::uint32_t full = memory.full(stage.at);
+      const std::uint32_t full = memory.keys_full(stage);
       mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, ColumnForwardMemory<Shape>::kStage);
-      copy_tile<Shape::Dqk>(memory.x(stage.at), maps.k, tiles, run, tile, full);
-      copy_tile<Shape::Dv>(memory.y(stage.at), maps.v, tiles, run, tile, full);
-    }
-  }
-}
-
-// A thread of each other warp of the producer: stores every third tile of y; no consumer waits for that.
-template <class Shape>
-__device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& memory,
-                                              const BandForwardMaps& maps) {
-  constexpr int kThreads = kWarpgroup / 32 - 1;
-  const BandTiles& tiles = maps.tiles;
-  int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
-  Ring<Shape::kQueryStages> query;
-  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    for (int tile = run.first; tile < run.first + Shape::kOwners; ++tile, query.advance()) {
-      if (turn-- > 0) continue;
-      turn = kThreads - 1;
-      mbarrier_wait(memory.y_full(query.at), query.parity);
-      if (!Shape::kAccumulate && tile < run.end) {
-        store_tile_rows<Shape::Dv>(maps.y, memory.queries(query.at), tiles, run, tile, 0);
-        tma_store_wait_group_read<0>();
-      }
-      mbarrier_arrive(memory.queries_free(query.at));
+      mbarrier_arrive_expect_tx(full, BandMemory<Shape>::kStage);
+      copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, full);
+      copy_tile<Shape::Dv>(memory.values(stage), maps.v, tiles, run, tile, full);
     }
   }
 }
@@ -171,7 +105,7 @@ __device__ __forceinline__ void store_columns(const ColumnForwardMemory<Shape>& 
 template <class Shape>
 class KeyStream {
  public:
-  __device__ KeyStream(const ColumnForwardMemory<Shape>& memory, const BandTiles& tiles)
+  __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
   // query: -1 where this warpgroup has no tile.
   __device__ __forceinline__ void open(const KeyTiles<Shape::kWindow>& keys, int query) {
@@ -182,7 +116,7 @@ class KeyStream {
 
   __device__ __forceinline__ int step() {
     if (!keys_) return kEnd;
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    mbarrier_wait(memory_.keys_full(stage_), stage_.parity);
     const int back = query_ - keys_.take();
     stage_.advance();
     if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
@@ -203,7 +137,7 @@ class KeyStream {
   __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
-  const ColumnForwardMemory<Shape>& memory_;
+  const BandMemory<Shape>& memory_;
   const BandTiles& tiles_;
   Ring<Shape::kStages> stage_;
   KeyTiles<Shape::kWindow> keys_{};
@@ -213,7 +147,7 @@ class KeyStream {
 template <class T, class Shape>
 class ColumnForwardConsumer {
  public:
-  using Memory = ColumnForwardMemory<Shape>;
+  using Memory = BandMemory<Shape>;
   __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
                                    const BandForwardMaps& maps)
       : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
@@ -230,9 +164,9 @@ class ColumnForwardConsumer {
         attend(round);
       } else {
         const auto query = query_stage_of(round);
-        mbarrier_wait(memory_.queries_full(query.at), query.parity);
+        mbarrier_wait(memory_.queries_full(query), query.parity);
         stream_.next();
-        mbarrier_arrive_warp(memory_.y_full(query.at));
+        mbarrier_arrive_warp(memory_.y_full(query));
       }
     }
   }
@@ -243,20 +177,21 @@ class ColumnForwardConsumer {
   }
   // This warpgroup's place in a run, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
-    return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kOwners;
+    return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kConsumers;
   }
   __device__ __forceinline__ static Ring<Shape::kQueryStages> query_stage_of(int round) {
-    return Ring<Shape::kQueryStages>::of(round * Shape::kOwners + turn_of(round));
+    return Ring<Shape::kQueryStages>::of(round * Shape::kConsumers + turn_of(round));
   }
   __device__ __forceinline__ void attend(int round) {
     const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(query.at))));
+    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
-    mbarrier_wait(memory_.queries_full(query.at), query.parity);
+    mbarrier_wait(memory_.queries_full(query), query.parity);
     forward_mainloop<T, false>(acc, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
-    const int again = warp_uniform(round), tile = stream_.query(), at = query_stage_of(again).at;
+    const int again = warp_uniform(round), tile = stream_.query();
+    const auto at = query_stage_of(again);
     const BandRun run = maps_.tiles.work_item(item_of(again));
     Softmax::Row row[2];
     int position[2];
@@ -278,7 +213,7 @@ class ColumnForwardConsumer {
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      int query) const {
+                                      Memory::QueryStage query) const {
     warpgroup_sync();
     put_rows<T, false>(y, row, memory_.queries(query));
     fence_proxy_async();
@@ -286,7 +221,8 @@ class ColumnForwardConsumer {
   }
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      const int (&position)[2], const BandRun& run, int query) const {
+                                      const int (&position)[2], const BandRun& run,
+                                      Memory::QueryStage query) const {
     mbarrier_arrive_warp(memory_.y_full(query));
     const Rows rows = Rows::of(f_.y, run.b, run.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
@@ -306,7 +242,7 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
   extern __shared__ __align__(128) char shared[];
-  const auto memory = ColumnForwardMemory<Shape>::of(shared);
+  const auto memory = BandMemory<Shape>::of(shared);
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
   memory.init();
   if (threadIdx.x < kWarpgroup) {
@@ -314,30 +250,12 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
     if (threadIdx.x == 0)
       produce_columns(memory, maps);
     else if (threadIdx.x % 32 == 0)
-      store_columns(memory, maps);
+      store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
-}
-
-template <class T>
-void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::of(f, pass);
-  with_head_sizes(f.q.size, f.v.size, [&]<int Dqk, int Dv>() {
-    const auto launch = [&]<bool kAccumulate, bool kWindow>() {
-      using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
-      maps.tiles.cut_to(Shape::kOwners);
-      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
-            Shape::kThreads, ColumnForwardMemory<Shape>::kBytes, f, maps);
-    };
-    if (maps.tiles.reach != BandTiles::kNoLimit)
-      launch.template operator()<false, true>();
-    else
-      pass.accumulate ? launch.template operator()<true, false>()
-                      : launch.template operator()<false, false>();
-  });
 }
 
 }  // namespace weft::attention::hopper

@@ -83,17 +83,13 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int at) const { return base + int{offsetof(SharedStorage, y)} + at * kY; }
+  __device__ std::uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
   __device__ std::uint32_t ds(int owner, int buffer) const {
-    return base + int{offsetof(SharedStorage, ds)} + (owner * kBuffers + buffer) * kPanel;
+    return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t out(int panel) const {
-    return base + int{offsetof(SharedStorage, out)} + panel * kPanel;
-  }
+  __device__ std::uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
   // Of the queries of tile `place` of those whose lse and delta are kept.
-  __device__ std::uint32_t lse_at(int place) const {
-    return base + int{offsetof(SharedStorage, lse)} + place * kTile * 4;
-  }
+  __device__ std::uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
   __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.

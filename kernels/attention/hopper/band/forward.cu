@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: MIT
-// f16 and bf16 instantiations of forward.cuh.
+// The launch of forward.cuh.
 #include "kernels/attention/hopper/band/forward.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 
-template void launch_band_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_band_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  // A tile that is loaded again but not written costs about half as much as others.
+  maps.tiles.cut(multiprocessors(), 0.5 * maps.tiles.tiles_back());
+  with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
+    with_bool(pass.accumulate, [&]<bool kAccumulate>() {
+      using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
+      start(queue, band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.work_items(), Shape::kThreads,
+            BandMemory<Shape>::kBytes, f, maps);
+    });
+  });
+}
 
 }  // namespace weft::attention::hopper

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shared memory and barriers of the forward kernels over bands (forward.cuh, window_forward.cu).
+// Shared memory and barriers of the forward kernels over bands.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace weft::attention::hopper {
 template <int Dqk_, int Dv_, bool kAccumulate_>
 struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
-  static constexpr bool kAccumulate = kAccumulate_, kStorer = false;
+  static constexpr bool kAccumulate = kAccumulate_, kStorer = false, kInOrder = true;
   // As many consumers as their registers allow.
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
@@ -29,22 +29,27 @@ struct BandForwardShape {
                        kStages = kFew ? 6 : (kRings - kQueryStages * kQueryBytes) / (kQ + kY);
 };
 
+// kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the order of
+// query tiles (`done`), else each by itself (`free`).
 template <class Shape>
 struct BandMemory {
   using Stage = Ring<Shape::kStages>;
   using QueryStage = Ring<Shape::kQueryStages>;
+  static constexpr bool kInOrder = Shape::kInOrder;
   struct SharedStorage {
     struct {
       char keys[Shape::kQ], values[Shape::kY];
     } stages[Shape::kStages];
     char queries[Shape::kQueryStages][Shape::kQueryBytes];
-    // keys_full, queries_full: TMA has written them. done: the consumer of a query tile reads no more keys.
-    // queries_free: y has left. y_full: y has taken the place of the queries.
-    std::uint64_t keys_full[Shape::kStages], queries_full[Shape::kQueryStages], done[Shape::kQueryStages],
+    // keys_full, queries_full: TMA has written them. free: no consumer reads a stage any more. done: the
+    // consumer of a query tile reads no more keys. queries_free: y has left. y_full: y has taken the place of
+    // the queries.
+    std::uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
+        queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
         queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
-    int last_user[Shape::kStages];  // the producer's: the last query tile that reads a stage
+    int last_user[kInOrder ? Shape::kStages : 0];  // the producer's: the last query tile that reads a stage
   };
-  static constexpr int kX = Shape::kQ, kStage = Shape::kQ + Shape::kY,
+  static constexpr int kX = Shape::kQ, kStage = Shape::kQ + Shape::kY, kWarps = kWarpgroup / 32,
                        kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
@@ -55,36 +60,30 @@ struct BandMemory {
   __device__ std::uint32_t keys(Stage s) const { return x(s.at); }
   __device__ std::uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
   __device__ std::uint32_t queries(QueryStage s) const {
-    return base + int{offsetof(SharedStorage, queries)} + s.at * Shape::kQueryBytes;
+    return WEFT_AT(queries) + s.at * Shape::kQueryBytes;
   }
   __device__ std::uint32_t y(QueryStage s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
-  __device__ std::uint32_t keys_full(Stage s) const {
-    return base + int{offsetof(SharedStorage, keys_full)} + s.at * 8;
-  }
-  __device__ std::uint32_t queries_full(QueryStage s) const {
-    return base + int{offsetof(SharedStorage, queries_full)} + s.at * 8;
-  }
-  __device__ std::uint32_t done(QueryStage s) const {
-    return base + int{offsetof(SharedStorage, done)} + s.at * 8;
-  }
-  __device__ std::uint32_t queries_free(QueryStage s) const {
-    return base + int{offsetof(SharedStorage, queries_free)} + s.at * 8;
-  }
-  __device__ std::uint32_t y_full(QueryStage s) const {
-    return base + int{offsetof(SharedStorage, y_full)} + s.at * 8;
-  }
+  __device__ std::uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
+  __device__ std::uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
+  __device__ std::uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
+  __device__ std::uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
+  __device__ std::uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
+  __device__ std::uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
   __device__ int* last_users(char* shared) const {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
   }
 
   __device__ void init() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < Shape::kStages; ++i) mbarrier_init(keys_full({i}), 1);
+      for (int i = 0; i < Shape::kStages; ++i) {
+        mbarrier_init(keys_full({i}), 1);
+        if (!kInOrder) mbarrier_init(free(i), Shape::kConsumers * kWarps);
+      }
       for (int i = 0; i < Shape::kQueryStages; ++i) {
         mbarrier_init(queries_full({i}), 1);
-        mbarrier_init(done({i}), kWarpgroup / 32);
-        mbarrier_init(queries_free({i}), Shape::kStorer ? 1 : kWarpgroup / 32);
-        mbarrier_init(y_full({i}), kWarpgroup / 32);
+        if (kInOrder) mbarrier_init(done({i}), kWarps);
+        mbarrier_init(queries_free({i}), Shape::kStorer ? 1 : kWarps);
+        mbarrier_init(y_full({i}), kWarps);
       }
       fence_proxy_async();
     }
@@ -108,6 +107,31 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
              Memory::Stage::of(stage + before + mine - query));
     stage += before + count;
     query += count;
+  }
+}
+
+// A thread of each warp of the producer but the first: stores every third tile of y; no consumer waits for
+// that.
+template <class Shape>
+__device__ __forceinline__ void store_y(const BandMemory<Shape>& memory, const BandForwardMaps& maps) {
+  constexpr int kThreads = kWarpgroup / 32 - 1;
+  const BandTiles& tiles = maps.tiles;
+  int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
+  typename BandMemory<Shape>::QueryStage query;
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const BandRun run = tiles.work_item(item);
+    // Out of order each consumer has a query stage in every run.
+    const int end = Shape::kInOrder ? run.end : run.first + Shape::kConsumers;
+    for (int tile = run.first; tile < end; ++tile, query.advance()) {
+      if (turn-- > 0) continue;
+      turn = kThreads - 1;
+      mbarrier_wait(memory.y_full(query), query.parity);
+      if (!Shape::kAccumulate && tile < run.end) {
+        store_tile_rows<Shape::Dv>(maps.y, memory.y(query), tiles, run, tile, 0);
+        tma_store_wait_group_read<0>();
+      }
+      mbarrier_arrive(memory.queries_free(query));
+    }
   }
 }
 

@@ -29,13 +29,9 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int warp) const {
-    return base + int{offsetof(SharedStorage, y)} + warp * 2 * kYPanel;
-  }
-  __device__ std::uint32_t ds(int owner) const {
-    return base + int{offsetof(SharedStorage, ds)} + owner * kPanel;
-  }
-  __device__ std::uint32_t out() const { return base + int{offsetof(SharedStorage, out)}; }
+  __device__ std::uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
+  __device__ std::uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
+  __device__ std::uint32_t out() const { return WEFT_AT(out); }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
@@ -216,7 +212,10 @@ class Head128DqAccumulator {
     if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.at));
     const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
     mbarrier_arrive_warp(memory_.free(stage_.at));
-    if (step.owns_queries) put(dq, at);
+    if (!step.owns_queries) return;
+#pragma unroll
+    for (int panel = 0; panel < 2; ++panel)
+      send_panel<T>(M::kOwners + 1, dq, panel, g_.scale, memory_.out(), g_.dq, g_, at);
   }
   // dS K of the key tile of `back` iterations ago, from dS of its owner.
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
@@ -230,17 +229,6 @@ class Head128DqAccumulator {
   __device__ __forceinline__ void release(int owner) {
     mbarrier_arrive_warp(memory_.ds_free(owner));
     counts_ ^= 1u << owner;
-  }
-  __device__ __forceinline__ void put(const float (&dq)[64], const TilePlace& at) const {
-#pragma unroll
-    for (int panel = 0; panel < 2; ++panel) {
-      if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
-      warpgroup_sync(M::kOwners + 1);
-      put_panel<T>(dq, panel, g_.scale, memory_.out());
-      fence_proxy_async();
-      warpgroup_sync(M::kOwners + 1);
-      if (is_warpgroup_leader()) store_panel(g_.dq, memory_.out(), panel, g_.tiles, at, g_.accumulate);
-    }
   }
 
   const M& memory_;
@@ -274,18 +262,16 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
   const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
   WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
-  start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads, Head128Memory::kBytes,
-        work);
+  with_type(g, [&]<class T>() {
+    start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads,
+          Head128Memory::kBytes, work);
+  });
 }
-
-template void launch_head128_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_head128_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

@@ -174,17 +174,15 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, g.q);
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
-  start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads, WindowMemory::kBytes,
-        windows);
+  with_type(g, [&]<class T>() {
+    start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads, WindowMemory::kBytes,
+          windows);
+  });
 }
-
-template void launch_window_backward<f16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-template void launch_window_backward<bf16>(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper

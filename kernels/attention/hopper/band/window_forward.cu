@@ -10,8 +10,7 @@ namespace weft::attention::hopper {
 
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
-  static constexpr bool kAccumulate = false,
-                        kStorer = true;  // kStorer: store_window() sends y to global memory
+  static constexpr bool kAccumulate = false, kStorer = true, kInOrder = true;
   static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
                        kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kQ = kPanel, kY = kPanel, kQueryBytes = kQ, kQueryStages = 8, kStages = 10;
@@ -169,27 +168,6 @@ class WindowConsumer {
   WindowStream stream_;
 };
 
-// A thread of each other warp of the producer: stores every third tile of y; no consumer waits for that.
-__device__ __forceinline__ void store_window(const BandMemory<WindowShape>& memory,
-                                             const BandForwardMaps& maps) {
-  constexpr int kThreads = kWarpgroup / 32 - 1;
-  const BandTiles& tiles = maps.tiles;
-  int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
-  int query = 0;                                      // number of the next one
-  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    for (int tile = run.first; tile < run.end; ++tile, ++query) {
-      if (turn-- > 0) continue;
-      turn = kThreads - 1;
-      const auto at = BandMemory<WindowShape>::QueryStage::of(query);
-      mbarrier_wait(memory.y_full(at), at.parity);
-      store_tile_rows<WindowShape::Dv>(maps.y, memory.y(at), tiles, run, tile, 0);
-      tma_store_wait_group_read<0>();
-      mbarrier_arrive(memory.queries_free(at));
-    }
-  }
-}
-
 template <class T>
 __global__ void __launch_bounds__(WindowShape::kThreads, 1)
     window_forward_kernel(const __grid_constant__ AttentionForward f,
@@ -206,7 +184,7 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
     if (threadIdx.x == 0)
       produce_band(memory, maps, last_users);
     else if (threadIdx.x % 32 == 0)
-      store_window(memory, maps);
+      store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
@@ -214,16 +192,14 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 #endif
 }
 
-template <class T>
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
-  start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
-        BandMemory<WindowShape>::kBytes, f, maps);
+  with_type(f, [&]<class T>() {
+    start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
+          BandMemory<WindowShape>::kBytes, f, maps);
+  });
 }
-
-template void launch_window_forward<f16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
-template void launch_window_forward<bf16>(CudaQueue&, const AttentionForward&, const AttentionPass&);
 
 }  // namespace weft::attention::hopper
