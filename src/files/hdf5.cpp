@@ -122,7 +122,7 @@ Hdf5File Hdf5File::create(const std::string& path, Size size) {
   H5Pset_fapl_core(access, std::size_t{16} << 20, false);
   std::string name = path;
   if (size == Size::large) {
-    H5Pset_fapl_sec2(access);
+    H5Pset_fapl_stdio(access);  // the one driver that takes such a name
     h.fd = closed_by_itself(memfd_create("weft", MFD_CLOEXEC));
     name = str("/proc/self/fd/", *h.fd);
     H5Pset_alignment(access, 1, 64);  // elements do not cross a border of pieces
