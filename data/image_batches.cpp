@@ -70,6 +70,7 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
   };
   const auto tokens = part(out.tokens, length);
   data.read(image_at(config_.seed, index, count) * length, tokens);
+  data.expect(image_at(config_.seed, index + config_.train.batch, count) * length, length);
   AugmentChoice choice = augmenter_->draw(config_.seed, index);
   choice[Augment::dataset] = mixed ? 1 : 0;
   augmenter_->apply(choice, tokens,
