@@ -12,8 +12,10 @@ namespace weft {
 
 class DeviceMaps {
  public:
-  DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size) {
-    const PackedMaps packed(pattern, heads, n, head_size);
+  // `edge` as for PackedMaps.
+  DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
+             int edge = 0) {
+    const PackedMaps packed(pattern, heads, n, head_size, edge);
     const auto bytes = static_cast<std::int64_t>(packed.bytes());
     memory_ = Tensor(*device.pool, Shape{bytes}, DType::u8, "patterns");
     std::vector<char> image(packed.bytes());
