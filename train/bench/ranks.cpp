@@ -23,11 +23,11 @@ constexpr int kRounds = 8;           // of a row of each kind
 class Lockstep : public Communicator {
  public:
   Lockstep(Device& device, Communicator& communicator)
-      : communicator_(communicator), numbers_(*device.pool, {8}, DType::f32, "step") {
+      : Communicator(communicator.rank(), communicator.size()),
+        communicator_(communicator),
+        numbers_(*device.pool, {8}, DType::f32, "step") {
     device.zero(numbers_);
   }
-  int rank() const override { return communicator_.rank(); }
-  int size() const override { return communicator_.size(); }
   std::string carrier() const override { return communicator_.carrier(); }
   void fork() override {}
   void join() override { communicator_.all_reduce_sum(numbers_); }
@@ -47,9 +47,10 @@ class Lockstep : public Communicator {
 class Timed : public Communicator {
  public:
   Timed(Device& device, Communicator& communicator, std::int64_t* nanoseconds)
-      : device_(device), communicator_(communicator), nanoseconds_(nanoseconds) {}
-  int rank() const override { return communicator_.rank(); }
-  int size() const override { return communicator_.size(); }
+      : Communicator(communicator.rank(), communicator.size()),
+        device_(device),
+        communicator_(communicator),
+        nanoseconds_(nanoseconds) {}
   std::string carrier() const override { return communicator_.carrier(); }
   void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
@@ -112,8 +113,7 @@ class Meter {
   Row row(std::int64_t steps, const std::function<void()>& work) {
     for (const Tensor& t : {began_, ended_, waited_}) device_.zero(t);
     device_.synchronize();
-    Stopwatch watch;
-    watch.start();
+    Stopwatch watch(true);
     read(began_);
     work();
     read(ended_);
