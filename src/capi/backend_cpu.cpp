@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "src/capi/backend.h"
+#include "src/capi/handles.h"
 
 namespace weft::capi {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Plans on a CUDA device. Kernels run on the caller's stream; the thread's current device stays as it was.
-#include "src/capi/backend.h"
+#include "src/capi/handles.h"
 
 #ifdef WEFT_CUDA
 #include <cuda_runtime.h>
