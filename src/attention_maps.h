@@ -33,6 +33,12 @@ class DeviceMaps {
   std::vector<PairCount> pairs_;  // by head
 };
 
+// The backward pass of a forward pass, without scratch.
+inline AttentionBackward backward_of(const AttentionForward& f, const HeadsView& dq, const HeadsView& dk,
+                                     const HeadsView& dv, const TensorView& delta, const HeadsView& dy) {
+  return {dq, dk, dv, delta, dy, f.y, f.lse, f.q, f.k, f.v, f.maps, f.scale, f.segments, f.form};
+}
+
 // AttentionBackward::scratch for `g` on `queue`; empty where it would make nothing faster.
 inline Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const AttentionBackward& g) {
   const std::int64_t elements = std::visit([&](const auto& q) { return backward_scratch(q, g); }, queue);

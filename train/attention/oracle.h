@@ -7,9 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
-#include "train/attention/backward_of.h"
+#include "src/attention_maps.h"
 
 namespace weft::attention_oracle {
 

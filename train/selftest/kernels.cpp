@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/decode_attention.h"
-#include "src/attention_maps.h"
 #include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 #include "train/attention/on_device.h"

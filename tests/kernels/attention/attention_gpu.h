@@ -10,7 +10,6 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
-#include "src/attention_maps.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "train/attention/on_device.h"
 
