@@ -64,6 +64,8 @@ const T& checked_struct(const char* name, const T* given) {
 // Where the tables of a plan lie and its kernels run: the CPU, or one CUDA device.
 class Backend {
  public:
+  Backend() = default;
+  Backend& operator=(Backend&&) = delete;  // nor copied
   virtual ~Backend() = default;
   virtual bool is_cuda() const = 0;
   virtual AttentionMaps place(const PackedMaps&) = 0;  // where kernels read them, for as long as this lives
