@@ -37,13 +37,6 @@ double TimedRuns::mean_clock() const {
   return std::accumulate(clocks.begin(), clocks.end(), 0.0) / static_cast<double>(clocks.size());
 }
 
-double TimedRuns::median_kilocycles() const {
-  std::vector<double> products(milliseconds.size());
-  std::transform(milliseconds.begin(), milliseconds.end(), clocks.begin(), products.begin(),
-                 std::multiplies<>());
-  return median(std::move(products));
-}
-
 void TimedRuns::append(const TimedRuns& other) {
   milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
   clocks.insert(clocks.end(), other.clocks.begin(), other.clocks.end());
@@ -62,6 +55,11 @@ TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   for (int done = 0; done < repeats; done += kMost)
     runs.append(time_some(std::min(kMost, repeats - done), work));
   return runs;
+}
+
+TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
+  const double first = time(device_.is_cuda() ? 3 : 1, work).milliseconds.back();
+  return time(std::clamp(static_cast<int>(ms / first), 3, 50), work);
 }
 
 void RunTimer::read(int reading) {
