@@ -30,8 +30,8 @@ have_nvcc() {
 
 have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
-# The preset for this machine: cuda where there are a GPU and a toolkit, else cpu.
-preset_here() { if have_nvcc && have_gpu; then echo cuda; else echo cpu; fi; }
+# The preset for this machine: WEFT_PRESET, else cuda where there are a GPU and a toolkit, else cpu.
+preset_here() { if have_nvcc && have_gpu; then echo "${WEFT_PRESET:-cuda}"; else echo "${WEFT_PRESET:-cpu}"; fi; }
 
 # configure PRESET [cmake arguments]: on a machine with a GPU only its own architecture is built.
 configure() {
