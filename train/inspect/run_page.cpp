@@ -156,11 +156,9 @@ std::string patterns(const Config& config) {
     for (int head = 0; head < m.heads; ++head) {
       char& done = drawn[static_cast<std::size_t>(layers.pattern->group(head))];
       if (std::exchange(done, 1)) continue;
-      const std::vector<std::int64_t>& axes = m.position_axes;
       const auto square = std::bit_ceil(static_cast<std::uint64_t>(std::sqrt(m.context)));
-      const std::int64_t row = axes.size() == 3   ? axes[1] * axes[2]
-                               : axes.size() == 2 ? axes[1]
-                                                  : static_cast<std::int64_t>(square);
+      const std::int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
+                                                           : static_cast<std::int64_t>(square);
       const Image image = pattern_image(
           *layers.pattern, {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
       html += picture(png_bytes(image),
