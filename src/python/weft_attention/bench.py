@@ -92,6 +92,7 @@ def main():
                     forward, both = timed(function, inputs, d_o, a.seconds)
                 except Exception as problem:  # a peer that does not cover the case is a row of its own
                     wrong = wrong or peer == "weft"
+                    ours = ours or (float("nan"),) * 2
                     print(f"| {n} | {name} | {peer} | {type(problem).__name__}: {str(problem).splitlines()[0][:80]} | | |", flush=True)
                     continue
                 ours = ours or (forward, both)

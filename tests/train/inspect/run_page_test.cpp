@@ -105,7 +105,8 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
                                      19)));
 }
 
-// What TensorBoard itself reads of a run, two starts together, against metrics.jsonl; exit code 77: it is missing.
+// What TensorBoard itself reads of a run, two starts together, against metrics.jsonl; exit code 77: it is
+// missing.
 constexpr const char* kRead = R"(import json, sys
 try:
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
@@ -129,8 +130,8 @@ TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
   if (const auto [status, text] = python(dir / "read.py"); status == 77) GTEST_SKIP() << text;
   write_corpus(dir / "corpus.h5", 2000, 32);
   write_file(dir / "small.yaml", small_yaml(dir.path()));
-  std::vector<std::string> arguments = {"--config",   dir / "small.yaml", "--device",      "cpu", "--out",
-                                        dir / "run", "--no-report",      "--tensorboard"};
+  std::vector<std::string> arguments = {"--config", dir / "small.yaml", "--device",    "cpu",
+                                        "--out",    dir / "run",        "--no-report", "--tensorboard"};
   for (const char* more : {"--max-steps=8", "--resume"}) {
     arguments.push_back(more);
     Process process(dir, "train", arguments);
