@@ -92,7 +92,7 @@ def main():
         chromium(f"--screenshot={screenshot}", f"file://{folder}/measure.html")
         problems += problems_of(kind, found, screenshot)
         print(f"{screenshot}: {found[0]['charts']} charts, {found[0]['pictures']} pictures, {found[0]['samples']} samples")
-    sys.exit("\n".join(problems))
+    sys.exit("\n".join(problems) or 0)
 
 
 if __name__ == "__main__":

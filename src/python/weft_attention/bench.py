@@ -13,7 +13,6 @@ from torch.utils.benchmark import Timer  # it waits for the GPU
 from . import attention, fixed, local, patterns, strided
 
 LIMITS = {torch.bfloat16: 3e-2, torch.float16: 1e-2, torch.float32: 3e-3}  # of the largest number of each result
-NAMES = ("the output", "dq", "dk", "dv")
 
 
 def cases(s, c):
@@ -47,7 +46,7 @@ def check(function, inputs, d_o, mask):
     """Of the first head; heads do not know of each other."""
     one = [x[:1, :1].detach().float().requires_grad_() for x in inputs]
     wanted = results(lambda q, k, v: sdpa(q, k, v, attn_mask=mask), one, d_o[:1, :1].float())
-    for name, got, want in zip(NAMES, results(function, inputs, d_o), wanted):
+    for name, got, want in zip(("o", "dq", "dk", "dv"), results(function, inputs, d_o), wanted):
         error = ((got[:1, :1].float() - want).abs().max() / want.abs().max()).item()
         if not error <= LIMITS[d_o.dtype]:
             raise ArithmeticError(f"{name} is wrong by {error:.1e} of its largest number")
