@@ -92,6 +92,7 @@ std::string AnswerProcess::ask(const std::string& name, const std::string& quest
     return reply.substr(1);
   }
   int status = 0;
+  shutdown(socket_, SHUT_RDWR);  // so that a child that still waits ends, too
   if (child_ > 0) uninterrupted([&] { return waitpid(child_, &status, 0); });
   child_ = -1;
   const char* how = !WIFSIGNALED(status)          ? "ended"
