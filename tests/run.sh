@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Builds and runs every test that this machine can run, and says what it could not run.
 # Usage: bash tests/run.sh [--record]
+#   what is broken on purpose (SlowMutants, SlowFaults) is run by tests/tools/attack.sh
 #   with a GPU and a CUDA toolkit: all tests, CPU and CUDA; --record writes tests/gpu_record.json
 #   otherwise: the CPU tests; CUDA tests are not built here (.ci/run compiles them)
 set -euo pipefail
@@ -16,7 +17,7 @@ configure "$preset"
 cmake --build --preset "$preset"
 
 say "CPU tests"
-ctest --preset "$preset" -L cpu -j "$(nproc)"
+ctest --preset "$preset" -L cpu -j "$(nproc)" -E '^Slow(Mutants|Faults)\.'
 if [ "$preset" = cuda ]; then
   say "CUDA tests"
   report=build/$preset/cuda_tests.json
