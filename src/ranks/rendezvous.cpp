@@ -153,7 +153,7 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
     set_patience(words, patience);
     // Rank 0 closes one that it could not hear, and gives up before this rank does.
     pollfd both[] = {{words.get(), POLLIN, 0}, {watch.get(), POLLRDHUP, 0}};
-    const auto longest = static_cast<int>(milliseconds(patience + seconds(5)).count());
+    const auto longest = static_cast<int>(1000 * (patience.count() + 5));
     Frame answer;
     const bool answered = send_frame(words, Kind::hello, hello(world, "words", identity)) &&
                           send_frame(watch, Kind::hello, hello(world, "watch", identity)) &&
