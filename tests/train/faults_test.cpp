@@ -164,7 +164,12 @@ class SlowFaults : public testing::Test {
     ASSERT_EQ(run(attempt), 0) << err_;
     const std::string out = out_, bytes = read_file(dir / file);
     try_all(
-        attempt, "", every(), [&] { fs::remove(dir / file); },
+        attempt, "", every(),
+        [&] {
+          fs::remove(dir / file);
+          for (const std::string& name : dir.names())  // of one that was killed
+            if (name.ends_with(".tmp")) fs::remove(dir / name);
+        },
         [&](int code, const Fault& fault) {
           if (code == 0) { EXPECT_EQ(out_, out); }
           if (code == 0 || fs::exists(dir / file)) { EXPECT_TRUE(read_file(dir / file) == bytes) << file; }
