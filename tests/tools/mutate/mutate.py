@@ -226,8 +226,9 @@ def build(mutants):
 # ---- what notices them -----------------------------------------------------------------------------------------------
 
 
-# Everything but /dev/shm is read-only: a mistake may write anywhere, and replace /dev/null.
-ALONE = 'mount -o bind,remount,ro / && (! mountpoint -q /dev || mount -o bind,remount,ro /dev) && exec "$0" "$@"'
+# Everything but /dev/shm is read-only, and processes outside are out of reach: a mistake may write anywhere, replace
+# /dev/null, and send signals to anybody. Bash stays the first process, for which most signals do nothing.
+ALONE = 'mount -o bind,remount,ro / && (! mountpoint -q /dev || mount -o bind,remount,ro /dev) || exit; "$0" "$@"; exit'
 
 
 def limits():  # a mistake must not take the machine's memory or disk
@@ -237,8 +238,8 @@ def limits():  # a mistake must not take the machine's memory or disk
 
 def start(tests, timeout, **environment):
     """Exit code of the tests, None after `timeout` seconds; and what was printed."""
-    command = ["unshare", "-m", "bash", "-c", ALONE, TESTS, "--gtest_filter=" + ":".join(tests), "--gtest_fail_fast",
-               "--gtest_brief=1"]
+    command = ["unshare", "-mpf", "--mount-proc", "--kill-child", "bash", "-c", ALONE, TESTS,
+               "--gtest_filter=" + ":".join(tests), "--gtest_fail_fast", "--gtest_brief=1"]
     with tempfile.TemporaryDirectory(prefix="mutant", dir="/dev/shm") as folder, open(folder + "/said", "w+b") as said:
         variables = dict(os.environ, TMPDIR=folder, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive",
                          LD_LIBRARY_PATH=WORK / "lib", **environment)
