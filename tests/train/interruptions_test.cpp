@@ -2,11 +2,14 @@
 // What comes from outside while programs run: signals, a reader that leaves, too little memory; and the line
 // that says how a stopped run goes on.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
+#include "train/program/stop_signal.h"
 
 namespace fs = std::filesystem;
 
@@ -38,6 +41,19 @@ TEST_F(InterruptionsTest, AHangUpSavesAsSigtermDoes) {
     EXPECT_GE(saved_step(), 4);
     fs::remove_all(dir / "run");
   }
+}
+
+TEST(StopSignal, ASecondOneAtOnceIsAnEcho) {
+  const StopSignal signal(true);
+  raise(SIGTERM);
+  raise(SIGTERM);
+  EXPECT_STREQ(StopSignal::received(), "SIGTERM");
+  const auto later = [] {
+    usleep(300000);
+    raise(SIGTERM);
+  };
+  EXPECT_EXIT(later(), testing::ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(raise(SIGINT), testing::ExitedWithCode(128 + SIGINT), "");
 }
 
 // timeout(1) signals the program, and then its whole group.
