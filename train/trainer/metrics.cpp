@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <numbers>
+#include <sstream>
 
 #include "kernels/view.h"
 #include "src/files/files.h"
@@ -28,9 +30,11 @@ void add_evaluation(std::string& out, const StepMetrics& m) {
 // How the line of a step ends whose evaluation was given up.
 constexpr const char* kGivenUp = ", \"valid_bits\": null}";
 
-// The whole lines of `history` whose step is at most `last_step`.
+// The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
 std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
-  std::ifstream in(history, std::ios::binary);
+  std::vector<char> bytes;
+  if (std::filesystem::exists(history)) bytes = read_input(history, std::int64_t{1} << 40);
+  std::istringstream in{std::string(bytes.begin(), bytes.end())};
   std::string kept;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     const auto step = json_number(line, "step");

@@ -212,6 +212,15 @@ TEST(RunFolder, SaysWhatAChangeChanges) {
                   "changed     train.accumulation from 1 to 2: gradients are added up in another order");
 }
 
+// A resumed run would go on without them, and replace them.
+TEST(Metrics, ThatCannotBeReadAreNotLost) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "metrics.jsonl");
+  EXPECT_CONTAINS(error_of([&] { MetricsLog(dir / "out.jsonl", dir / "metrics.jsonl", 7); }), "is a folder");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out.jsonl"));
+  EXPECT_EQ(error_of([&] { MetricsLog(dir / "out.jsonl", dir / "none.jsonl", 7); }), "");
+}
+
 TEST(Metrics, AnEvaluationThatWasGivenUpIsCompleted) {
   const TempDir dir;
   const std::string path = dir / "metrics.jsonl";
