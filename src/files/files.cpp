@@ -138,8 +138,8 @@ void check_once(int file, const std::string& what, const std::function<void()>& 
   static std::set<std::string> passed;
   struct stat info {};
   ::fstat(file, &info);
-  const std::string version =
-      str(what, "-", info.st_ino, "-", info.st_size, "-", info.st_mtim.tv_sec, "-", info.st_mtim.tv_nsec);
+  const std::string version = str(what, "-", info.st_dev, "-", info.st_ino, "-", info.st_size, "-",
+                                  info.st_mtim.tv_sec, "-", info.st_mtim.tv_nsec);
   const std::lock_guard lock(mutex);
   if (passed.contains(version)) return;
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
