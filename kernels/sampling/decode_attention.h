@@ -15,6 +15,9 @@ struct AttentionDecode {
   HeadsView v;                                  // (B, R, H, Dv)   T
   const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
   const std::int32_t* key_start = nullptr;      // (groups + 1)
+  // Of each listed row; a sequence sees those from first_key[b] on: its document. Absent: all.
+  const std::int32_t* key_positions = nullptr;
+  TensorView first_key{};                       // (B)             i32
   const std::int32_t* group_of_head = nullptr;  // (H)
   double scale = 1;
   // (H): added to the rows of a head's list, where heads share a list; null: 0.

@@ -31,6 +31,8 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .v = rows_of(block.v, k.heads),
           .keys = block.keys,
           .key_start = block.key_start,
+          .key_positions = block.key_positions,
+          .first_key = k.first_key,
           .group_of_head = block.group_of_head,
           .scale = k.scale,
           .first_row = block.first_row,
