@@ -33,7 +33,8 @@ ImageShape image_shape(const Config& config) {
 std::vector<std::uint16_t> labels_of(const Config& config, const TokenDataset& data) {
   std::vector<std::uint16_t> labels;
   if (!config.data.labels) return labels;
-  if (!data.image()) fail(str("data.labels: ", data.path(), " has a stream of tokens; only images have classes"));
+  if (!data.image())
+    fail(str("data.labels: ", data.path(), " has a stream of tokens; only images have classes"));
   labels.resize(static_cast<std::size_t>(data.images()));
   if (!data.stored()) return labels;
   const Hdf5File file = Hdf5File::open(data.path());

@@ -24,7 +24,8 @@ class CacheLayout {
   // What does not change from position to position: group_of_head (H), first_row (H).
   std::int64_t fixed_words() const { return 2 * heads(); }
   void append_fixed(std::vector<std::int32_t>& words) const;
-  // What does: key_start (groups + 1), row (H), and the listed rows, at most listed_words(). Positions as many.
+  // What does: key_start (groups + 1), row (H), and the listed rows, at most listed_words(). Positions as
+  // many.
   std::int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
   std::int64_t listed_words() const { return groups() * longest_; }
   void append_step(std::int64_t position, std::vector<std::int32_t>& words) const;

@@ -69,8 +69,8 @@ struct TileMap {
   const std::int32_t* col_turn = nullptr;
   // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
-  // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64: none.
-  // Otherwise words [mask * edge + r]:
+  // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64:
+  // none. Otherwise words [mask * edge + r]:
   const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
   const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
@@ -90,9 +90,10 @@ struct Band {
 
 // One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
 struct AttentionPass {
-  // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory; no tiles: the group has no part.
+  // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory; no tiles: the group has no
+  // part.
   const TileMap* maps = nullptr;
-  std::int32_t edge = kTile;  // kTile or kSmallTile
+  std::int32_t edge = kTile;                    // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
   std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
   // Groups of 8, 16, 32 or 64 slots hold consecutive positions (empty past the end) or none; 0: unknown.

@@ -71,8 +71,7 @@ void run(CpuQueue&, const DocumentStarts& k) {
 
 int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch) {
   int64_t size = 0;
-  for (int p = 0; p < maps.passes; ++p)
-    size += batch * maps.groups * segment_table_size(maps.pass[p]);
+  for (int p = 0; p < maps.passes; ++p) size += batch * maps.groups * segment_table_size(maps.pass[p]);
   return size;
 }
 
@@ -88,10 +87,12 @@ AttentionMaps SegmentMaps::result() const {
 
 void check(const SegmentMaps& k) {
   expect_rows("segment_maps: segments", k.segments);
-  WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made, "segment_maps: needs maps of all sequences");
-  WEFT_CHECK(k.tables.dtype == DType::i32 && k.tables.size() == SegmentMaps::table_size(k.maps, k.segments.shape[0]),
-             "segment_maps: tables of ", k.tables.size(), " elements, expected ",
-             SegmentMaps::table_size(k.maps, k.segments.shape[0]), " of i32");
+  WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
+             "segment_maps: needs maps of all sequences");
+  WEFT_CHECK(
+      k.tables.dtype == DType::i32 && k.tables.size() == SegmentMaps::table_size(k.maps, k.segments.shape[0]),
+      "segment_maps: tables of ", k.tables.size(), " elements, expected ",
+      SegmentMaps::table_size(k.maps, k.segments.shape[0]), " of i32");
 }
 
 void run(CpuQueue&, const SegmentMaps& k) {

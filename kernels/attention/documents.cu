@@ -69,7 +69,8 @@ template <int E>
 __device__ void write(std::uint64_t* masks, int e, const std::uint64_t (&word)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    if (threadIdx.x % 32 + 32 * i < E) masks[static_cast<std::int64_t>(e) * E + threadIdx.x % 32 + 32 * i] = word[i];
+    if (threadIdx.x % 32 + 32 * i < E)
+      masks[static_cast<std::int64_t>(e) * E + threadIdx.x % 32 + 32 * i] = word[i];
 }
 
 template <int E>
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(kThreads)
   const SegmentTable<E> out(first, set, pass);
   if (tile == 0 && threadIdx.x == 0) made[set] = out.in(map);
   if (tile >= map.query_tiles) return;
-  const auto* segments = static_cast<const std::int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
+  const auto* segments =
+      static_cast<const std::int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
   const LaneSegments<E> own(segments, map.query_order, tile);
   const int one = __shfl_sync(0xffffffffu, own.number[0], 0);
   for (int e = map.row_start[tile] + threadIdx.x / 32; e < map.row_start[tile + 1]; e += kThreads / 32) {

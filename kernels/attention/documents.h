@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Packed documents: where the document of each row begins, and tile maps that keep segments apart, which every
-// form of attention takes.
+// Packed documents: where the document of each row begins, and tile maps that keep segments apart, which
+// every form of attention takes.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -66,9 +66,10 @@ void check(const AttentionDecode& d) {
              "attention: new_k, new_v and own_row come together");
   if (d.new_k) expect("new_k", d.new_k, 1, d.q.size);
   if (d.new_v) expect("new_v", d.new_v, 1, d.v.size);
-  WEFT_CHECK(!d.first_key || (d.key_positions && d.first_key.size() == d.q.batch && d.first_key.dtype == DType::i32),
-             "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
-             shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
+  WEFT_CHECK(
+      !d.first_key || (d.key_positions && d.first_key.size() == d.q.batch && d.first_key.dtype == DType::i32),
+      "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
+      shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 

@@ -15,9 +15,6 @@ struct AttentionDecode {
   HeadsView v;                                  // (B, R, H, Dv)   T
   const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
   const std::int32_t* key_start = nullptr;      // (groups + 1)
-  // Of each listed row; a sequence sees those from first_key[b] on: its document. Absent: all.
-  const std::int32_t* key_positions = nullptr;
-  TensorView first_key{};                       // (B)             i32
   const std::int32_t* group_of_head = nullptr;  // (H)
   double scale = 1;
   // (H): added to the rows of a head's list, where heads share a list; null: 0.
@@ -29,6 +26,10 @@ struct AttentionDecode {
   const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   std::int64_t longest = 0;
+  // Positions of the listed rows: a sequence sees those from first_key (B) i32 on, of its document. Absent:
+  // all.
+  const std::int32_t* key_positions = nullptr;
+  TensorView first_key{};
 };
 void run(CpuQueue&, const AttentionDecode&);
 void run(CudaQueue&, const AttentionDecode&);

@@ -25,8 +25,8 @@ struct DecodeBlock {
   DecodeAffine up, down;  // C -> M, M -> C
   TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
   // As in AttentionDecode, in the queue's memory.
-  const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr, *group_of_head = nullptr,
-                     *first_row = nullptr, *own_row = nullptr;
+  const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
+                     *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
   std::int64_t longest = 0;  // no list is longer; 0: not known
 };
 

@@ -31,15 +31,15 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .v = rows_of(block.v, k.heads),
           .keys = block.keys,
           .key_start = block.key_start,
-          .key_positions = block.key_positions,
-          .first_key = k.first_key,
           .group_of_head = block.group_of_head,
           .scale = k.scale,
           .first_row = block.first_row,
           .new_k = heads_of(packed, queries, k.heads, k.qk_size),
           .new_v = heads_of(packed, 2 * queries, k.heads, k.v_size),
           .own_row = block.own_row,
-          .longest = block.longest};
+          .longest = block.longest,
+          .key_positions = block.key_positions,
+          .first_key = k.first_key};
 }
 
 template <class AnyQueue>

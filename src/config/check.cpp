@@ -28,9 +28,8 @@ class Check {
     context_schedule();
     augmentation();
     if (const std::int64_t token = config_.data.separator; token >= config_.model.vocab)
-      refuse({"data.separator", "model.vocab"},
-             str("data.separator: expected a token below model.vocab ", config_.model.vocab,
-                 ", or -1 for none, found ", token));
+      refuse({"data.separator", "model.vocab"}, str("data.separator: expected a token below model.vocab ",
+                                                    config_.model.vocab, ", or -1 for none, found ", token));
   }
 
  private:

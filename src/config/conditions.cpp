@@ -6,8 +6,9 @@
 namespace weft {
 
 const char* name_of(Augment kind) {
-  static constexpr const char* kNames[kAugments + 1] = {"rotation", "color",       "transposition", "reversal",
-                                                    "jigsaw",   "randaugment", "random_order",  "dataset", "label"};
+  static constexpr const char* kNames[kAugments + 1] = {"rotation",     "color",   "transposition",
+                                                        "reversal",     "jigsaw",  "randaugment",
+                                                        "random_order", "dataset", "label"};
   return kNames[static_cast<int>(kind)];
 }
 

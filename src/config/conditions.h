@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a sequence is told before its first token: the value of each kind of augmentation that training uses
-// (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"), and the class of the image. The sum of their embeddings
-// replaces the plain start vector.
+// (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"), and the class of the image. The sum
+// of their embeddings replaces the plain start vector.
 #pragma once
 
 #include <cstdint>

@@ -274,7 +274,8 @@ TEST(Config, ErrorsOfOverrides) {
             "--set train.steps: train.steps: expected an integer of at least 1, found 0");
   EXPECT_EQ(
       parse_error("", {"data={path: a}"}),
-      "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, data.mix_items");
+      "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, data.mix_items, "
+      "data.separator, data.labels, data.classes");
   EXPECT_CONTAINS(parse_error("", {"train.steps=[1"}), "--set train.steps: the value is not valid YAML");
   EXPECT_CONTAINS(parse_error("model:\n  width: 512\n", {"model.heads=7"}),
                   "--set model.heads: model.width / model.heads");

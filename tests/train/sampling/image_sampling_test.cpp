@@ -205,6 +205,23 @@ TEST_F(ImageSamplingTest, Refusals) {
   EXPECT_FALSE(std::filesystem::exists(dir / "grid.png"));
 }
 
+TEST_F(ImageSamplingTest, DrawsTheClassThatIsNamed) {
+  train_with({"data.labels=true", "data.classes=4", "train.steps=100"});
+  SampleArguments a = arguments();
+  EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3; none is given");
+  a.label = 4;
+  EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3, got 4");
+  std::vector<double> brightness;
+  for (const std::int64_t label : {0, 3}) {
+    a.label = label;
+    EXPECT_CONTAINS(sampled(a), str(", label ", label));
+    brightness.push_back(cell(a, 1, 1, 0).at(0));
+  }
+  EXPECT_GT(brightness[1], brightness[0]);
+  train_with({"train.steps=1"});
+  EXPECT_CONTAINS(refused(a), "was trained without classes (data.labels); leave it out");
+}
+
 TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {
   write_corpus(dir / "corpus.h5", 3000, 32);
   train(small_config(dir.path(), {"train.steps=1"}), {.out = dir / "run", .device = "cpu"});
