@@ -295,14 +295,12 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const
 }
 
 KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments) {
-  const std::int64_t batch = segments.shape()[0], made = maps.passes * batch * maps.groups;
+  const std::int64_t batch = segments.shape()[0],
+                     made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
   KeptMaps kept(maps);
   kept.tables = ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32);
-  kept.made = ctx.empty({made * static_cast<std::int64_t>(sizeof(TileMap))}, DType::u8);
-  const SegmentMaps k{.tables = kept.tables,
-                      .made = static_cast<TileMap*>(kept.made.view().data),
-                      .maps = maps,
-                      .segments = segments};
+  kept.made = ctx.empty({made}, DType::u8);
+  const SegmentMaps k{kept.tables, static_cast<TileMap*>(kept.made.view().data), maps, segments};
   ctx.launch(k);
   kept.maps = k.result();
   return kept;

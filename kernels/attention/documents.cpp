@@ -59,7 +59,7 @@ void run(CpuQueue&, const DocumentStarts& k) {
   check(k);
   for (int64_t b = 0; b < k.tokens.shape[0]; ++b) {
     const int64_t first = k.row ? *k.row : 0, end = k.row ? first + 1 : k.tokens.shape[1];
-    const int32_t* tokens = k.tokens.as<const int32_t>() + b * k.tokens.shape[1];
+    const int32_t* tokens = k.tokens.as<int32_t>() + b * k.tokens.shape[1];
     int32_t* out = k.start.as<int32_t>() + b * k.start.shape[1];
     int32_t start = 0;
     for (int64_t t = 0; t < end; ++t) {

@@ -2,6 +2,7 @@
 // Maps that part documents, in place of segments, for every kind of pattern; where documents begin.
 #include "kernels/attention/documents.h"
 
+#include "src/config/config.h"
 #include "tests/kernels/attention/attention_gpu.h"
 
 namespace weft::attention_test {
