@@ -237,7 +237,7 @@ TEST_F(ImageRunTest, WhoIsToldOfTheRotationPredictsBetter) {
 
 // The class is the brightness: who is told it knows the first tokens. Evaluation tells the true one.
 TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
-  const std::vector<std::string> common{"train.steps=100", "train.eval_every=0"};
+  const std::vector<std::string> common{"train.steps=60", "train.eval_every=0"};
   std::vector<std::string> told = common;
   told.insert(told.end(), {"data.labels=true", "data.classes=4"});
   run(told, "told");
