@@ -37,11 +37,13 @@ class TokenDataset {
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   const std::string& path() const { return path_; }
   const std::string& split() const { return split_; }
+  bool stored() const { return stored_in_file_; }  // false: random()
 
  private:
   TokenDataset() = default;
   std::string path_, split_;
   ImageShape image_;
+  bool stored_in_file_ = true;
   std::int64_t size_ = 0;
   std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
 };

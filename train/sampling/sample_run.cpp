@@ -120,9 +120,10 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
       a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
   a.options.group = &group;
   if (a.options.length == 0 && draws_images(loaded->config)) return sample_images(a, *loaded, notes);
-  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.upright)
-    fail(str(a.checkpoint,
-             ": is a model of text; --singles, --complete, --augmentation and --upright are for images"));
+  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
+    fail(str(
+        a.checkpoint,
+        ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
   a.options.batch = a.batch > 0 ? a.batch : kTextsAtATime;
   a.out.ends_with(".wav") ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
