@@ -71,11 +71,14 @@ void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, st
              " tokens, expected ", count, " * ", context);
   check_window(data_, context);
   const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Philox4 bits = window_bits(seed_, step, first + i);
+  const auto start_of = [&](std::int64_t update, std::int64_t i) {
+    const Philox4 bits = window_bits(seed_, update, first + i);
     const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32) | bits[0];
-    const auto start = static_cast<std::int64_t>((uniform * places) >> 64);
-    data_.read(start, out.subspan(i * context, context));
+    return static_cast<std::int64_t>((uniform * places) >> 64);
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    data_.read(start_of(step, i), out.subspan(i * context, context));
+    data_.expect(start_of(step + 1, i), context);
   }
 }
 

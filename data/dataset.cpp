@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "kernels/philox.h"
@@ -42,29 +43,33 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
 
 TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
-    : path_(path), split_(split) {
+    : path_(path), split_(split), vocab_(vocab), bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = Hdf5File::open(path);
   const std::string name = "/" + split;
   if (split.empty() || !file.has(name)) no_split(file, split);
   const auto shape = file.shape_of(name);
   const StoredType type = file.type_of(name);
-  if ((shape.size() != 1 && shape.size() != 4) || (type != StoredType::u8 && type != StoredType::u16))
+  if ((shape.size() != 1 && shape.size() != 4) || type > StoredType::u32)
     fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
-             " axes, expected uint8 or uint16 tokens: one axis, or images (count, height, width, channels)"));
+             " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
+             "(count, height, width, channels)"));
   size_ = tokens_of(file, name, shape);
   if (size_ == 0) fail(str(path, ": the split ", split, " is empty"));
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
-  if (type == StoredType::u16) tokens_.emplace<std::vector<std::uint16_t>>();
-  std::visit(
-      [&](auto& tokens) {
-        tokens.resize(size_);
-        file.read(name, type, shape, tokens.data());
-        const auto wrong = std::find_if(tokens.begin(), tokens.end(), [&](auto t) { return t >= vocab; });
-        if (wrong != tokens.end())
-          fail(str(path, ": token ", wrong - tokens.begin(), " of ", split, " is ", int{*wrong},
-                   ", outside the vocabulary of ", vocab, " (model.vocab)"));
-      },
-      tokens_);
+  item_ = type == StoredType::u8 ? 1 : type == StoredType::u16 ? 2 : 4;
+  if (const auto bytes = file.int_attribute("bytes")) {
+    std::int64_t tokens = 0;
+    for (const char* part : {"/train", "/valid", "/test"})
+      if (file.has(part)) tokens += tokens_of(file, part, file.shape_of(part));
+    bytes_per_token_ = static_cast<double>(*bytes) / static_cast<double>(tokens);
+  }
+  stored_ = file.bytes_of(name, type);
+  if (vocab >= std::int64_t{1} << 8 * item_) return;
+  check_once(*stored_.file, str(split, "-below-", vocab), [&] {
+    std::vector<std::int32_t> piece(std::size_t{1} << 20);
+    for (std::int64_t at = 0; at < size_; at += std::ssize(piece))
+      read(at, std::span(piece).first(std::min(std::ssize(piece), size_ - at)));
+  });
 }
 
 TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed,
@@ -75,20 +80,36 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
   data.path_ = "random tokens";
   data.split_ = "train";
   data.size_ = size;
-  auto& tokens = data.tokens_.emplace<std::vector<std::uint16_t>>(static_cast<std::size_t>(size));
+  data.vocab_ = vocab;
+  data.item_ = 4;
+  std::vector<std::uint32_t> tokens(static_cast<std::size_t>(size));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Philox4 bits =
         philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);
-    tokens[i] = static_cast<std::uint16_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
+    tokens[i] = static_cast<std::uint32_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
   }
+  data.stored_.values =
+      std::make_shared<std::string>(reinterpret_cast<char*>(tokens.data()), 4 * tokens.size());
   return data;
 }
 
 void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
-  WEFT_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size(), "tokens ", first, " to ",
-             first + static_cast<std::int64_t>(out.size()) - 1, " of ", size(), " in ", path_);
-  std::visit([&](const auto& tokens) { std::copy_n(tokens.begin() + first, out.size(), out.begin()); },
-             tokens_);
+  WEFT_CHECK(first >= 0 && first + std::ssize(out) <= size(), "tokens ", first, " to ",
+             first + std::ssize(out) - 1, " of ", size(), " in ", path_);
+  // At the end of `out`, where widening from the front on never meets what is not yet widened.
+  const auto read_as = [&]<class T>(T token) {
+    char* raw = reinterpret_cast<char*>(out.data() + out.size()) - out.size() * sizeof token;
+    stored_.read(first * item_, out.size() * sizeof token, raw);
+    for (std::int32_t& wide : out) {
+      std::memcpy(&token, raw, sizeof token);
+      if (token >= vocab_)
+        fail(str(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ",
+                 std::uint32_t{token}, ", outside the vocabulary of ", vocab_, " (model.vocab)"));
+      wide = static_cast<std::int32_t>(token);
+      raw += sizeof token;
+    }
+  };
+  item_ == 1 ? read_as(std::uint8_t{}) : item_ == 2 ? read_as(std::uint16_t{}) : read_as(std::uint32_t{});
 }
 
 namespace {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8 or uint16). One axis is a stream
-// (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
+// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8, uint16 or uint32). One axis is a
+// stream (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "src/files/files.h"
+#include "src/files/npy.h"
+
 namespace weft {
+
+inline constexpr std::int64_t kMostVocab = 1 << 20;
 
 // Rows, columns, channels of an image.
 struct ImageShape {
@@ -22,10 +26,11 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-// One split, in memory, random access.
+// One split, random access. Tokens stay in the file: memory does not grow with it.
 class TokenDataset {
  public:
-  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >= vocab.
+  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >= vocab,
+  // which a large file is searched for once (check_once).
   TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
   // Uniform random tokens, for timing.
   static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed, ImageShape = {});
@@ -33,8 +38,12 @@ class TokenDataset {
   // Of each image; a stream has none.
   const ImageShape& image() const { return image_; }
   std::int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
-  // Tokens first .. first + out.size() - 1.
+  // Tokens first .. first + out.size() - 1. Throws Error for tokens >= vocab: the file has changed.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
+  // The next step reads these: the system brings them to memory meanwhile.
+  void expect(std::int64_t first, std::int64_t count) const { stored_.expect(first * item_, count * item_); }
+  // Bytes of text in a token, mean of the file; 0: not known.
+  double bytes_per_token() const { return bytes_per_token_; }
   const std::string& path() const { return path_; }
   const std::string& split() const { return split_; }
   bool stored() const { return stored_in_file_; }  // false: random()
@@ -44,8 +53,9 @@ class TokenDataset {
   std::string path_, split_;
   ImageShape image_;
   bool stored_in_file_ = true;
-  std::int64_t size_ = 0;
-  std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>> tokens_;  // as the file stores them
+  std::int64_t size_ = 0, vocab_ = 0, item_ = 1;  // item_: bytes of a token as it is stored
+  double bytes_per_token_ = 0;
+  StoredBytes stored_;
 };
 
 // Keeps the random numbers that order the data apart from dropout's under the same seed.
@@ -65,11 +75,23 @@ std::string write_image_file(const std::string& path, const ImageShape&, const I
                              const ImageSplit& valid, const ImageSplit& test, const std::string& description,
                              const std::vector<std::string>& sources = {});
 
-// A file as data/README.md describes it. The shares of train, valid and test, in this order, must sum to 1.
-// `attributes` are further numbers of the file. Returns one line for people.
-std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
-                             std::int64_t vocab, const std::vector<double>& split,
-                             const std::string& description, const std::vector<std::string>& sources = {},
+// Tokens of any type of whole numbers: an array, or a vector of unsigned ones (of char: bytes).
+struct TokenArray : NpyArray {
+  TokenArray(NpyArray array) : NpyArray(std::move(array)) {}
+  template <class T>
+  TokenArray(const std::vector<T>& v)
+      : NpyArray{'u',
+                 sizeof(T),
+                 {std::ssize(v)},
+                 {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)}} {}
+};
+
+// A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The shares of
+// train, valid and test, in this order, must sum to 1. `attributes` are further numbers of the file. Returns
+// one line for people.
+std::string write_token_file(const std::string& path, const TokenArray& tokens, std::int64_t vocab,
+                             const std::vector<double>& split, const std::string& description,
+                             const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, std::int64_t>>& attributes = {});
 
 // The data file that a config names: as given, or in the folder of the config.

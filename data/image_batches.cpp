@@ -91,6 +91,7 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
   const auto tokens = part(out.tokens, length);
   const std::int64_t image = image_at(config_.seed, index, count);
   data.read(image * length, tokens);
+  data.expect(image_at(config_.seed, index + config_.train.batch, count) * length, length);
   AugmentChoice choice = augmenter_->draw(config_.seed, index);
   choice[Augment::label] = augmenter_->label(image);
   choice[Augment::dataset] = mixed ? 1 : 0;

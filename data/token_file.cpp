@@ -26,8 +26,9 @@ void check_split(const std::vector<double>& split) {
 
 // A file with the attributes that all have.
 Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::string& description,
-                     const std::vector<std::string>& sources) {
-  Hdf5File file = Hdf5File::create(path);
+                     const std::vector<std::string>& sources,
+                     Hdf5File::Size size = Hdf5File::Size::fits_memory) {
+  Hdf5File file = Hdf5File::create(path, size);
   file.set_attribute("format", "weft tokens");
   file.set_attribute("version", kVersion);
   file.set_attribute("vocab", vocab);
@@ -51,39 +52,46 @@ std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageSha
   return count;
 }
 
+// Writes tokens first .. as unsigned numbers of `item` bytes.
+FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t item, std::int64_t vocab) {
+  return [&tokens, first, item, vocab](std::int64_t at, std::span<char> bytes) {
+    for (std::int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
+      const std::int64_t token = tokens.value(i);
+      if (token < 0 || token >= vocab)
+        fail(str("token ", i, " is ", token, ", outside the vocabulary of ", vocab));
+      for (std::int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
+    }
+  };
+}
+
 }  // namespace
 
-std::string write_token_file(const std::string& path, std::span<const std::uint16_t> tokens,
-                             std::int64_t vocab, const std::vector<double>& split,
-                             const std::string& description, const std::vector<std::string>& sources,
+std::string write_token_file(const std::string& path, const TokenArray& tokens, std::int64_t vocab,
+                             const std::vector<double>& split, const std::string& description,
+                             const std::vector<std::string>& sources,
                              const std::vector<std::pair<std::string, std::int64_t>>& attributes) {
   check_split(split);
-  WEFT_CHECK(vocab >= 1 && vocab <= 65536, "a token file has a vocabulary of 1 to 65536, got ", vocab);
-  for (const std::uint16_t t : tokens)
-    WEFT_CHECK(t < vocab, "token ", t, " outside the vocabulary of ", vocab);
-  const auto size = static_cast<std::int64_t>(tokens.size());
+  WEFT_CHECK(vocab >= 1 && vocab <= kMostVocab, "a token file has a vocabulary of 1 to ", kMostVocab,
+             ", got ", vocab);
+  const std::int64_t size = tokens.size();
   const std::int64_t train = std::llround(split[0] * static_cast<double>(size)),
                      valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
   if (train == 0) fail(str("split: nothing is left for train of ", size, " tokens"));
 
-  Hdf5File file = create_file(path, vocab, description, sources);
+  Hdf5File file = create_file(path, vocab, description, sources, Hdf5File::Size::large);
+  for (const auto& [name, value] : attributes) file.set_attribute(name, value);
   std::int64_t first = 0;
   std::string parts;
+  const std::int64_t item = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+  const StoredType type = item == 1 ? StoredType::u8 : item == 2 ? StoredType::u16 : StoredType::u32;
   const auto write = [&](const char* name, std::int64_t count) {
-    const auto part = tokens.subspan(first, count);
-    if (vocab <= 256) {
-      const std::vector<std::uint8_t> bytes(part.begin(), part.end());
-      file.write(str("/", name), StoredType::u8, {count}, bytes.data());
-    } else {
-      file.write(str("/", name), StoredType::u16, {count}, part.data());
-    }
+    file.write(str("/", name), type, {count}, nullptr, fill_with(tokens, first, item, vocab));
     first += count;
     parts += str(parts.empty() ? "" : ", ", name, " ", count);
   };
   write("train", train);
   write("valid", valid);
   write("test", size - train - valid);
-  for (const auto& [name, value] : attributes) file.set_attribute(name, value);
   file.commit();
   return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
 }

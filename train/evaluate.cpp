@@ -28,7 +28,7 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   add_gpus(app, a.gpus);
   app.footer(
       "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "
-      "min_context, split, ema, step, checkpoint, data.\n"
+      "bits_per_byte (of tokens prepared with --bytes), min_context, split, ema, step, checkpoint, data.\n"
       "Examples:\n"
       "  evaluate --checkpoint runs/tiny/best.h5\n"
       "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160\n"

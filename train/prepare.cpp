@@ -14,6 +14,7 @@ struct PrepareArguments {
   std::string command;  // name of one of them
   PrepareText text;
   PrepareAudio audio;
+  PrepareTokens tokens;
   PrepareEnwik8 enwik8;
   PrepareNovels novels;
   PrepareCopy copy;
@@ -45,6 +46,18 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   add_shown(*audio, "--rate", a.audio.rate, "samples a second, to which they are resampled");
   add_split(audio, a.audio.split);
   audio->footer("Example:\n  prepare audio a.flac b.wav --out audio.h5");
+
+  CLI::App* tokens = app.add_subcommand("tokens", "Numbers of any tokenizer, vocabulary up to 1,048,576");
+  tokens->add_option("FILE", a.tokens.file, ".npy of whole numbers, or bare little-endian numbers")
+      ->required();
+  tokens->add_option("--vocab", a.tokens.vocab, "token values")->required()->check(CLI::Range(1, 1 << 20));
+  tokens->add_option("--dtype", a.tokens.dtype, "of bare numbers (u16, or u32 with a vocabulary over 65,536)")
+      ->check(CLI::IsMember({"u16", "u32"}));
+  tokens->add_option("--bytes", a.tokens.bytes, "of the text: evaluate then gives bits per byte, too")
+      ->check(at_least(1));
+  add_out(tokens, a.tokens.out)->required();
+  add_split(tokens, a.tokens.split);
+  tokens->footer("Example:\n  prepare tokens gpt2.bin --vocab 50257 --bytes 1115394 --out tokens.h5");
 
   CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
@@ -129,6 +142,7 @@ void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
 std::string run_prepare(const PrepareArguments& a) {
   if (a.command == "text") return prepare_text(a.text);
   if (a.command == "audio") return prepare_audio(a.audio);
+  if (a.command == "tokens") return prepare_tokens(a.tokens);
   if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
   if (a.command == "novels") return prepare_novels(a.novels);
   if (a.command == "copy") return prepare_copy(a.copy);

@@ -44,6 +44,8 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
   add_output(app, "--out", a.out,
              "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav",
              Devices::written);
+  app.add_flag("--tokens", a.tokens,
+               "text: prompt and samples are token numbers, as they always are with a vocabulary over 256");
   app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
   add_device(app, a.device);
   add_no_verify(app);

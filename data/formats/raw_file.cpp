@@ -30,12 +30,6 @@ std::string file_beginning(const std::string& path) {
   return bytes;
 }
 
-std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes) {
-  std::vector<std::uint16_t> tokens(bytes.size());
-  for (std::size_t i = 0; i < bytes.size(); ++i) tokens[i] = static_cast<unsigned char>(bytes[i]);
-  return tokens;
-}
-
 void check_not_written(const std::string& file, const std::string& out) {
   std::error_code ignored;
   if (std::filesystem::equivalent(file, out, ignored))

@@ -16,8 +16,6 @@ std::vector<char> read_raw_file(const std::string& path, std::int64_t most = kMo
 // The first bytes of a file, at most 512: enough to see what it is.
 std::string file_beginning(const std::string& path);
 
-std::vector<std::uint16_t> byte_tokens(const std::vector<char>& bytes);  // a token for each byte
-
 // Error when a file that is read is the one to write.
 void check_not_written(const std::string& file, const std::string& out);
 

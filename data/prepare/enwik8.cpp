@@ -52,8 +52,7 @@ std::string prepare_enwik8(const PrepareEnwik8& o) {
   const std::vector<char> bytes =
       o.from.empty() ? download(o) : read_raw_file(o.from, 2 * std::int64_t{kLength});
   const std::string what = check_is_enwik8(bytes, o);
-  return str(what, "\n",
-             write_token_file(o.out, byte_tokens(bytes), 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));
+  return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));
 }
 
 }  // namespace weft

@@ -70,8 +70,7 @@ std::string prepare_novels(const PrepareNovels& o) {
     fail(str(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
              " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit));
   const std::string what = str(novels.size(), " English novels, ", bytes.size(), " bytes");
-  return str(what, "\n",
-             write_token_file(o.out, byte_tokens(bytes), 256, {0.9, 0.05, 0.05}, what, {o.repository}));
+  return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
 }
 
 }  // namespace weft

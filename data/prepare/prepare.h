@@ -24,6 +24,15 @@ struct PrepareAudio {
 };
 std::string prepare_audio(const PrepareAudio&);
 
+// The numbers of any tokenizer: a .npy file of whole numbers with one axis, or the bare numbers of a type.
+struct PrepareTokens {
+  std::string file, out;
+  std::string dtype = {};             // of bare numbers, "u16" or "u32"; "": u16 up to a vocabulary of 65,536
+  std::int64_t vocab = 0, bytes = 0;  // bytes: of the text that the tokens stand for; 0: not known
+  std::vector<double> split = {0.9, 0.05, 0.05};
+};
+std::string prepare_tokens(const PrepareTokens&);
+
 struct PrepareEnwik8 {
   std::string from = {};  // the raw file; "": it is downloaded
   std::string out = "enwik8.h5";

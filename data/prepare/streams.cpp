@@ -27,7 +27,7 @@ std::string prepare_text(const PrepareText& o) {
     bytes.insert(bytes.end(), piece.begin(), piece.end());
     sources.push_back(file_name(file));
   }
-  return lines + write_token_file(o.out, byte_tokens(bytes), 256, o.split, "bytes of text", sources);
+  return lines + write_token_file(o.out, bytes, 256, o.split, "bytes of text", sources);
 }
 
 std::string prepare_audio(const PrepareAudio& o) {

@@ -82,7 +82,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   std::string kinds;
   for (const PatternKind& p : patterns()) kinds += (kinds.empty() ? "" : " | ") + std::string(p.kind);
   visit({"model.kind", &c.kind, "architecture"});
-  visit({"model.vocab", &c.vocab, "number of token values; 256 for bytes", between(2, 65536)});
+  visit({"model.vocab", &c.vocab, "number of token values; 256 for bytes", between(2, 1048576)});
   visit({"model.context", &c.context, "n: positions a sequence has", between(1, 1 << 30)});
   visit({"model.layers", &c.layers, "N: residual blocks", between(1, 10000)});
   visit({"model.width", &c.width, "d: features of a position", between(8, 1 << 20)});

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,26 @@ void copy_whole_file(const std::string& from, const std::string& path);
 // The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error for other
 // devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
 std::vector<char> read_input(const std::string& path, std::int64_t most);
+
+// Bytes at .. at + size - 1 of an open file; 0, the errno, or -1 when the file ends before them.
+int read_at(int file, std::int64_t at, std::size_t size, void* to);
+
+// The values of an array in a file that stays open, read when they are asked for.
+struct StoredBytes {
+  std::string name, path;                     // of array and file, for errors
+  std::shared_ptr<const int> file;            // its descriptor
+  std::int64_t offset = 0;                    // of the values in it
+  std::shared_ptr<const std::string> values;  // of compressed ones, in memory: then these are read
+
+  // Bytes first .. first + size - 1. Throws Error when the file has shrunk or cannot be read.
+  void read(std::int64_t first, std::size_t size, void* to) const;
+  // These will be read soon: the system brings them to memory meanwhile.
+  void expect(std::int64_t first, std::int64_t size) const;
+};
+
+// Calls `check`, which reads much of a file, unless it has passed for this file of this size and time before:
+// the process remembers that of files of 1 MiB on, a note in the user's cache folder of those of 256 MiB on.
+void check_once(int file, const std::string& what, const std::function<void()>& check);
 
 // Syncs the folder of `path`, without which a new name is not on the disk. Folders that cannot be synced
 // (some network disks) are let pass.

@@ -4,6 +4,7 @@
 #include "src/files/hdf5.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,11 +14,21 @@
 
 #include "kernels/view.h"
 #include "src/files/answer_process.h"
-#include "src/files/files.h"
+#include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
 #include "src/files/seal.h"
 
 namespace weft {
+namespace {
+
+std::shared_ptr<const int> closed_by_itself(int file) {
+  return {new int(file), [](const int* fd) {
+            if (*fd >= 0) close(*fd);
+            delete fd;
+          }};
+}
+
+}  // namespace
 
 const char* name_of(StoredType type) { return row_of(type).name; }
 
@@ -32,14 +43,16 @@ struct Hdf5File::Handle {
   // Of create(), until commit().
   std::unique_ptr<NewFile> made;
   Id file;
-  // Of open().
-  int fd = -1;
+  struct Later {
+    std::int64_t first, end;  // bytes of the file
+    FillBytes fill;
+  };
+  std::vector<Later> later;  // of write_later()
+  // Of open(): what is read. Of a large file that is made: memory, with holes where others fill values in.
+  std::shared_ptr<const int> fd;
   std::unique_ptr<AnswerProcess> reader;
   std::map<std::string, StoredPlace> places;  // of the datasets that were listed
 
-  ~Handle() {
-    if (fd >= 0) close(fd);
-  }
   std::string ask(const char* what, const std::string& name) const {
     WEFT_CHECK(reader, path, ": is read before it is complete");
     return reader->ask(path, what + name);
@@ -60,6 +73,7 @@ struct Hdf5File::Handle {
   [[noreturn]] void library_failed(const std::string& what) const {
     fail(str(path, ": ", what, ": ", library_error()));
   }
+  void each_piece(const std::function<void(const char*, std::size_t)>& take) const;
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
     if (H5Aexists(file, name.c_str()) > 0) H5Adelete(file, name.c_str());
     const Id space(H5Screate(H5S_SCALAR), H5Sclose);
@@ -79,16 +93,16 @@ Hdf5File Hdf5File::open(const std::string& path) {
   Handle& h = *f.handle_;
   h.path = path;
   struct stat info {};
-  h.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO does not wait
-  if (h.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  ::fstat(h.fd, &info);
+  h.fd = closed_by_itself(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
+  if (*h.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  ::fstat(*h.fd, &info);
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
-  check_seal(path, h.fd);
+  check_seal(path, *h.fd);
   // Damage, or a read that fails, can bring down the process that HDF5 runs in.
   std::optional<Hdf5Reader> reader;
-  const auto answer = [&, fd = h.fd](const std::string& question) {
+  const auto answer = [&, fd = *h.fd](const std::string& question) {
     if (!reader) reader.emplace(path, fd, info.st_size);
     return reader->answer(question);
   };
@@ -97,7 +111,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
   return f;
 }
 
-Hdf5File Hdf5File::create(const std::string& path) {
+Hdf5File Hdf5File::create(const std::string& path, Size size) {
   start_hdf5();
   Hdf5File f;
   Handle& h = *f.handle_;
@@ -106,24 +120,52 @@ Hdf5File Hdf5File::create(const std::string& path) {
   const Id creation = creation_list(H5P_FILE_CREATE), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_userblock(creation, kSealBlock);
   H5Pset_fapl_core(access, std::size_t{16} << 20, false);
+  std::string name = path;
+  if (size == Size::large) {
+    H5Pset_fapl_stdio(access);  // the one driver that takes such a name
+    h.fd = closed_by_itself(memfd_create("weft", MFD_CLOEXEC));
+    name = str("/proc/self/fd/", *h.fd);
+    H5Pset_alignment(access, 1, 64);  // elements do not cross a border of pieces
+  }
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
-  h.file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  h.file = Id(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   if (!h.file.ok()) h.library_failed("cannot be created");
   return f;
+}
+
+// All that follows the user block.
+void Hdf5File::Handle::each_piece(const std::function<void(const char*, std::size_t)>& take) const {
+  if (!fd) {
+    void* memory = nullptr;
+    const ssize_t size = H5Fget_file_image(file, nullptr, 0);  // without the user block
+    if (size <= 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, &memory) < 0)
+      library_failed("cannot be completed in memory");
+    return take(*static_cast<char**>(memory) + kSealBlock, static_cast<std::size_t>(size));
+  }
+  std::vector<char> piece(std::size_t{1} << 20);
+  const std::int64_t all = lseek(*fd, 0, SEEK_END);
+  for (std::int64_t at = kSealBlock, end; at < all; at = end) {
+    end = std::min(at + std::ssize(piece), all);
+    if (read_at(*fd, at, end - at, piece.data()) != 0) library_failed("cannot be completed in memory");
+    for (const Later& l : later) {
+      const std::int64_t from = std::max(at, l.first), to = std::min(end, l.end);
+      if (from < to) l.fill(from - l.first, std::span(piece).subspan(from - at, to - from));
+    }
+    take(piece.data(), static_cast<std::size_t>(end - at));
+  }
 }
 
 void Hdf5File::commit() {
   Handle& h = *handle_;
   WEFT_CHECK(h.made, h.path, ": commit() belongs to a file that create() made, once");
-  void* memory = nullptr;
-  ssize_t size = -1;
-  if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0 || (size = H5Fget_file_image(h.file, nullptr, 0)) <= 0 ||
-      H5Fget_vfd_handle(h.file, H5P_DEFAULT, &memory) < 0)
-    h.library_failed("cannot be completed in memory");
-  // The size of an image does not count the user block.
-  char* const image = *static_cast<char**>(memory);
-  write_seal(image, kSealBlock + static_cast<std::size_t>(size));
-  h.made->write(image, kSealBlock + static_cast<std::size_t>(size));
+  if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0) h.library_failed("cannot be completed in memory");
+  FastHash hash;
+  std::size_t size = 0;
+  h.each_piece([&](const char* bytes, std::size_t count) { hash.add(bytes, count), size += count; });
+  char seal[kSealBlock] = {};
+  write_seal(seal, size, hash.value());
+  h.made->write(seal, sizeof seal);
+  h.each_piece([&](const char* bytes, std::size_t count) { h.made->write(bytes, count); });
   h.file = Id();
   h.made->commit();
   h.made.reset();
@@ -159,30 +201,36 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   if (place.shape != shape)
     fail(
         str(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape)));
-  std::size_t left = elements_of(shape) * H5Tget_size(row_of(as).memory);
-  if (place.offset < 0 || place.type != static_cast<std::int64_t>(as)) {
-    const std::string values = h.ask("r", static_cast<char>(as) + dataset);
-    if (values.size() != left) fail(str(path(), ": ", dataset, " changes while it is read"));
-    if (left > 0) std::memcpy(data, values.data(), left);
-    return;
-  }
-  auto* to = static_cast<char*>(data);
-  for (off_t at = place.offset; left > 0;) {
-    const ssize_t got = uninterrupted([&] { return ::pread(h.fd, to, left, at); });
-    if (got < 0) fail(str(path(), ": cannot be read: ", std::strerror(errno)));
-    if (got == 0) fail(str(path(), ": is truncated in ", dataset, "; copy or make it again"));
-    to += got, at += got, left -= static_cast<std::size_t>(got);
-  }
+  const std::size_t size = elements_of(shape) * H5Tget_size(row_of(as).memory);
+  bytes_of(dataset, as).read(0, size, data);
+}
+
+StoredBytes Hdf5File::bytes_of(const std::string& dataset, StoredType as) const {
+  const Handle& h = *handle_;
+  const StoredPlace place = h.place_of(dataset);
+  StoredBytes bytes{dataset, path(), h.fd, place.offset, nullptr};
+  if (place.offset >= 0 && place.type == static_cast<std::int64_t>(as)) return bytes;
+  bytes.values = std::make_shared<std::string>(h.ask("r", static_cast<char>(as) + dataset));
+  if (bytes.values->size() != elements_of(place.shape) * H5Tget_size(row_of(as).memory))
+    fail(str(path(), ": ", dataset, " changes while it is read"));
+  return bytes;
 }
 
 void Hdf5File::write(const std::string& dataset, StoredType type, const std::vector<std::int64_t>& shape,
-                     const void* data) {
-  const Handle& h = *handle_;
+                     const void* data, const FillBytes& later) {
+  Handle& h = *handle_;
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
   const Id space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
   const Id creation = creation_list(H5P_DATASET_CREATE);
   H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
   const TypeRow& row = row_of(type);
+  const auto size = static_cast<std::int64_t>(elements_of(shape) * H5Tget_size(row.memory));
+  if (later) {
+    H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+    // HDF5 does not survive a file that may not have its size.
+    if (ftruncate(*h.fd, lseek(*h.fd, 0, SEEK_END) + size) != 0)
+      fail(str(path(), ": could not be written: ", disk_error(errno)));
+  }
   // Groups on the way are made one by one: those that HDF5 makes by itself carry the time.
   for (std::size_t slash = dataset.find('/', 1); slash != std::string::npos;
        slash = dataset.find('/', slash + 1)) {
@@ -195,8 +243,10 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
   }
   const Id set(H5Dcreate2(h.file, dataset.c_str(), row.file, space, H5P_DEFAULT, creation, H5P_DEFAULT),
                H5Dclose);
-  if (!set.ok() || H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+  if (!set.ok() || (!later && H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
+  const auto first = static_cast<std::int64_t>(H5Dget_offset(set));
+  if (later && size > 0) h.later.push_back({first, first + size, later});
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {

@@ -4,18 +4,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "src/files/files.h"
 
 namespace weft {
 
-enum class StoredType : std::uint8_t { u8, u16, i32, i64, f32, f64 };
+enum class StoredType : std::uint8_t { u8, u16, u32, i32, i64, f32, f64 };
 const char* name_of(StoredType);
 std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
+
+// Writes bytes first .. first + size - 1 of the values of a dataset.
+using FillBytes = std::function<void(std::int64_t first, std::span<char>)>;
 
 class Hdf5File {
  public:
@@ -24,7 +30,9 @@ class Hdf5File {
   static Hdf5File open(const std::string& path);
   // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
   // NewFile (src/files/files.h), after a user block with its length and hash. Equal data makes equal bytes.
-  static Hdf5File create(const std::string& path);
+  // Size::large: memory does not hold the values that write() is given later.
+  enum class Size : std::uint8_t { fits_memory, large };
+  static Hdf5File create(const std::string& path, Size = Size::fits_memory);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
   ~Hdf5File();
@@ -36,9 +44,12 @@ class Hdf5File {
   StoredType type_of(const std::string& dataset) const;
   std::vector<std::int64_t> shape_of(const std::string& dataset) const;
 
-  // Groups on the way are made. Data is contiguous, uncompressed, row-major.
-  void write(const std::string& dataset, StoredType, const std::vector<std::int64_t>& shape,
-             const void* data);
+  // Groups on the way are made. Data is contiguous, uncompressed, row-major. `later`, of a large file, stands
+  // for `data`: commit() asks it, twice, for pieces of at most 1 MiB.
+  void write(const std::string& dataset, StoredType, const std::vector<std::int64_t>& shape, const void* data,
+             const FillBytes& later = {});
+  // The values. Those that are compressed or stored as another type are unpacked to memory.
+  StoredBytes bytes_of(const std::string& dataset, StoredType as) const;
   // The whole dataset, converted by HDF5 to `as`; the stored shape must be `shape`.
   void read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
             void* data) const;

@@ -44,6 +44,7 @@ struct TypeRow {
 inline const std::vector<TypeRow>& types() {
   static const std::vector<TypeRow> rows = {{StoredType::u8, "uint8", H5T_STD_U8LE, H5T_NATIVE_UINT8},
                                             {StoredType::u16, "uint16", H5T_STD_U16LE, H5T_NATIVE_UINT16},
+                                            {StoredType::u32, "uint32", H5T_STD_U32LE, H5T_NATIVE_UINT32},
                                             {StoredType::i32, "int32", H5T_STD_I32LE, H5T_NATIVE_INT32},
                                             {StoredType::i64, "int64", H5T_STD_I64LE, H5T_NATIVE_INT64},
                                             {StoredType::f32, "float32", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},

@@ -11,11 +11,12 @@ namespace weft {
 inline constexpr std::size_t kSealBlock = 512;
 inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
 
-// Seals a file in memory, whose first 512 bytes are free.
-void write_seal(char* file, std::size_t size);
+// Writes to a block of kSealBlock zeros the seal of a file with so many bytes behind it, whose FastHash is
+// `hash`.
+void write_seal(char* block, std::size_t size, std::uint64_t hash);
 
-// Whether the file has a seal; an Error when it does not fit what follows. A process reads a large file once
-// for that, although it opens it for each split. A file that shrinks meanwhile is an error, too.
+// Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
+// for that (check_once). A file that shrinks meanwhile is an error, too.
 bool check_seal(const std::string& path, int file);
 
 }  // namespace weft

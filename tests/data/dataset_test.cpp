@@ -67,7 +67,7 @@ TEST(TokenFile, ErrorsOfSplits) {
   EXPECT_CONTAINS(error_of([&] {
                     write_token_file(dir / "a.h5", counting(20, 5), 4, {1, 0, 0}, "");
                   }),
-                  "token 4 outside the vocabulary of 4");
+                  "token 4 is 4, outside the vocabulary of 4");
   EXPECT_FALSE(std::filesystem::exists(dir / "a.h5"));
   EXPECT_EQ(error({1, 0, 0}), "");
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 4); }), "a.h5: the split test is empty");
@@ -97,7 +97,7 @@ TEST(TokenDataset, ErrorsOfFiles) {
   foreign.write("/params/x", StoredType::f32, {6}, numbers.data());
   foreign.commit();
   EXPECT_CONTAINS(error(dir / "foreign.h5"),
-                  "/train is float32 with 1 axes, expected uint8 or uint16 tokens");
+                  "/train is float32 with 1 axes, expected uint8, uint16 or uint32 tokens");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "valid"), "/valid is uint8 with 2 axes");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "test"), "is a checkpoint, expected a data file");
 }

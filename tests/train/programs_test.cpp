@@ -85,6 +85,14 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   }
 }
 
+TEST_F(ProgramsTest, SampledTokensAreThoseOfTheText) {
+  std::string text = sampled({"--prompt", "\x05\x07"}), numbers;
+  text.pop_back();  // the end of the line
+  EXPECT_EQ(text.size(), 20u);
+  for (const char c : text) numbers += str(int{c}, ' ');
+  EXPECT_EQ(sampled({"--tokens", "--prompt", "5 7"}), numbers + "\n");
+}
+
 // Windows that overlap see tokens again; files have them once, at the place where they were scored.
 TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",

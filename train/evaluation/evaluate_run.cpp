@@ -22,19 +22,19 @@ namespace {
 // Per-token losses of one evaluation.
 struct Losses {
   std::vector<float> nats;
-  std::vector<std::uint16_t> tokens;
+  std::vector<std::int32_t> tokens;
 
   void add(const EvalWindow& window, std::span<const std::int32_t> seen, std::span<const double> of_seen) {
     for (auto t = static_cast<std::size_t>(window.scored); t < of_seen.size(); ++t) {
       nats.push_back(static_cast<float>(of_seen[t]));
-      tokens.push_back(static_cast<std::uint16_t>(seen[t]));
+      tokens.push_back(seen[t]);
     }
   }
   void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
     std::vector<std::int64_t> shape{static_cast<std::int64_t>(nats.size())};
     if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
     file.write(group + "/losses", StoredType::f32, shape, nats.data());
-    file.write(group + "/tokens", StoredType::u16, shape, tokens.data());
+    file.write(group + "/tokens", StoredType::u32, shape, tokens.data());
   }
 };
 
@@ -45,8 +45,10 @@ ImageShape map_shape(const TokenDataset& data, const ModelConfig& model) {
   return {(model.context + width - 1) / width, width, 1};
 }
 
-const char* unit_of(const TokenDataset& data, const ModelConfig& model) {
-  return data.image() ? "bits per dimension" : model.vocab <= 256 ? "bits per byte" : "bits per token";
+const char* unit_of(const TokenDataset& data) {
+  return data.image()                  ? "bits per dimension"
+         : data.bytes_per_token() == 1 ? "bits per byte"
+                                       : "bits per token";
 }
 
 class Evaluation {
@@ -125,17 +127,27 @@ class Evaluation {
     return choices_.size() > 1 ? str(", combination ", number + 1, " of ", choices_.size()) : "";
   }
   std::string sentence(const EvalResult& result, const std::string& choice) const {
-    const Config& config = loaded_->config;
-    return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_, config.model), " over ",
+    const auto of_byte = per_byte(result);
+    return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_),
+               of_byte ? str(", ", fixed_text(*of_byte, 4), " bits per byte") : "", " over ",
                data_.image() ? str(grouped_digits(data_.images()), " images")
                              : str(grouped_digits(result.tokens), " tokens"),
                choice == "none" ? "" : ", " + choice, ", ", loaded_->weights_text());
   }
+  // Of data that tells how many bytes a token stands for.
+  std::optional<double> per_byte(const EvalResult& result) const {
+    const double bytes = data_.bytes_per_token();
+    return data_.image() || bytes == 0 || bytes == 1 ? std::nullopt : std::optional(result.bits / bytes);
+  }
   std::string json(const EvalResult& result, const std::string& choice) const {
-    char bits[32];
-    std::snprintf(bits, sizeof bits, "%.9g", result.bits);
-    JsonMembers members = {{"bits", JsonMember::Raw{bits}}, {"tokens", result.tokens}};
+    const auto digits = [](double value) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.9g", value);
+      return JsonMember::Raw{text};
+    };
+    JsonMembers members = {{"bits", digits(result.bits)}, {"tokens", result.tokens}};
     const auto add = [&](const char* key, const auto& value) { members.emplace_back(key, value); };
+    if (const auto of_byte = per_byte(result)) add("bits_per_byte", digits(*of_byte));
     if (data_.image()) add("images", data_.images()), add("augmentation", choice);
     add("min_context", a_.min_context), add("split", a_.split), add("ema", loaded_->ema);
     add("step", loaded_->state.step), add("checkpoint", a_.checkpoint), add("data", path_);

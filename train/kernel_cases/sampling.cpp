@@ -57,7 +57,7 @@ void add_linear(Table& t) {
   constexpr std::int64_t sizes[][3] = {{1, 1, 1},      {1, 33, 31},    {31, 32, 33},  {33, 31, 65},
                                        {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
                                        {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
-                                       {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}};
+                                       {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}, {2, 8, 70002}};
   const AroundLinear variants[] = {{},
                                    {.bias = false},
                                    {.norm = true, .bias = false, .f = Activation::gelu},
@@ -83,7 +83,7 @@ void add_choices(Table& t) {
                        c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p, few ? ", equal logits" : "");
   };
   const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
-  for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 65536})
+  for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 70001})
     for (const Choice& choice : choices)
       for (const bool few : {false, true}) add(v > 1000 ? 2 : 17, v, choice, few, false);
   for (const std::int64_t given : {1, 2})

@@ -163,7 +163,7 @@ void add_cross_entropy(Table& t) {
     t.put<CrossEntropyForward>(realistic, cross_entropy_forward(n, v), "N ", n, ", V ", v);
     t.put<CrossEntropyBackward>(realistic, cross_entropy_backward(n, v), "N ", n, ", V ", v);
   };
-  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007})
+  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007, 70017})
     add(false, v % 32 + 1, v);
   add(true, kTokens, 256);
   add(true, 4096, 65536);
@@ -229,7 +229,8 @@ void add_elementwise(Table& t) {
 void add_embedding(Table& t) {
   constexpr std::int64_t sizes[][5] = {{1, 1, 5, 8, 0},        {2, 33, 1, 7, 0},     {3, 65, 31, 33, 8},
                                        {1, 2, 256, 32, 1},     {2, 130, 3, 264, 16}, {4, 257, 65, 24, 5},
-                                       {2, 300, 256, 264, 32}, {3, 2, 7, 9, 2},      {1, 2000, 2, 16, 64}};
+                                       {2, 300, 256, 264, 32}, {3, 2, 7, 9, 2},      {1, 2000, 2, 16, 64},
+                                       {2, 9, 70001, 8, 0}};
   for (const auto& [b, n, v, c, stride] : sizes) {
     const std::string text = str("B ", b, ", T ", n, ", V ", v, ", C ", c, ", stride ", stride);
     t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);

@@ -65,11 +65,13 @@ class SampleWriter {
 void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
-  a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), model.vocab);
+  // Over 256, text is numbers.
+  const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
+  a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), vocab);
   check_sample_options(a.options, model);
   notes.line(loaded.weights_text());
   std::ostringstream kept;
-  SampleWriter writer(a.out.empty() ? text : kept, model.vocab, a.options.count);
+  SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count);
   const std::int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
@@ -119,13 +121,15 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
   const auto loaded = load_model(
       a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
   a.options.group = &group;
-  if (a.options.length == 0 && draws_images(loaded->config)) return sample_images(a, *loaded, notes);
+  const bool image = a.options.length == 0 && draws_images(loaded->config), sound = a.out.ends_with(".wav");
+  if (a.tokens && (image || sound)) fail("--tokens is for text: leave it out, or set --length and no F.wav");
+  if (image) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
     fail(str(
         a.checkpoint,
         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
   a.options.batch = a.batch > 0 ? a.batch : kTextsAtATime;
-  a.out.ends_with(".wav") ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
+  sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
 
 }  // namespace weft

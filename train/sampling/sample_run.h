@@ -19,7 +19,7 @@ struct SampleArguments {
   SampleOptions options;
   int gpus = 0;
   std::int64_t batch = 0;  // 0: 8 texts, or images of about 800,000 tokens
-  bool stats = false;
+  bool stats = false, tokens = false;
   // Images.
   std::string singles, augmentation;   // a folder; "rotation=1"
   std::int64_t label = -1;             // the class with data.labels; -1: not given

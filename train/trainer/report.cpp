@@ -47,9 +47,13 @@ std::vector<std::string> pattern_lines(const Config& config, const Device& devic
 }
 
 std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
+  const double bytes = train.bytes_per_token();
   if (!train.image())
     return str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
-               " tokens to train, ", count_text(static_cast<double>(valid.size())), " to validate");
+               " tokens to train, ", count_text(static_cast<double>(valid.size())), " to validate",
+               bytes == 1  ? ""
+               : bytes > 0 ? str("; bits are per token (", fixed_text(bytes, 3), " bytes)")
+                           : "; bits are per token");
   const ImageShape& s = train.image();
   return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ", s.channels, ": ",
              grouped_digits(train.images()), " to train, ", grouped_digits(valid.images()),

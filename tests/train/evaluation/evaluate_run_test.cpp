@@ -54,5 +54,34 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   EXPECT_CONTAINS(notes.str(), map.text());
 }
 
+// Tokens beyond 16 bits all the way: data, training, losses, and what a byte costs.
+TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
+  const TempDir dir;
+  std::vector<std::uint32_t> tokens(1000);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = i % 2 == 0 ? 69'999 : 5;
+  write_token_file(dir / "corpus.h5", tokens, 70'000, {0.6, 0.2, 0.2}, "", {}, {{"bytes", 4000}});
+  const std::string said =
+      train(small_config(dir.path(),
+                         {"model.vocab=70000", "model.layers=1", "model.width=16", "model.heads=2",
+                          "train.steps=8", "train.batch=2", "train.learning_rate=1e-2", "train.warmup=0"}),
+            {.out = dir / "run", .device = "cpu"});
+  EXPECT_CONTAINS(said, "bits are per token (4.000 bytes)");
+  EvaluateArguments a;
+  a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.losses = dir / "losses.h5";
+  std::ostringstream out, notes;
+  Progress progress(notes, false);
+  ProcessGroup alone(World{}, "");
+  run_evaluate(a, alone, out, progress);
+  const double bits = json_number(out.str(), "bits").value_or(0);
+  EXPECT_GT(bits, 0);
+  EXPECT_LT(bits, 15);  // the uniform guess: 16.1
+  EXPECT_NEAR(json_number(out.str(), "bits_per_byte").value_or(0), bits / 4, 1e-6);
+  EXPECT_CONTAINS(notes.str(), " bits per token, ");
+  EXPECT_CONTAINS(notes.str(), " bits per byte over 200 tokens");
+  std::vector<std::uint32_t> kept(200);
+  Hdf5File::open(a.losses).read("/tokens", StoredType::u32, {200}, kept.data());
+  EXPECT_TRUE(std::equal(kept.begin(), kept.end(), tokens.begin() + 800));
+}
+
 }  // namespace
 }  // namespace weft
