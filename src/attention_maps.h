@@ -12,8 +12,10 @@ namespace weft {
 
 class DeviceMaps {
  public:
-  DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size) {
-    const PackedMaps packed(pattern, heads, n, head_size);
+  // `edge` as for PackedMaps.
+  DeviceMaps(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
+             int edge = 0) {
+    const PackedMaps packed(pattern, heads, n, head_size, edge);
     const auto bytes = static_cast<std::int64_t>(packed.bytes());
     memory_ = Tensor(*device.pool, Shape{bytes}, DType::u8, "patterns");
     std::vector<char> image(packed.bytes());
@@ -30,6 +32,12 @@ class DeviceMaps {
   Tensor memory_;
   std::vector<PairCount> pairs_;  // by head
 };
+
+// The backward pass of a forward pass, without scratch.
+inline AttentionBackward backward_of(const AttentionForward& f, const HeadsView& dq, const HeadsView& dk,
+                                     const HeadsView& dv, const TensorView& delta, const HeadsView& dy) {
+  return {dq, dk, dv, delta, dy, f.y, f.lse, f.q, f.k, f.v, f.maps, f.scale, f.segments, f.form};
+}
 
 // AttentionBackward::scratch for `g` on `queue`; empty where it would make nothing faster.
 inline Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const AttentionBackward& g) {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "src/capi/backend.h"
+#include "src/capi/handles.h"
 
 namespace weft::capi {
 namespace {
@@ -31,12 +31,8 @@ class CpuBackend : public Backend {
  public:
   bool is_cuda() const override { return false; }
   AttentionMaps place(const PackedMaps& maps) override {
-    constexpr std::size_t kAlignment = 16;
-    memory_.resize(maps.bytes() + kAlignment);
-    void* start = memory_.data();
-    std::size_t space = memory_.size();
-    start = std::align(kAlignment, maps.bytes(), start, space);
-    return maps.write(start, start);
+    memory_.resize(maps.bytes());
+    return maps.write(memory_.data(), memory_.data());
   }
   void check_memory(const char* name, const void* pointer) const override {
     require(!is_device_memory(pointer), name, " is GPU memory, and the plan is one for the CPU");

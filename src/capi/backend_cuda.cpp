@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Plans on a CUDA device. Kernels run on the caller's stream; the thread's current device stays as it was.
-#include "src/capi/backend.h"
+#include "src/capi/handles.h"
 
 #ifdef WEFT_CUDA
 #include <cuda_runtime.h>
@@ -25,8 +25,7 @@ class DeviceScope {
     check(cudaSetDevice(device), "device");
     changed_ = true;
   }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
+  DeviceScope& operator=(DeviceScope&&) = delete;  // nor copied
   ~DeviceScope() {
     if (changed_) static_cast<void>(cudaSetDevice(before_));
   }
@@ -34,21 +33,6 @@ class DeviceScope {
  private:
   int before_ = 0;
   bool changed_ = false;
-};
-
-class UploadStream {
- public:
-  UploadStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "plan"); }
-  UploadStream(const UploadStream&) = delete;
-  UploadStream& operator=(const UploadStream&) = delete;
-  ~UploadStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
-  void copy(void* to, const void* from, std::size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "plan");
-    check(cudaStreamSynchronize(stream_), "plan");
-  }
-
- private:
-  cudaStream_t stream_ = nullptr;
 };
 
 class CudaBackend : public Backend {
@@ -66,8 +50,6 @@ class CudaBackend : public Backend {
                   ", 8.0 or newer is needed");
     capability_ = 10 * major + minor;
   }
-  CudaBackend(const CudaBackend&) = delete;
-  CudaBackend& operator=(const CudaBackend&) = delete;
   ~CudaBackend() override {
     if (memory_) static_cast<void>(cudaFree(memory_));
   }
@@ -80,7 +62,11 @@ class CudaBackend : public Backend {
     check(status, str("plan: ", maps.bytes(), " bytes of tables").c_str());
     std::vector<char> image(maps.bytes());
     const AttentionMaps placed = maps.write(image.data(), memory_);
-    UploadStream().copy(memory_, image.data(), image.size());
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "plan");
+    const std::unique_ptr<CUstream_st, cudaError_t (*)(cudaStream_t)> guard(stream, cudaStreamDestroy);
+    check(cudaMemcpyAsync(memory_, image.data(), image.size(), cudaMemcpyHostToDevice, stream), "plan");
+    check(cudaStreamSynchronize(stream), "plan");
     return placed;
   }
   void check_memory(const char* name, const void* pointer) const override {

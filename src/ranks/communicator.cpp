@@ -13,8 +13,7 @@ namespace {
 
 class Alone : public Communicator {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
+  Alone() : Communicator(0, 1) {}
   std::string carrier() const override { return "nothing"; }
   void all_reduce_sum(const TensorView&) override {}
   void reduce_scatter_sum(const TensorView&) override {}
@@ -44,9 +43,7 @@ std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
 
 class CpuCommunicator : public Communicator {
  public:
-  explicit CpuCommunicator(ProcessGroup& group) : group_(group) {}
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
+  explicit CpuCommunicator(ProcessGroup& group) : Communicator(group.rank(), group.size()), group_(group) {}
   std::string carrier() const override { return "TCP"; }
 
   void all_reduce_sum(const TensorView& t) override {

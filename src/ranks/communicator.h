@@ -14,9 +14,10 @@ namespace weft {
 
 class Communicator {
  public:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
   virtual ~Communicator() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   // What carries the sums, for people: "NCCL 2.28.9", "memory of the host", "TCP".
   virtual std::string carrier() const = 0;
 
@@ -43,6 +44,9 @@ class Communicator {
  protected:
   // Elements of each of size() pieces; Error when they are not equal. `what`: the caller's name.
   std::int64_t piece_elements(const TensorView& t, const char* what) const;
+
+ private:
+  const int rank_, size_;
 };
 
 // Collective. With one rank, all calls do nothing. Device and group outlive it; CUDA graphs with its calls

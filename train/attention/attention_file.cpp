@@ -13,7 +13,6 @@
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/pattern.h"
-#include "train/attention/backward_of.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 

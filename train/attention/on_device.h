@@ -79,20 +79,6 @@ inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values)
   return t;
 }
 
-// PackedMaps on a device, with tiles of a given edge.
-struct MapsOnDevice {
-  Tensor memory;
-  AttentionMaps maps;
-  MapsOnDevice(Device& device, const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
-               int edge = kBest) {
-    const PackedMaps packed(pattern, heads, n, head_size, edge);
-    std::vector<char> image(packed.bytes());
-    memory = Tensor(*device.pool, {static_cast<std::int64_t>(packed.bytes())}, DType::u8);
-    maps = packed.write(image.data(), memory.view().data);
-    device.upload(memory, image.data());
-  }
-};
-
 // `x` on a device, with spare columns; k and v (and their gradients) lie side by side.
 template <class T>
 struct OnDevice {

@@ -7,9 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
-#include "train/attention/backward_of.h"
+#include "src/attention_maps.h"
 
 namespace weft::attention_oracle {
 
@@ -23,11 +21,8 @@ struct HostMaps {
   HostMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size = 64,
            int edge = kBest) {
     const PackedMaps packed(pattern, heads, n, head_size, edge);
-    memory.resize(packed.bytes() + 16);
-    void* start = memory.data();
-    std::size_t space = memory.size();
-    start = std::align(16, packed.bytes(), start, space);
-    maps = packed.write(start, start);
+    memory.resize(packed.bytes());
+    maps = packed.write(memory.data(), memory.data());
   }
 };
 

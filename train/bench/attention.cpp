@@ -69,12 +69,9 @@ struct PassRow {
   double of_all = 0;  // time of `all` / time; 0: `all` is not measured
 };
 
-// A run after a few that are not counted.
 PassRow time_pass(Device& device, int pause_ms, double flop, double bytes,
                   const std::function<void()>& work) {
-  RunTimer timer(device, pause_ms);
-  const double first = timer.time(device.is_cuda() ? 3 : 1, work).milliseconds.back();
-  const TimedRuns runs = timer.time(std::clamp(static_cast<int>(200 / first), 3, 50), work);
+  const TimedRuns runs = RunTimer(device, pause_ms).time_for(200, work);
   const double ms = runs.median_ms();
   return {ms, runs.mean_clock(), flop / ms * 1e-9, bytes / ms * 1e-9};
 }

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "kernels/attention/select.h"
-#include "train/attention/backward_of.h"
 
 namespace weft {
 namespace {

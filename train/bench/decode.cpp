@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
+#include <random>
 
 #include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
@@ -17,26 +18,14 @@ namespace {
 
 constexpr std::int64_t kCheckedTexts = 2, kCheckedPositions = 200;
 
-// Reproducible numbers in [-1, 1).
-class Noise {
- public:
-  float next() {
-    state_ = state_ * 1664525u + 1013904223u;
-    return static_cast<float>(state_ >> 8) * 0x1p-23f - 1.0f;
-  }
-
- private:
-  std::uint32_t state_ = 1;
-};
-
 // The output layer starts at zero, and would hide all others.
 void fill_output(Device& device, ParameterStore& store) {
-  Noise noise;
+  std::mt19937 random;
   for (const ParamInfo& p : store.params()) {
     if (p.name != "output.weight") continue;
     std::vector<float> values(static_cast<std::size_t>(p.size));
     const float size = std::sqrt(3.0f / static_cast<float>(p.shape.back()));
-    for (float& v : values) v = size * noise.next();
+    for (float& v : values) v = size * (static_cast<float>(random()) * 0x1p-31f - 1);
     device.upload(store.master().slice(p.offset, p.shape), values.data());
   }
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
@@ -58,11 +47,9 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
     device.upload(t, values.data());
     return t;
   };
-  Noise noise;
+  std::mt19937 random;
   std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
-  for (std::int32_t& v : values)
-    v = static_cast<std::int32_t>((noise.next() + 1) / 2 * static_cast<float>(vocab)) %
-        static_cast<std::int32_t>(vocab);
+  for (std::int32_t& v : values) v = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab));
   const std::vector<std::int32_t> rows = no_conditions(config);
   for (std::int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));

@@ -2,8 +2,8 @@
 #include "train/bench/ranks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -23,11 +23,11 @@ constexpr int kRounds = 8;           // of a row of each kind
 class Lockstep : public Communicator {
  public:
   Lockstep(Device& device, Communicator& communicator)
-      : communicator_(communicator), numbers_(*device.pool, {8}, DType::f32, "step") {
+      : Communicator(communicator.rank(), communicator.size()),
+        communicator_(communicator),
+        numbers_(*device.pool, {8}, DType::f32, "step") {
     device.zero(numbers_);
   }
-  int rank() const override { return communicator_.rank(); }
-  int size() const override { return communicator_.size(); }
   std::string carrier() const override { return communicator_.carrier(); }
   void fork() override {}
   void join() override { communicator_.all_reduce_sum(numbers_); }
@@ -47,9 +47,10 @@ class Lockstep : public Communicator {
 class Timed : public Communicator {
  public:
   Timed(Device& device, Communicator& communicator, std::int64_t* nanoseconds)
-      : device_(device), communicator_(communicator), nanoseconds_(nanoseconds) {}
-  int rank() const override { return communicator_.rank(); }
-  int size() const override { return communicator_.size(); }
+      : Communicator(communicator.rank(), communicator.size()),
+        device_(device),
+        communicator_(communicator),
+        nanoseconds_(nanoseconds) {}
   std::string carrier() const override { return communicator_.carrier(); }
   void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
@@ -88,15 +89,6 @@ class Timed : public Communicator {
   bool overlaps_ = false;
 };
 
-// Of one row, of this rank: milliseconds a step, MHz, milliseconds of waiting a step.
-struct Row {
-  double ms = 0, clock_mhz = 0, wait_ms = 0;
-};
-// Of all ranks: means, and the least waiting.
-struct RowOfAll : Row {
-  double least_wait_ms = 0;
-};
-
 // Memory of the queue for what a row counts.
 class Meter {
  public:
@@ -109,11 +101,11 @@ class Meter {
 
   std::int64_t* waited() const { return static_cast<std::int64_t*>(waited_.view().data); }
 
-  Row row(std::int64_t steps, const std::function<void()>& work) {
+  // Of `steps` steps of this rank, each.
+  KindTimes row(std::int64_t steps, const std::function<void()>& work) {
     for (const Tensor& t : {began_, ended_, waited_}) device_.zero(t);
     device_.synchronize();
-    Stopwatch watch;
-    watch.start();
+    Stopwatch watch(true);
     read(began_);
     work();
     read(ended_);
@@ -122,8 +114,8 @@ class Meter {
     std::int64_t waited[kReading / sizeof(std::int64_t)];
     device_.download(waited, waited_);
     const auto count = static_cast<double>(steps);
-    return {watch.seconds() * 1e3 / count, clock_mhz(readings(began_), readings(ended_)),
-            static_cast<double>(waited[0]) * 1e-6 / count};
+    const double wait_ms = static_cast<double>(waited[0]) * 1e-6 / count;
+    return {watch.seconds() * 1e3 / count, clock_mhz(readings(began_), readings(ended_)), wait_ms, wait_ms};
   }
 
  private:
@@ -143,15 +135,16 @@ class Meter {
   const Tensor began_, ended_, waited_;
 };
 
-RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
-  RowOfAll all{{}, std::numeric_limits<double>::infinity()};
-  for (const std::string& text : group.all_gather(str(mine.ms, ' ', mine.clock_mhz, ' ', mine.wait_ms))) {
-    Row row;
-    std::istringstream(text) >> row.ms >> row.clock_mhz >> row.wait_ms;
+KindTimes of_all_ranks(ProcessGroup& group, const KindTimes& mine) {
+  KindTimes all{.least_join_wait_ms = INFINITY};
+  for (const std::string& text :
+       group.all_gather(str(mine.ms, ' ', mine.clock_mhz, ' ', mine.join_wait_ms))) {
+    KindTimes row;
+    std::istringstream(text) >> row.ms >> row.clock_mhz >> row.join_wait_ms;
     all.ms += row.ms / group.size();
     all.clock_mhz += row.clock_mhz / group.size();
-    all.wait_ms += row.wait_ms / group.size();
-    all.least_wait_ms = std::min(all.least_wait_ms, row.wait_ms);
+    all.join_wait_ms += row.join_wait_ms / group.size();
+    all.least_join_wait_ms = std::min(all.least_join_wait_ms, row.join_wait_ms);
   }
   return all;
 }
@@ -159,19 +152,19 @@ RowOfAll of_all_ranks(ProcessGroup& group, const Row& mine) {
 struct Kind {
   TrainStep& step;
   const BatchSource& source;
-  std::vector<RowOfAll> rows = {};
+  std::vector<KindTimes> rows = {};
 
   void run(std::int64_t steps) const {
     for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
-  double median_of(double RowOfAll::*value) const {
+  double median_of(double KindTimes::*value) const {
     std::vector<double> values;
-    for (const RowOfAll& row : rows) values.push_back(row.*value);
+    for (const KindTimes& row : rows) values.push_back(row.*value);
     return median(std::move(values));
   }
   KindTimes times() const {
-    return {median_of(&RowOfAll::ms), median_of(&RowOfAll::clock_mhz), median_of(&RowOfAll::wait_ms),
-            median_of(&RowOfAll::least_wait_ms)};
+    return {median_of(&KindTimes::ms), median_of(&KindTimes::clock_mhz), median_of(&KindTimes::join_wait_ms),
+            median_of(&KindTimes::least_join_wait_ms)};
   }
 };
 
@@ -213,7 +206,7 @@ class Alone {
 };
 
 double median_difference(const Kind& a, const Kind& b,
-                         const std::function<double(const RowOfAll&, const RowOfAll&)>& difference) {
+                         const std::function<double(const KindTimes&, const KindTimes&)>& difference) {
   std::vector<double> differences;
   for (std::size_t i = 0; i < a.rows.size(); ++i) differences.push_back(difference(a.rows[i], b.rows[i]));
   return median(differences);
@@ -221,8 +214,8 @@ double median_difference(const Kind& a, const Kind& b,
 
 // Of the kinds "together", "without" and "alone".
 Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
-  const auto longer = [](const RowOfAll& a, const RowOfAll& b) { return a.ms - b.ms; };
-  const auto more_cycles = [](const RowOfAll& a, const RowOfAll& b) {
+  const auto longer = [](const KindTimes& a, const KindTimes& b) { return a.ms - b.ms; };
+  const auto more_cycles = [](const KindTimes& a, const KindTimes& b) {
     return b.clock_mhz > 0 ? a.ms * a.clock_mhz / b.clock_mhz - b.ms : 0;
   };
   return {.collectives = sum.collectives(),

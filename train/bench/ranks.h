@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// One kind of update: medians over rows of several, each the mean over the ranks.
+// One kind of update: medians over rows of several, each the mean over the ranks; or one such row.
 struct KindTimes {
   double ms = 0;
   double clock_mhz = 0;           // mean over the multiprocessors; 0 on the CPU

@@ -64,6 +64,11 @@ TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   return runs;
 }
 
+TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
+  const double first = time(device_.is_cuda() ? 3 : 1, work).milliseconds.back();
+  return time(std::clamp(static_cast<int>(ms / first), 3, 50), work);
+}
+
 void RunTimer::read(int reading) {
   auto* const to = static_cast<ClockReading*>(readings_.view().data) + reading * multiprocessors_;
   std::visit([&](auto& queue) { read_clocks(queue, to); }, device_.queue);

@@ -32,6 +32,8 @@ class RunTimer {
   explicit RunTimer(Device&, int pause_ms = 0);
   // `repeats` runs (at least one) that start with cold caches.
   TimedRuns time(int repeats, const std::function<void()>& work);
+  // As many runs as take about `ms`, 3 to 50, after a few that are not counted.
+  TimedRuns time_for(double ms, const std::function<void()>& work);
 
  private:
   static constexpr int kMost = 64;  // runs between two looks at the readings

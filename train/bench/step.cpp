@@ -19,12 +19,6 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 
-Stopwatch started() {
-  Stopwatch watch;
-  watch.start();
-  return watch;
-}
-
 struct Timing {
   Laps start;                        // from the start of the program's work to the end of the first step
   std::vector<double> milliseconds;  // sorted
@@ -39,14 +33,14 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, st
   const auto launch = [&](std::int64_t i) { step.run(source, i); };
   for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
-    const Stopwatch one = started();
+    const Stopwatch one(true);
     launch(i);
     device.synchronize();
     if (i == 0) start.lap("first step");
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
   }
   const std::int64_t more = device.is_cuda() ? steps : 0;
-  const Stopwatch row = started();
+  const Stopwatch row(true);
   for (std::int64_t i = 0; i < more; ++i) launch(kWarmUp + steps + i);
   device.synchronize();
   const double row_ms = row.seconds() * 1e3;
@@ -61,7 +55,7 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, st
 // Milliseconds of clipping and updating alone, mean over several launched back to back.
 double time_update(TrainStep& step, Device& device, std::int64_t count) {
   device.synchronize();
-  const Stopwatch row = started();
+  const Stopwatch row(true);
   for (std::int64_t i = 0; i < count; ++i) step.update();
   device.synchronize();
   return row.seconds() * 1e3 / static_cast<double>(count);

@@ -27,8 +27,7 @@ class Profiled {
     std::visit([&](auto& queue) { profile_ = make_launch_profile(queue); }, device.queue);
     set(profile_.get());
   }
-  Profiled(const Profiled&) = delete;
-  Profiled& operator=(const Profiled&) = delete;
+  Profiled& operator=(Profiled&&) = delete;  // nor copied
   ~Profiled() { set(nullptr); }
   std::vector<LaunchRecord> take() { return profile_->take(); }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
-#include <numeric>
 #include <ostream>
 
 #include "models/model.h"
@@ -27,6 +25,7 @@ struct ParameterGroup {
   std::string before, after;  // of the number
   std::vector<std::int64_t> numbers;
   Shape shape;
+  std::int64_t elements = 0;  // of all
   std::string name() const { return before + numbers_text(numbers) + after; }
 };
 
@@ -41,6 +40,7 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
     });
     ParameterGroup& group =
         like != groups.end() ? *like : groups.emplace_back(ParameterGroup{before, after, {}, info.shape});
+    group.elements += info.size;
     if (end > first) group.numbers.push_back(std::stoll(info.name.substr(first, end - first)));
   }
   return groups;
@@ -51,17 +51,13 @@ void print_parameters(const ParameterStore& store, std::ostream& out) {
   std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
   for (const ParameterGroup& group : parameter_groups(store)) {
     std::string shape;
-    auto count = static_cast<std::int64_t>(std::max<std::size_t>(group.numbers.size(), 1));
-    for (const std::int64_t extent : group.shape) {
-      shape += str(shape.empty() ? "" : " x ", extent);
-      count *= extent;
-    }
-    total += count;
-    rows.push_back({group.name(), shape, grouped_digits(count)});
+    for (const std::int64_t extent : group.shape) shape += str(shape.empty() ? "" : " x ", extent);
+    rows.push_back({group.name(), shape, grouped_digits(group.elements)});
   }
-  for (const ParamInfo& info : store.params())
-    if (info.decay)
-      decayed += std::accumulate(info.shape.begin(), info.shape.end(), std::int64_t{1}, std::multiplies<>());
+  for (const ParamInfo& info : store.params()) {
+    total += info.size;
+    if (info.decay) decayed += info.size;
+  }
   rows.push_back({"all", "", grouped_digits(total)});
   rows.push_back({"with weight decay", "", grouped_digits(decayed)});
   out << text_table(rows, 2);

@@ -19,6 +19,9 @@ std::string bar_text(std::int64_t done, std::int64_t all, double seconds);  // "
 // A clock that can be stopped: counts only the seconds between start() and stop().
 class Stopwatch {
  public:
+  explicit Stopwatch(bool running = false) {
+    if (running) start();
+  }
   void start();
   void stop();
   double seconds() const;
@@ -34,7 +37,6 @@ class Stopwatch {
 // Where the time since it was made went, in parts one after the other.
 class Laps {
  public:
-  Laps() { watch_.start(); }
   void lap(const char* part);  // the time since the call before was for `part`, a literal
   template <class T>
   T lap(const char* part, T made) {
@@ -46,7 +48,7 @@ class Laps {
   std::string text() const;  // "device 0.31, weights 0.20"
 
  private:
-  Stopwatch watch_;
+  Stopwatch watch_{true};
   double last_ = 0;
   std::vector<std::pair<const char*, double>> parts_;  // seconds of each
 };

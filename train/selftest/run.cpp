@@ -22,8 +22,7 @@ std::vector<AttentionForm> check_case(Device& device, const SelftestCase& c) {
 
 SelftestResult run_selftest(Device& device, const SelftestOptions& options, Progress& progress) {
   SelftestResult result;
-  Stopwatch watch;
-  watch.start();
+  const Stopwatch watch(true);
   const AttentionForm form = attention::parse_form(options.form);
   const bool all = form == AttentionForm::automatic;
   if (!all && !device.is_cuda())

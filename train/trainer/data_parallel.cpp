@@ -121,7 +121,7 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
 }
 
 std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
-  if (!group_ || group_->size() == 1) return mine;
+  if (group_.size() == 1) return mine;
   if (step < next_) return "";
   // Rank 0's clock says when all of them speak again.
   const double seconds = std::chrono::duration<double>(Clock::now() - spoken_).count();
@@ -129,7 +129,7 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   const auto most = static_cast<double>(std::min(kStepsBetweenAgreements, 2 * pause_));
   const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
   const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
-  const std::vector<std::string> said = group_->all_gather(message_of(pause) + mine);
+  const std::vector<std::string> said = group_.all_gather(message_of(pause) + mine);
   pause_ = numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
   next_ = step + pause_;
   spoken_ = Clock::now();
@@ -158,7 +158,7 @@ MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
 std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
   const std::vector<std::string> said = group.all_gather(mine);
   for (std::size_t r = 0; r < said.size(); ++r)
-    if (!said[r].empty()) return str(said[r], " (rank ", r, ")");
+    if (!said[r].empty()) return str(said[r], group.size() > 1 ? str(" (rank ", r, ")") : "");
   return "";
 }
 

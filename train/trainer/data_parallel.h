@@ -56,15 +56,14 @@ void average_losses(ProcessGroup&, std::vector<StepResults>&);
 // Why to stop, agreed: a signal or a clock is seen by one rank, at a step of its own.
 class StopAgreement {
  public:
-  // `group` null: a process alone.
-  explicit StopAgreement(ProcessGroup* group) : group_(group) {}
+  explicit StopAgreement(ProcessGroup& group) : group_(group) {}
   // Every rank calls it before update `step` with its own reason or ""; returns the first rank's that has
   // one. Ranks communicate about every half second, not at each step.
   std::string agree(std::int64_t step, const std::string& mine);
 
  private:
   using Clock = std::chrono::steady_clock;
-  ProcessGroup* group_;
+  ProcessGroup& group_;
   std::int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
   Clock::time_point spoken_ = Clock::now();
 };
@@ -75,7 +74,7 @@ std::string processes_text(ProcessGroup&, const Communicator&);
 // Collective: the choice of the rank that takes the smallest micro-batches.
 MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 
-// Collective: what the first rank says that has anything to say, and which that is; "" when all are silent.
+// Collective: what the first rank says that has anything to say, and which of several; "": all are silent.
 std::string first_to_speak(ProcessGroup&, const std::string& mine);
 
 // The Fingerprint of each tensor; waits for the device.

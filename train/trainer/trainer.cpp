@@ -15,12 +15,8 @@
 namespace weft {
 namespace {
 
-std::unique_ptr<Communicator> connected(Device& device, ProcessGroup* group) {
-  return group ? make_communicator(device, *group) : nullptr;
-}
-
-Config for_ranks(Config config, const ProcessGroup* group) {
-  config.ranks = group ? group->size() : 1;
+Config for_ranks(Config config, const ProcessGroup& group) {
+  config.ranks = group.size();
   check_config(config);
   return config;
 }
@@ -33,15 +29,14 @@ Config with_data(Config config) {
 }
 
 // Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
-Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup* group,
+Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup& group,
                         std::string& text) {
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
   if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
-  MicroBatch chosen =
-      before ? *before : choose_micro_batch(config, options.batch, device, options.verify_every > 0);
-  if (group) chosen = smallest_micro_batch(*group, chosen);
+  const MicroBatch chosen = smallest_micro_batch(
+      group, before ? *before : choose_micro_batch(config, options.batch, device, options.verify_every > 0));
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
   return config;
@@ -55,9 +50,9 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
-    : group_(group.size() > 1 ? &group : nullptr),
+    : group_(group),
       device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
-      communicator_(connected(*device_, group_)),
+      communicator_(several() ? make_communicator(*device_, group_) : nullptr),
       config_(with_data(with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
       options_(options),
       progress_(progress),
@@ -103,7 +98,7 @@ void Trainer::say(const std::string& line) {
 
 void Trainer::prepare() {
   wall_.start();
-  if (group_) group_->barrier();  // all have looked at the folder as it was
+  group_.barrier();  // all have looked at the folder as it was
   if (writes()) {
     lock_warning_ += folder_.create(config_);
     metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
@@ -113,7 +108,7 @@ void Trainer::prepare() {
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
     say(line);
-  if (group_) say("processes   " + processes_text(*group_, *communicator_));
+  if (several()) say("processes   " + processes_text(group_, *communicator_));
   if (!batch_text_.empty()) say("batch       " + batch_text_);
   say("memory      " + memory_text_);
   say("run         " + folder_.path("") +
@@ -131,9 +126,9 @@ void Trainer::prepare() {
 
 void Trainer::run() {
   prepare();
-  const StopSignal signal(!group_);
+  const StopSignal signal(!several());
   std::string why;
-  if (group_ && state_.step > 0) group_->report_step(state_.step);
+  if (state_.step > 0) group_.report_step(state_.step);
   clock_.start();
   try {
     catch_up_on_evaluation();
@@ -166,23 +161,20 @@ void Trainer::step() {
   std::int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
     stop_if_overdue(stop_, ++position);
-    if (group_) group_->report_progress();
+    group_.report_progress();
   };
   const bool verified = options_.verify_every > 0 && (state_.step + 1) % options_.verify_every == 0;
   verified ? verified_step(between) : train_step_->run(source_, state_.step, between);
   ++state_.step;
-  if (group_) group_->report_step(state_.step);
+  group_.report_step(state_.step);
 }
 
 // All ranks run the same updates twice. A rank whose own gradients differ is named before those that added
 // them.
 void Trainer::verified_step(const std::function<void()>& between) {
   const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
-  std::string first = replay.difference;
-  if (group_) {
-    first = first_to_speak(*group_, replay.own ? replay.difference : "");
-    if (first.empty()) first = first_to_speak(*group_, replay.difference);
-  }
+  std::string first = first_to_speak(group_, replay.own ? replay.difference : "");
+  if (first.empty()) first = first_to_speak(group_, replay.difference);
   if (first.empty()) return;
   fail(str("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
            "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
@@ -219,7 +211,7 @@ void Trainer::after_step() {
 void Trainer::collect() {
   std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
-  if (group_) average_losses(*group_, steps);
+  average_losses(group_, steps);
   const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
   const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -263,8 +255,8 @@ void Trainer::log_step(bool evaluation) {
   if (evaluation) show_evaluation();
   progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
-  if (group_ && options_.rank_log)
-    print_rank_lines(*group_, progress_,
+  if (several() && options_.rank_log)
+    print_rank_lines(group_, progress_,
                      str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_, "  ",
                          bytes_text(device_->pool->peak()), " at the peak"));
   logged_step_ = state_.step;
@@ -282,7 +274,7 @@ void Trainer::warn_of_long_run(const StepMetrics& m) {
 // A run that was stopped in an evaluation evaluates first when it goes on.
 void Trainer::catch_up_on_evaluation() {
   const bool mine = metrics_ && metrics_->lacks_evaluation();
-  if (!(group_ ? !group_->broadcast(mine ? "yes" : "").empty() : mine)) return;
+  if (group_.broadcast(mine ? "yes" : "").empty()) return;
   StepMetrics m;
   m.step = state_.step;
   try {
@@ -305,7 +297,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
       .batch = std::max<std::int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
       .max_tokens = train.eval_tokens,
       .augmenter = valid_images_ ? &*valid_images_ : nullptr,
-      .group = group_};
+      .group = several() ? &group_ : nullptr};
   const auto say = [&](std::int64_t done, std::int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
     stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
@@ -326,7 +318,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
 
 void Trainer::show_evaluation() {
   if (!options_.on_evaluation) return;
-  if (group_) group_->take_time();
+  group_.take_time();
   const auto show = [&] {
     if (!writes()) return;
     try {
@@ -334,17 +326,16 @@ void Trainer::show_evaluation() {
     } catch (const Error& e) { progress_.line(str("no report: ", e.what())); }
   };
   config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();
-  if (group_) group_->barrier();
+  group_.barrier();
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
-  if (!group_) return write();
-  group_->take_time();
-  check_equal_weights(*group_, *device_, store_, state_.step);
+  group_.take_time();
+  check_equal_weights(group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
-  group_->barrier();
+  group_.barrier();
 }
 
 void Trainer::save(bool numbered) {
@@ -368,7 +359,7 @@ void Trainer::finish(const std::string& why) {
     progress_.line(
         str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
     return progress_.line(
-        go_on_line(options_, folder_.path(""), state_.step, group_ ? group_->world().source : "--gpus"));
+        go_on_line(options_, folder_.path(""), state_.step, several() ? group_.world().source : "--gpus"));
   }
   const std::int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
@@ -387,7 +378,7 @@ void Trainer::fail_non_finite(std::int64_t step) {
   try {
     first = train_step_->find_non_finite(source_, step, scale);
   } catch (const Interrupted&) {}
-  if (group_) first = first_to_speak(*group_, first);
+  first = first_to_speak(group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
   fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
            nothing_saved(), " with a lower train.learning_rate or a longer train.warmup"));

@@ -81,13 +81,14 @@ class Trainer {
   void write_checkpoint(Write write);
   void finish(const std::string& why);
   bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
-  bool writes() const { return !group_ || group_->rank() == 0; }
+  bool several() const { return group_.size() > 1; }  // processes
+  bool writes() const { return group_.rank() == 0; }
   std::string reason_to_stop();
   void stop_if_overdue(StopAgreement&, std::int64_t position);
   [[noreturn]] void fail_non_finite(std::int64_t step);
 
-  Laps start_;           // until the first step is done
-  ProcessGroup* group_;  // null: one process
+  Laps start_;  // until the first step is done
+  ProcessGroup& group_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
   std::string batch_text_;  // what --batch chose

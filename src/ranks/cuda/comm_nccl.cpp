@@ -70,7 +70,7 @@ HostWay wanted_way() {
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(Device& device, ProcessGroup& group)
-      : group_(group), queue_(std::get<CudaQueue>(device.queue)) {
+      : Communicator(group.rank(), group.size()), queue_(std::get<CudaQueue>(device.queue)) {
     const int index = std::atoi(device.name.c_str() + std::strlen("cuda:"));
     WEFT_CUDA_CALL(cudaSetDevice(index));
     check_gpus(index, group);
@@ -110,8 +110,6 @@ class NcclCommunicator : public Communicator {
     static_cast<void>(cudaStreamDestroy(stream_));
   }
 
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
   std::string carrier() const override {
     const std::string nccl = "NCCL " + nccl_version();
     if (by_host_) return "memory of the host, small ones by " + nccl;
@@ -181,7 +179,6 @@ class NcclCommunicator : public Communicator {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }
 
-  ProcessGroup& group_;
   const CudaQueue queue_;
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;

@@ -28,9 +28,11 @@ template <class T>
 struct OnGpu : OnDevice<T> {
   explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
 };
-struct GpuMaps : MapsOnDevice {
+struct GpuMaps {
+  DeviceMaps on_gpu;
+  AttentionMaps maps = on_gpu.maps();
   GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size, int edge = kBest)
-      : MapsOnDevice(gpu(), pattern, heads, n, head_size, edge) {}
+      : on_gpu(gpu(), pattern, heads, n, head_size, edge) {}
 };
 inline Tensor on_gpu(const std::vector<std::int32_t>& values) { return on_device(gpu(), values); }
 inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, const AttentionMaps& maps,

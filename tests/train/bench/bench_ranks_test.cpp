@@ -19,8 +19,7 @@ namespace {
 // Takes 3 ms for each collective, 2 ms to join, and notes what it was told.
 class Slow : public Communicator {
  public:
-  int rank() const override { return 1; }
-  int size() const override { return 2; }
+  Slow() : Communicator(1, 2) {}
   std::string carrier() const override { return "nothing"; }
   void plan(std::int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
   void fork() override { calls += "fork "; }
