@@ -8,7 +8,7 @@ packages=(build-essential cmake ninja-build git libyaml-cpp-dev libhdf5-dev libo
 
 say() { printf '\n== %s\n' "$*"; }
 
-# install_packages [more...]: installs what is missing, through apt-get (with sudo when not root).
+# install_packages [more...]: installs what is missing, through apt-get (with sudo when not root, with $apt_options).
 install_packages() {
   local missing=() p
   for p in "${packages[@]}" "$@"; do
@@ -19,7 +19,7 @@ install_packages() {
   local root=()
   if [ "$(id -u)" -ne 0 ]; then root=(sudo); fi
   "${root[@]}" apt-get update -qq
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq ${apt_options:-} "${missing[@]}" >/dev/null
 }
 
 # nvcc's folder goes on PATH; true when there is a CUDA toolkit.
@@ -30,8 +30,8 @@ have_nvcc() {
 
 have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
-# The preset for this machine: cuda where there are a GPU and a toolkit, else cpu.
-preset_here() { if have_nvcc && have_gpu; then echo cuda; else echo cpu; fi; }
+# The preset for this machine: WEFT_PRESET, else cuda where there are a GPU and a toolkit, else cpu.
+preset_here() { if have_nvcc && have_gpu; then echo "${WEFT_PRESET:-cuda}"; else echo "${WEFT_PRESET:-cpu}"; fi; }
 
 # configure PRESET [cmake arguments]: on a machine with a GPU only its own architecture is built.
 configure() {

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Small valid files from which fuzzers start. Usage: make_seeds.py FOLDER (makes FOLDER/<target>/...)"""
 import io
+import json
 import os
 import struct
 import sys
@@ -93,8 +94,19 @@ def pngs():
     write("png", "interlaced", png(2, 2, 8, 0, b"\0a\0b\0cd", interlaced=1))
 
 
+# ---- weights ----
+def weights():
+    about = {"weft.config": "model: {}", "weft.step": "7", "weft.weights": "ema"}
+    arrays = {"a.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+              "b.bias": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}}
+    for name, header in (("whole", {"__metadata__": about, **arrays}), ("bare", arrays)):
+        text = json.dumps(header).encode()
+        write("safetensors", name, struct.pack("<Q", len(text)) + text + bytes(range(32)))
+
+
 if __name__ == "__main__":
     archives()
     sounds()
     images()
     pngs()
+    weights()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Builds the fuzzers and runs each from its seeds. Usage: run.sh [SECONDS each, default 30] [TARGET...] (leaves with 1 on a
-# finding, which lies in build/fuzz/found/ then). Each fuzz_<target>.cpp is a target; its seeds are seeds/<target>/ and
+# Builds the fuzzers and runs each from its seeds, as many at a time as there are cores.
+# Usage: run.sh [SECONDS each, default 30] [TARGET...] (leaves with 1 on a finding, which lies in build/fuzz/found/ then).
+# Each fuzz_<target>.cpp is a target; its seeds are seeds/<target>/ and
 # what make_seeds.py makes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,12 +17,12 @@ targets=("$@")
   target=$(basename "$source" .cpp)
   targets+=("${target#fuzz_}")
 done
-for target in "${targets[@]}"; do
+fuzz() {
+  local target=$1 seeds=() folder
   if ! [ -x "build/fuzz/bin/fuzz_$target" ]; then
     echo "fuzz_$target: not built (its library is missing)"
-    continue
+    return
   fi
-  seeds=()
   for folder in "tests/fuzz/seeds/$target" "build/fuzz/seeds/$target"; do [ -d "$folder" ] && seeds+=("$folder"); done
   mkdir -p "build/fuzz/corpus_$target"
   echo "fuzz_$target, $seconds s"
@@ -29,4 +30,7 @@ for target in "${targets[@]}"; do
   ASAN_OPTIONS=soft_rss_limit_mb=1024:allocator_may_return_null=0 timeout $((seconds + 120)) \
     "build/fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=0 -max_len=4096 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix=build/fuzz/found/ "build/fuzz/corpus_$target" "${seeds[@]}"
-done
+}
+export -f fuzz
+export seconds
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I {} bash -euo pipefail -c 'fuzz {}' || exit 1

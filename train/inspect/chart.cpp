@@ -46,10 +46,9 @@ std::vector<double> ticks(double low, double high, double count) {
 }
 
 std::string tick_text(double value) {
-  const double size = std::abs(value);
-  if (size >= 10000) return count_text(value);
+  if (std::abs(value) >= 10000) return count_text(value);
   char text[32];
-  std::snprintf(text, sizeof text, size > 0 && size < 0.01 ? "%.2e" : "%.4g", value);
+  std::snprintf(text, sizeof text, "%.4g", value);
   return text;
 }
 

@@ -2,6 +2,7 @@
 #include "train/inspect/run_page.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 
@@ -117,7 +118,7 @@ struct Curve {
 constexpr Curve kCurves[] = {{"Learning rate", "lr"},
                              {"Gradient norm", "grad_norm", 1, true},
                              {"Tokens per second", "tokens_per_s"},
-                             {"MFU, % of the measured matmul peak", "mfu", 100}};
+                             {"MFU, % of the measured peak", "mfu", 100}};
 constexpr const char* kSeconds = "seconds of training";
 
 // Each run in a colour of its own; of one run the three kinds of bits.
@@ -155,9 +156,9 @@ std::string patterns(const Config& config) {
     for (int head = 0; head < m.heads; ++head) {
       char& done = drawn[static_cast<std::size_t>(layers.pattern->group(head))];
       if (std::exchange(done, 1)) continue;
-      const std::int64_t row = m.position_axes.size() == 3
-                                   ? m.position_axes[1] * m.position_axes[2]
-                                   : std::max<std::int64_t>(1, m.position_axes.back());
+      const auto square = std::bit_ceil(static_cast<std::uint64_t>(std::sqrt(m.context)));
+      const std::int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
+                                                           : static_cast<std::int64_t>(square);
       const Image image = pattern_image(
           *layers.pattern, {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
       html += picture(png_bytes(image),

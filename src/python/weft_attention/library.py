@@ -145,13 +145,9 @@ class Plan:
         call("attention_workspace_size", self.handle, INT64(batch), dtype, ctypes.byref(size))
         return size.value
 
-    def forward(self, args):
+    def run(self, args):
         args.size = ctypes.sizeof(args)
-        call("attention_forward", self.handle, ctypes.byref(args))
-
-    def backward(self, args):
-        args.size = ctypes.sizeof(args)
-        call("attention_backward", self.handle, ctypes.byref(args))
+        call("attention_backward" if isinstance(args, BackwardArgs) else "attention_forward", self.handle, ctypes.byref(args))
 
     def __del__(self):
         if self.handle:

@@ -45,14 +45,14 @@ def _view(x):
     return library.View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
 
 
-def _launch(run, args, q, scale, segments, views):
+def _launch(plan, args, q, scale, segments, views):
     for name, x in views.items():
         setattr(args, name, _view(x))
     args.batch, args.dtype, args.scale = q.shape[0], DTYPES[q.dtype], scale
     args.q_segments, args.k_segments = (None if s is None else s.data_ptr() for s in segments)
     if q.is_cuda:
         args.stream = torch.cuda.current_stream(q.device).cuda_stream
-    run(args)
+    plan.run(args)
 
 
 def _lse_like(q):
@@ -66,7 +66,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float, q_segm
     o, lse = q.new_empty((*q.shape[:3], v.shape[3])), _lse_like(q)
     q, k, v = map(_readable, (q, k, v))
     args = library.ForwardArgs(lse=lse.data_ptr())
-    _launch(_plan_of(q, k, v, pattern).forward, args, q, scale, (q_segments, k_segments), dict(q=q, k=k, v=v, o=o))
+    _launch(_plan_of(q, k, v, pattern), args, q, scale, (q_segments, k_segments), dict(q=q, k=k, v=v, o=o))
     return o, lse
 
 
@@ -85,7 +85,7 @@ def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tens
     scratch = torch.empty(ready.workspace_size(q.shape[0], DTYPES[q.dtype]) + ALIGNMENT, dtype=torch.uint8, device=q.device)
     start = scratch.data_ptr() + -scratch.data_ptr() % ALIGNMENT
     args = library.BackwardArgs(lse=lse.data_ptr(), workspace=start, workspace_bytes=scratch.numel() - ALIGNMENT)
-    _launch(ready.backward, args, q, scale, (q_segments, k_segments),
+    _launch(ready, args, q, scale, (q_segments, k_segments),
             dict(q=q, k=k, v=v, o=o, d_o=d_o, dq=dq, dk=dk, dv=dv))
     return dq, dk, dv
 

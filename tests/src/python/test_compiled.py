@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 import weft_attention as wa  # noqa: E402
 from tensors import CUDA, DEVICES, PATTERN, gradients, qkv, random  # noqa: E402
 
+OLD = torch.__version__.startswith("2.6.")  # its compiler knows no | of objects, and says less of an exception
 BACKENDS = ["aot_eager", pytest.param("inductor", marks=CUDA)]  # inductor's C++ takes minutes to compile on a CPU
 
 
@@ -32,7 +33,8 @@ def test_opcheck(device, segments):
 def test_compile(backend, device, layout):
     """One graph, patterns made inside it or outside, lengths that change."""
     def step(q, k, v):
-        inside = wa.by_head(wa.fixed(16, c=4) | wa.local(8), wa.longformer(8, dilation=[1, 2], globals=[0, 3]))
+        two = (wa.fixed(16, c=4), wa.local(8))
+        inside = wa.by_head(wa.merged(*two) if OLD else two[0] | two[1], wa.longformer(8, dilation=[1, 2], globals=[0, 3]))
         return wa.attention(q * 2, k, v, inside, layout=layout) + wa.attention(q, k, v, PATTERN, layout=layout)
     torch._dynamo.reset()
     compiled = torch.compile(step, fullgraph=True, backend=backend)
@@ -49,7 +51,7 @@ def test_compiled_errors_and_segments(device):
     segments = torch.arange(40, device=device).expand(2, -1) // 13
     q, k, v = qkv(device)
     same([compiled(q, k, v, segments)], [wa.attention(q, k, v, PATTERN, segments=segments)])
-    with pytest.raises(Exception, match="v must be"):
+    with pytest.raises(Exception, match="Observed exception" if OLD else "v must be"):
         compiled(q, k, v[:, :, :2], segments)
 
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
 #include "train/inspect/chart.h"
@@ -102,6 +103,43 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
                                      "bits/train"
                                      "\x15\x00\x00\x80\x3f",
                                      19)));
+}
+
+// What TensorBoard itself reads of a run, two starts together, against metrics.jsonl; exit code 77: it is
+// missing.
+constexpr const char* kRead = R"(import json, sys
+try:
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
+read = EventMultiplexer({"run": sys.argv[1] + "/tensorboard"}).Reload().GetAccumulator("run")
+lines = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+assert len(lines) > 4 and any("valid_bits" in line for line in lines)
+for tag, key in {"bits/train": "bits", "bits/valid": "valid_bits", "learning_rate": "lr", "gradient_norm": "grad_norm",
+                 "tokens_per_s": "tokens_per_s"}.items():
+    want = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
+    got = [(event.step, event.value) for event in read.Scalars(tag)]
+    assert [step for step, _ in got] == [step for step, _ in want], (tag, got, want)
+    assert all(abs(a - b) <= 1e-4 * abs(b) for (_, a), (_, b) in zip(got, want)), (tag, got, want)
+)";
+
+TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
+  const TempDir dir;
+  write_file(dir / "read.py", kRead);
+  if (const auto [status, text] = python(dir / "read.py"); status == 77) GTEST_SKIP() << text;
+  write_corpus(dir / "corpus.h5", 2000, 32);
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  std::vector<std::string> arguments = {"--config", dir / "small.yaml", "--device",    "cpu",
+                                        "--out",    dir / "run",        "--no-report", "--tensorboard"};
+  for (const char* more : {"--max-steps=8", "--resume"}) {
+    arguments.push_back(more);
+    Process process(dir, "train", arguments);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    arguments.pop_back();
+  }
+  const auto [status, text] = python(dir / "read.py" + " " + dir / "run");
+  EXPECT_EQ(status, 0) << text;
 }
 
 }  // namespace

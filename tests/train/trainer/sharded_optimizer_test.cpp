@@ -4,6 +4,7 @@
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"
+#include "train/trainer/initial_weights.h"
 #include "train/trainer/step.h"
 
 namespace weft {
@@ -53,6 +54,37 @@ class ShardedOptimizer : public RankRuns {
     return of(name, "loss");
   }
 };
+
+// train --init: what is taken, what is extended and what is drawn anew, whole or in pieces.
+TEST_F(ShardedOptimizer, RanksStartFromTheWeightsThatOneProcessStartsFrom) {
+  EXPECT_EQ(run("from", 1, with({"train.steps=2"})), "");
+  const auto more = with({"model.context=128", "model.position_axes=[16, 8]", "model.layers=3", "seed=5"});
+  const auto start = [&](const std::string& name, int ranks, const std::vector<std::string>& overrides) {
+    std::filesystem::create_directories(dir / name);
+    expect_cpu_ranks(ranks, [&](CpuRank& r) {
+      const Config config = small_config(dir.path(), overrides);
+      ParameterStore store;
+      const auto model = make_model(config, store, *r.device);
+      store.allocate(*r.device, DType::bf16, config.seed, true, true,
+                     sharding_of(config.train, r.comm.get(), DType::bf16));
+      take_initial_weights(latest("from"), config, *r.device, store);
+      check_equal_weights(r.group, *r.device, store, 0);
+      if (r.rank() > 0) return join_save_checkpoint(store);
+      save_checkpoint(latest(name), *r.device, store, {}, "");
+    });
+  };
+  start("one", 1, more);
+  for (const int ranks : {2, 3}) {
+    start("whole", ranks, more);
+    expect_same_latest("whole", "one");
+    start("pieces", ranks, sharded(more));
+    expect_same_latest("pieces", "one");
+  }
+  EXPECT_EQ(run("a", 1, more, {.init = latest("from"), .max_steps = 2}), "");
+  EXPECT_EQ(run("b", 2, sharded(more), {.init = latest("from"), .max_steps = 2}), "");
+  expect_near_series("b", "a", "loss", 1e-6);
+  EXPECT_CONTAINS(text_of("b", 0), "extended: position.0, the first 8 rows taken");
+}
 
 TEST_F(ShardedOptimizer, LossesAreThoseOfOneProcess) {
   const auto overrides = with({"train.steps=50"});
