@@ -16,7 +16,7 @@ configure "$preset"
 cmake --build --preset "$preset"
 
 say "CPU tests"
-ctest --preset "$preset" -L cpu -j $(($(nproc) + 1))  # many tests of processes wait
+ctest --preset "$preset" -L cpu -j $(($(nproc) + 1)) -E '^Slow(Mutants|Faults)\.'  # many wait; attack.sh has those
 if [ "$preset" = cuda ] && have_gpu; then
   say "CUDA tests"
   report=build/$preset/cuda_tests.json

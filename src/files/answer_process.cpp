@@ -21,24 +21,14 @@ namespace {
 // Every message is its length, then its bytes. False: the other process is gone.
 bool send_message(int socket, const std::string& text) {
   const std::uint64_t size = text.size();
-  const auto all = [&](const char* at, std::size_t left) {
-    for (ssize_t sent = 0; left > 0; at += sent, left -= static_cast<std::size_t>(sent))
-      if ((sent = uninterrupted([&] { return ::send(socket, at, left, MSG_NOSIGNAL); })) <= 0) return false;
-    return true;
-  };
-  return all(reinterpret_cast<const char*>(&size), sizeof size) && all(text.data(), text.size());
+  return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
 }
 
 bool receive_message(int socket, std::string& text) {
   std::uint64_t size = 0;
-  const auto all = [&](char* at, std::size_t left) {
-    for (ssize_t got = 0; left > 0; at += got, left -= static_cast<std::size_t>(got))
-      if ((got = uninterrupted([&] { return ::recv(socket, at, left, 0); })) <= 0) return false;
-    return true;
-  };
-  if (!all(reinterpret_cast<char*>(&size), sizeof size)) return false;
+  if (!receive_all(socket, &size, sizeof size)) return false;
   text.resize(size);
-  return all(text.data(), size);
+  return receive_all(socket, text.data(), size);
 }
 
 [[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, std::int64_t cpu_seconds) {
@@ -92,6 +82,7 @@ std::string AnswerProcess::ask(const std::string& name, const std::string& quest
     return reply.substr(1);
   }
   int status = 0;
+  shutdown(socket_, SHUT_RDWR);  // so that a child that still waits ends, too
   if (child_ > 0) uninterrupted([&] { return waitpid(child_, &status, 0); });
   child_ = -1;
   const char* how = !WIFSIGNALED(status)          ? "ended"

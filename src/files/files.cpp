@@ -2,6 +2,7 @@
 #include "src/files/files.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +92,20 @@ int write_all(int file, const char* bytes, std::size_t size) {
     size -= static_cast<std::size_t>(n);
   }
   return 0;
+}
+
+bool send_all(int socket, const void* bytes, std::size_t size, int flags) {
+  const char* at = static_cast<const char*>(bytes);
+  for (ssize_t n = 0; size > 0; at += n, size -= static_cast<std::size_t>(n))
+    if ((n = uninterrupted([&] { return send(socket, at, size, MSG_NOSIGNAL | flags); })) <= 0) return false;
+  return true;
+}
+
+bool receive_all(int socket, void* bytes, std::size_t size) {
+  char* at = static_cast<char*>(bytes);
+  for (ssize_t n = 0; size > 0; at += n, size -= static_cast<std::size_t>(n))
+    if ((n = uninterrupted([&] { return recv(socket, at, size, 0); })) <= 0) return false;
+  return true;
 }
 
 int sync_to_disk(int file) {

@@ -25,6 +25,10 @@ std::string disk_error(int error);
 
 // Both return 0, or the errno of what went wrong, after which the file is good for nothing.
 int write_all(int file, const char* bytes, std::size_t size);
+
+// All bytes over a connection; false: it is gone, or its patience over.
+bool send_all(int socket, const void* bytes, std::size_t size, int flags = 0);
+bool receive_all(int socket, void* bytes, std::size_t size);
 int sync_to_disk(int file);
 
 // What a NewFile does with a device or pipe of this name: a format that is read from front to back can go

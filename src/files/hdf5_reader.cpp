@@ -50,13 +50,15 @@ std::size_t elements_of(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-// By its number: the file of this name may be another one by now.
+// By its number: the file of this name may be another one by now. (HDF5's default driver follows the link
+// back.)
 Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
     fail(str(path_, ": is not an HDF5 file (", size, " bytes of something else)"));
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fapl_stdio(access);
   H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
   file_ = Id(H5Fopen(opened.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (file_.ok()) return;

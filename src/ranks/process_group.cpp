@@ -39,7 +39,8 @@ struct ProcessGroup::State {
   // The watcher ends this process meanwhile if that rank is dead.
   [[noreturn]] void lost(int rank) const {
     std::this_thread::sleep_for(std::chrono::seconds(5));
-    weft::fail(str(peer(rank).name(), " has left, and rank ", world.rank, " still expects something of it"));
+    weft::fail(str(peer(rank).name(), " has left ", watcher->where(), ", and rank ", world.rank,
+                   " still expects something of it"));
   }
 
   void send(int rank, Kind kind, const std::string& body) const {

@@ -2,6 +2,7 @@
 // Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away.
 #include "src/ranks/rendezvous.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,8 +130,9 @@ class Reception {
   void welcome() const {
     std::vector<std::string> everyone;
     for (const Peer& peer : meeting_.peers) everyone.insert(everyone.end(), {peer.host, peer.pid});
-    for (const Descriptor& guest : meeting_.words)
-      if (guest) send_frame(guest, Kind::welcome, pack(everyone));
+    for (std::size_t rank = 1; rank < meeting_.words.size(); ++rank)
+      if (!send_frame(meeting_.words[rank], Kind::welcome, pack(everyone)))
+        fail(meeting_.peers[rank].name() + " has left before all were there");
   }
 
   const World& world_;
@@ -148,10 +150,14 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
     Descriptor words = connect_to(world.address, world.port, deadline, why);
     Descriptor watch = words ? connect_to(world.address, world.port, deadline, why) : Descriptor();
     if (!watch) continue;
-    set_patience(words, patience + seconds(5));  // rank 0 gives up before this rank does
+    set_patience(words, patience);
+    // Rank 0 closes one that it could not hear, and gives up before this rank does.
+    pollfd both[] = {{words.get(), POLLIN, 0}, {watch.get(), POLLRDHUP, 0}};
+    const auto longest = static_cast<int>(1000 * (patience.count() + 5));
     Frame answer;
     const bool answered = send_frame(words, Kind::hello, hello(world, "words", identity)) &&
                           send_frame(watch, Kind::hello, hello(world, "watch", identity)) &&
+                          poll(both, 2, longest) > 0 && both[0].revents != 0 &&
                           receive_frame(words, answer, kLongest);
     if (answered && answer.kind == Kind::refusal) {
       std::this_thread::sleep_for(seconds(1));  // rank 0 speaks before a launcher ends it

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "kernels/view.h"
+#include "src/files/files.h"
 
 namespace weft {
 namespace {
@@ -53,30 +54,6 @@ const sockaddr* generic(const sockaddr_in& address) { return reinterpret_cast<co
 template <class Value>
 void set_option(const Descriptor& socket, int level, int name, const Value& value) {
   setsockopt(socket.get(), level, name, &value, sizeof value);
-}
-
-bool send_bytes(const Descriptor& socket, const void* from, std::size_t bytes, int flags) {
-  const char* at = static_cast<const char*>(from);
-  while (bytes > 0) {
-    const ssize_t sent = send(socket.get(), at, bytes, MSG_NOSIGNAL | flags);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    at += sent;
-    bytes -= static_cast<std::size_t>(sent);
-  }
-  return true;
-}
-
-bool receive_bytes(const Descriptor& socket, void* to, std::size_t bytes) {
-  char* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = recv(socket.get(), at, bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-  return true;
 }
 
 }  // namespace
@@ -155,16 +132,16 @@ Descriptor connect_to(const std::string& address, int port, Clock::time_point de
 
 bool send_frame(const Descriptor& socket, Kind kind, const std::string& body, std::uint64_t number) {
   const FrameHeader header{.kind = kind, .number = number, .bytes = body.size()};
-  return send_bytes(socket, &header, sizeof header, body.empty() ? 0 : MSG_MORE) &&
-         send_bytes(socket, body.data(), body.size(), 0);
+  return send_all(socket.get(), &header, sizeof header, body.empty() ? 0 : MSG_MORE) &&
+         send_all(socket.get(), body.data(), body.size());
 }
 
 bool receive_frame(const Descriptor& socket, Frame& frame, std::uint64_t longest) {
   FrameHeader header;
-  if (!receive_bytes(socket, &header, sizeof header) || header.magic != FrameHeader::kMagic) return false;
+  if (!receive_all(socket.get(), &header, sizeof header) || header.magic != FrameHeader::kMagic) return false;
   if (header.bytes > longest) return false;
   frame = {header.kind, std::string(header.bytes, '\0'), header.number};
-  return receive_bytes(socket, frame.body.data(), frame.body.size());
+  return receive_all(socket.get(), frame.body.data(), frame.body.size());
 }
 
 void set_patience(const Descriptor& socket, std::chrono::seconds patience) {

@@ -294,6 +294,8 @@ void Watcher::await(int rank) {
   state_->pace.known.waiting = rank >= 0;
 }
 
+std::string Watcher::where() const { return when(state_->pace_now().known.step); }
+
 void Watcher::fail(const std::string& why, const std::string& line) {
   state_->speak(line);
   {

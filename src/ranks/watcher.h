@@ -36,7 +36,8 @@ class Watcher {
   void report_step(std::int64_t step);
   void report_progress();
   void take_time();
-  void await(int rank);  // in a collective; -1: no longer
+  void await(int rank);       // in a collective; -1: no longer
+  std::string where() const;  // "after step 7"
 
   // This rank is done, and does not count as dead afterwards.
   void goodbye() { fail(""); }

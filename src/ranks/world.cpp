@@ -24,7 +24,7 @@ class Environment {
   int rank_at_best() const {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
       const std::string value = has("TORCHELASTIC_RUN_ID") ? text("RANK") : text(name);
-      if (!value.empty()) return std::max(std::atoi(value.c_str()), 0);
+      if (!value.empty()) return whole(value).value_or(0);
     }
     return 0;
   }
@@ -36,12 +36,8 @@ class Environment {
 
   std::optional<int> number(const char* name) const {
     const std::string value = text(name);
-    if (value.empty()) return std::nullopt;
-    int result = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error != std::errc() || end != value.data() + value.size() || result < 0)
-      fail_all(rank_at_best(), "the environment says ", name, "=", value, ": expected a number from 0");
-    return result;
+    if (value.empty() || whole(value)) return whole(value);
+    fail_all(rank_at_best(), "the environment says ", name, "=", value, ": expected a number from 0");
   }
   int required(const char* name, const char* beside) const {
     const std::optional<int> value = number(name);
@@ -56,6 +52,12 @@ class Environment {
   }
 
  private:
+  static std::optional<int> whole(const std::string& text) {  // a number from 0
+    int value = 0;
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, value);
+    return error == std::errc() && end == last && value >= 0 ? std::optional(value) : std::nullopt;
+  }
   const EnvironmentLookup& lookup_;
 };
 

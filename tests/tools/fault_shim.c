@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* For LD_PRELOAD: lets one system call of a program fail, or kills the program at it. Calls count from main():
-   what libraries do before it is not counted. WEFT_FAULT_AT: which call, from 1; WEFT_FAULT_KILL: kill there, after
-   half of a write; WEFT_FAULT_RANK: only in the process with this RANK; WEFT_FAULT_LOG: a file for the names of the
-   calls, or of the one that failed. The program ends by SIGALRM after 150 s. */
+   what libraries do before it is not counted. A call is named PROCESS.THREAD.NUMBER: "0", its second child "0-2";
+   threads in the order of their start, numbers from 1. So it has one name in all runs, whoever comes first.
+   WEFT_FAULT_AT: which call; WEFT_FAULT_KILL: kill there, after half of a write; WEFT_FAULT_RANK: only in the process
+   with this RANK; WEFT_FAULT_LOG: a file for the names of the calls, or of the one that failed. A process that has not
+   ended after 70 s ends by SIGALRM. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,19 +21,20 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-static atomic_long calls;
-static long fault_at;
-static int started, kills, log_file = -1;
+static const char* fault_at = "";
+static char process[64] = "0";
+static int started, kills, log_file = -1, children, threads;
+static _Thread_local int thread;
+static _Thread_local long calls;
 
 static int faulty(const char* name) {
   if (!started) return 0;
-  const long call = atomic_fetch_add(&calls, 1) + 1;
-  if (log_file >= 0 && (fault_at == 0 || call == fault_at)) {
-    char line[64];
-    const int size = snprintf(line, sizeof line, "%s\n", name);
-    syscall(SYS_write, log_file, line, (size_t)size);
-  }
-  return call == fault_at;
+  char call[128];
+  const int size = snprintf(call, sizeof call, "%s.%d.%ld %s\n", process, thread, ++calls, name);
+  const size_t length = strlen(fault_at);
+  const int found = length > 0 && strncmp(call, fault_at, length) == 0 && call[length] == ' ';
+  if (log_file >= 0 && (found || length == 0)) syscall(SYS_write, log_file, call, (size_t)size);
+  return found;
 }
 
 static int fails(const char* name, int error) {
@@ -42,6 +45,35 @@ static int fails(const char* name, int error) {
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+pid_t fork(void) {
+  const int child = ++children;
+  const pid_t pid = REAL(fork)();
+  if (pid != 0) return pid;
+  const size_t length = strlen(process);
+  snprintf(process + length, sizeof process - length, "-%d", child);
+  children = threads = thread = 0;
+  calls = 0;
+  return 0;
+}
+
+struct Body {
+  void* (*run)(void*);
+  void* with;
+  int number;
+};
+static void* numbered(void* argument) {
+  const struct Body body = *(struct Body*)argument;
+  free(argument);
+  thread = body.number;
+  return body.run(body.with);
+}
+int pthread_create(pthread_t* made, const pthread_attr_t* attributes, void* (*run)(void*), void* with) {
+  struct Body* body = malloc(sizeof *body);
+  *body = (struct Body){run, with, ++threads};
+  return REAL(pthread_create)(made, attributes, numbered, body);
+}
+
 /* WRAP(result, name, error, value when it fails, parameters, arguments) */
 #define WRAP(result, name, error, failed, parameters, arguments) \
   result name parameters {                                       \
@@ -115,12 +147,12 @@ static int counted_main(int argc, char** argv, char** environment) {
   const char *at = getenv("WEFT_FAULT_AT"), *rank = getenv("WEFT_FAULT_RANK"), *own = getenv("RANK");
   const char* log = getenv("WEFT_FAULT_LOG");
   if (at && strcmp(rank ? rank : "", own ? own : "") == 0) {
-    fault_at = atol(at);
+    fault_at = at;
     kills = getenv("WEFT_FAULT_KILL") != NULL;
     if (log) log_file = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     started = 1;
   }
-  alarm(150);
+  alarm(70);
   return real_main(argc, argv, environment);
 }
 

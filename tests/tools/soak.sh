@@ -26,7 +26,7 @@ END
 
 fail() {
   echo "soak: $1 (SEED=$SEED)" >&2
-  tail -n 3 "$folder/err" >&2
+  tail -n 3 "$folder/err" "$folder/second" >&2
   exit 1
 }
 arguments() {  # of the run that is disturbed, as far as it has come

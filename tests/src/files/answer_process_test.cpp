@@ -3,6 +3,7 @@
 #include "src/files/answer_process.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ std::string answer(const std::string& question) {
   if (question == "leave") _exit(3);
   if (question == "no memory") throw std::bad_alloc();
   while (question == "hang") continue;
+  if (question == "late") usleep(300'000);
   return question + question;
 }
 
@@ -40,6 +42,18 @@ TEST(AnswerProcess, ItsEndIsAnError) {
       EXPECT_CONTAINS(error_of([&] { process.ask("f.h5", question); }), twice ? "f.h5: is damaged" : how);
   }
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "none is left";
+}
+
+// A call that fails while the child lives on: it waits for a next question, and this process for its end.
+TEST(AnswerProcess, AConnectionThatFailsIsItsEnd) {
+  AnswerProcess process(answer, 1), later(answer, 1);  // the second child has the first one's socket, too
+  for (int fd = 3; fd < 64; ++fd) {
+    const timeval patience{0, 100'000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  alarm(30);
+  EXPECT_CONTAINS(error_of([&] { process.ask("f.h5", "late"); }), "f.h5: is damaged");
+  alarm(0);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 // earlier file that survives whatever goes wrong.
 #include "src/files/hdf5.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <numeric>
 #include <random>
 
+#include "src/files/hdf5_reader.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
@@ -35,6 +38,15 @@ void write_sample(const std::string& path, float first = 1.5f) {
   f.set_attribute("number", std::int64_t{-9007199254740993});
   f.set_real_attribute("real", 0.1);
   f.commit();
+}
+
+TEST(Hdf5, AnOpenFileMayBeReplaced) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const int fd = open((dir / "a.h5").c_str(), O_RDONLY | O_CLOEXEC);
+  write_sample(dir / "a.h5", 7);
+  EXPECT_EQ(Hdf5Reader(dir / "a.h5", fd, 0).answer("h/params"), "+");
+  close(fd);
 }
 
 TEST(Hdf5, RoundTrip) {

@@ -307,7 +307,8 @@ TEST(ProcessGroup, ARankThatHasLeftIsMissed) {
   });
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(1), 0);
-  EXPECT_CONTAINS(ranks.errors(0), ") has left, and rank 0 still expects something of it");
+  EXPECT_CONTAINS(ranks.errors(0),
+                  ") has left before its first step, and rank 0 still expects something of it");
 }
 
 TEST(Slow, HundredsOfMegabytesGoAround) {

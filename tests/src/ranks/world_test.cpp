@@ -180,7 +180,8 @@ TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
   EXPECT_EQ(rank_of(without(kTorchrun, "LOCAL_RANK")), 5);
   EXPECT_EQ(rank_of(with(kMpirun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), 1) << "RANK is stale";
   EXPECT_EQ(rank_of(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "many"}})), 9);
-  EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "-1"}})), 0) << "nobody else would say it";
+  for (const char* rank : {"-1", "99999999999", "1x"})
+    EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", rank}})), 0) << rank << ": nobody else would say it";
   EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "8"}})), -1) << "which no other rank has";
 }
 
