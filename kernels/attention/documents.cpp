@@ -55,8 +55,7 @@ void check(const DocumentStarts& k) {
              "document_starts: start ", shape_text(k.start), " for tokens ", shape_text(k.tokens));
 }
 
-void run(CpuQueue&, const DocumentStarts& k) {
-  check(k);
+void compute(CpuQueue&, const DocumentStarts& k) {
   for (int64_t b = 0; b < k.tokens.shape[0]; ++b) {
     const int64_t first = k.row ? *k.row : 0, end = k.row ? first + 1 : k.tokens.shape[1];
     const int32_t* tokens = k.tokens.as<int32_t>() + b * k.tokens.shape[1];
@@ -95,8 +94,7 @@ void check(const SegmentMaps& k) {
       SegmentMaps::table_size(k.maps, k.segments.shape[0]), " of i32");
 }
 
-void run(CpuQueue&, const SegmentMaps& k) {
-  check(k);
+void compute(CpuQueue&, const SegmentMaps& k) {
   const int64_t sets = k.segments.shape[0] * k.maps.groups;
   int32_t* first = k.tables.as<int32_t>();
   for (int p = 0; p < k.maps.passes; ++p) {

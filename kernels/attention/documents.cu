@@ -106,14 +106,12 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void run(CudaQueue& queue, const DocumentStarts& k) {
-  check(k);
+void compute(CudaQueue& queue, const DocumentStarts& k) {
   if (k.tokens.size() == 0) return;
   start_kernel<<<blocks_for(k.tokens.shape[0], 1), kThreads, 0, queue.stream>>>(k);
 }
 
-void run(CudaQueue& queue, const SegmentMaps& k) {
-  check(k);
+void compute(CudaQueue& queue, const SegmentMaps& k) {
   const std::int64_t sets = k.segments.shape[0] * k.maps.groups;
   if (sets == 0) return;
   std::int32_t* first = static_cast<std::int32_t*>(k.tables.data);

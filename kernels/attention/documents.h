@@ -18,9 +18,7 @@ struct DocumentStarts {
   // Sampling: the only row that is wanted, in the queue's memory; start is (B, 1). null: all of them.
   const std::int32_t* row = nullptr;
 };
-void check(const DocumentStarts&);
-void run(CpuQueue&, const DocumentStarts&);
-void run(CudaQueue&, const DocumentStarts&);
+WEFT_KERNEL(DocumentStarts);
 
 // The pairs of `maps` whose query and key are of one segment (as Segments), as maps of each sequence's own.
 struct SegmentMaps {
@@ -33,9 +31,7 @@ struct SegmentMaps {
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
   AttentionMaps result() const;  // points to tables and made; no pass has a band
 };
-void check(const SegmentMaps&);
-void run(CpuQueue&, const SegmentMaps&);
-void run(CudaQueue&, const SegmentMaps&);
+WEFT_KERNEL(SegmentMaps);
 
 // Pairs of tiles of a pass for which a table has room: even, so that tables begin at 16 bytes.
 constexpr std::int64_t room_of(const AttentionPass& pass) { return pass.visited + pass.visited % 2; }
