@@ -45,8 +45,6 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   add_shown(*attention, "--pause-ms", a.pause_ms,
             "milliseconds of rest before each timed run: the clock of a GPU at its power limit recovers")
       ->check(CLI::Range(0, 10000));
-  attention->add_flag("--f16-against-bf16", a.f16_against_bf16,
-                      "both types in turn: time, clock and cycles of sustained runs, time of rested ones");
   attention->add_flag("--json", a.json, "one JSON object a row");
   attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
   BenchDecodeOptions& d = arguments.decode;

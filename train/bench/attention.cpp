@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: MIT
-// `bench attention`: the shapes of the paper's models, rows of times and of rates.
+// `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
+// are right, and rows of times and of rates.
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <ostream>
+#include <random>
 #include <sstream>
 
 #include "kernels/attention/select.h"
-#include "train/bench/attention_case.h"
+#include "src/attention_maps.h"
+#include "train/attention/spot_check.h"
+#include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
+#include "train/bench/table.h"
+#include "train/program/json.h"
 
 namespace weft {
 namespace {
+
+// One shape of attention, with the numbers that its patterns take.
+struct AttentionBenchShape {
+  std::string name;
+  std::int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
+  std::int64_t stride = 128, c = 32;
+  std::vector<std::string> modes = {"all", "local", "strided", "fixed", "merged_strided"};
+};
 
 const std::vector<AttentionBenchShape> kPaperShapes = {
     {"enwik8", 4, 8, 12288, 64, 64, 128, 32},
@@ -63,6 +79,139 @@ std::vector<std::string> modes_of(const AttentionBenchShape& shape, const BenchA
   return options.modes.empty() ? shape.modes : split(options.modes);
 }
 
+// Normal random numbers, repeated after a prime number of them: no two rows are alike.
+Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned seed) {
+  constexpr std::int64_t kPeriod = 4194301;
+  const Tensor x(*device.pool, shape, dtype, "bench");
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  const std::int64_t count = std::min(kPeriod, x.size());
+  dispatch_float(dtype, [&]<class T>() {
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (T& value : values) value = static_cast<T>(normal(random));
+    for (std::int64_t at = 0; at < x.size(); at += count) {
+      const std::int64_t here = std::min(count, x.size() - at);
+      device.upload(x.slice(at, {here}), values.data());
+    }
+  });
+  return x;
+}
+
+// What rounding to the type may cost, relative to the largest number of a row.
+double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
+
+HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, 0, x.heads, x.qk_size);
+}
+HeadsView k_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, x.heads * x.qk_size, x.heads, x.qk_size);
+}
+HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
+  return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
+}
+HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
+
+AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
+  return {.y = y_of(x, x.y),
+          .lse = x.lse,
+          .q = q_of(x, x.qkv),
+          .k = k_of(x, x.qkv),
+          .v = v_of(x, x.qkv),
+          .maps = maps,
+          .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
+          .form = form};
+}
+
+PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& shape) {
+  PatternSpec spec;
+  spec.kind = mode;
+  spec.stride = shape.stride;
+  spec.c = shape.c;
+  if (mode != "merged_strided") return spec;
+  spec.kind = "merged";
+  for (const char* kind : {"local", "strided"}) spec.of.push_back(pattern_spec(kind, shape));
+  return spec;
+}
+
+// Random inputs, and outputs, of one shape and type; patterns share them.
+struct AttentionWorkload {
+  AttentionWorkload(Device&, const AttentionBenchShape&, DType);
+  DType dtype() const { return tensors.y.dtype(); }
+  AttentionTensors tensors;
+  Tensor delta;
+};
+
+// A pattern of a workload. Both outlive it.
+class AttentionBenchCase {
+ public:
+  // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
+  AttentionBenchCase(Device&, const AttentionBenchShape&, const std::string& mode, const AttentionWorkload&,
+                     const BenchAttentionOptions&);
+  void run_forward() const { launch(device_.queue, forward_); }
+  void run_both() const {
+    launch(device_.queue, forward_);
+    launch(device_.queue, backward_);
+  }
+
+  std::string form;                          // the kernels that ran
+  double pairs = 0, waste = 0, error = 0;    // error: the largest, relative to the largest number of a row
+  double forward_bytes = 0, both_bytes = 0;  // of the tensors
+
+ private:
+  Device& device_;
+  std::unique_ptr<AttentionPattern> pattern_;
+  DeviceMaps maps_;
+  AttentionForward forward_;
+  AttentionBackward backward_;
+  Tensor scratch_;
+};
+
+AttentionWorkload::AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
+  const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
+  const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
+  const auto empty = [&](const Shape& shape, DType type) {
+    return Tensor(*device.pool, shape, type, "bench");
+  };
+  tensors = {.qkv = random_tensor(device, packed, dtype, 1),
+             .y = empty(attended, dtype),
+             .dy = random_tensor(device, attended, dtype, 2),
+             .dqkv = empty(packed, dtype),
+             .lse = empty(rows, DType::f32),
+             .heads = s.heads,
+             .qk_size = s.qk_size,
+             .v_size = s.v_size};
+  delta = empty(rows, DType::f32);
+}
+
+AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape& shape,
+                                       const std::string& mode, const AttentionWorkload& load,
+                                       const BenchAttentionOptions& options)
+    : device_(device),
+      pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
+      maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
+            std::max(shape.qk_size, shape.v_size)),
+      forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
+      backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
+                            k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
+                            load.delta, y_of(load.tensors, load.tensors.dy))),
+      scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
+  backward_.scratch = scratch_;
+  form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
+  forward_bytes = forward_.cost().bytes;
+  both_bytes = forward_bytes + backward_.cost().bytes;
+  PairCount count;
+  for (int head = 0; head < static_cast<int>(shape.heads); ++head) count += maps_.pairs(head);
+  pairs = static_cast<double>(count.needed) * static_cast<double>(shape.batch);
+  waste = count.waste();
+  run_both();
+  if (!options.verify) return;
+  error = spot_check(device, *pattern_, load.tensors, 12, 7);
+  if (!(error <= tolerance(load.dtype())))
+    fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
+             ": results differ from f64 by ", error, " of the largest number of a row; at most ",
+             tolerance(load.dtype()), " was expected"));
+}
+
 struct PassRow {
   double ms = 0, clock = 0;  // median; MHz, mean, 0: the device has none to read
   double tflops = 0, tbps = 0;
@@ -96,9 +245,11 @@ Row measure(Device& device, const AttentionBenchShape& shape, const std::string&
 }
 
 void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
-  JsonMembers members = shape_members(r.shape, r.mode);
+  const AttentionBenchShape& s = r.shape;
+  JsonMembers members = {{"case", s.name}, {"mode", r.mode}, {"B", s.batch}, {"H", s.heads}, {"N", s.length}};
   const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
   const PassRow &f = r.forward, &b = r.both;
+  add({{"D", s.qk_size}, {"Dv", s.v_size}, {"s", s.stride}, {"c", s.c}});
   add({{"peer", "weft"}, {"asked", options.form}, {"form", r.work.form}, {"dtype", name_of(r.dtype)}});
   add({{"fwd_ms", f.ms}, {"fwdbwd_ms", b.ms}, {"fwd_MHz", f.clock}, {"fwdbwd_MHz", b.clock}});
   add({{"pause_ms", options.pause_ms}, {"fwd_tflops", f.tflops}, {"fwdbwd_tflops", b.tflops}});
@@ -169,15 +320,6 @@ void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
   attention::parse_form(options.form);
   const std::vector<AttentionBenchShape> shapes = chosen_shapes(options);
   const auto device = make_device(options.device);
-  if (options.f16_against_bf16) {
-    if (!options.json) {
-      out << device->description() << (options.verify ? "\n" : ", NOT compared with f64 (--no-verify)\n");
-      print_head(out, f16_against_bf16_columns());
-    }
-    for (const AttentionBenchShape& shape : shapes)
-      bench_f16_against_bf16(*device, shape, modes_of(shape, options), options, out);
-    return;
-  }
   print_ceilings(*device, options, dtypes, out);
   for (const AttentionBenchShape& shape : shapes)
     for (const DType dtype : dtypes) measure_shape(*device, shape, dtype, options, out);

@@ -33,7 +33,6 @@ struct BenchAttentionOptions {
   std::string dtype = "bf16";        // f32, f16 or bf16, or several of them, separated by commas
   std::string form = "automatic";    // which CUDA kernels: see AttentionForm
   int pause_ms = 0;                  // the device is idle for so long before each timed run
-  bool f16_against_bf16 = false;     // rows of both types in turn: bench_f16_against_bf16()
   bool json = false, verify = true;  // one object a row; check first
 };
 // A row a pattern: median times of the forward pass and of both passes, FLOP/s of the needed pairs, bandwidth

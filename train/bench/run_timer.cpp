@@ -37,13 +37,6 @@ double TimedRuns::mean_clock() const {
   return std::accumulate(clocks.begin(), clocks.end(), 0.0) / static_cast<double>(clocks.size());
 }
 
-double TimedRuns::median_kilocycles() const {
-  std::vector<double> products(milliseconds.size());
-  std::transform(milliseconds.begin(), milliseconds.end(), clocks.begin(), products.begin(),
-                 std::multiplies<>());
-  return median(std::move(products));
-}
-
 void TimedRuns::append(const TimedRuns& other) {
   milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
   clocks.insert(clocks.end(), other.clocks.begin(), other.clocks.end());

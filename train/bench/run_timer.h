@@ -17,8 +17,7 @@ struct TimedRuns {
   std::vector<double> clocks;  // MHz, of all multiprocessors; 0 on the CPU
 
   double median_ms() const;
-  double mean_clock() const;         // MHz
-  double median_kilocycles() const;  // of milliseconds x MHz
+  double mean_clock() const;  // MHz
   void append(const TimedRuns& other);
 };
 

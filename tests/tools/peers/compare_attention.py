@@ -8,8 +8,7 @@
 
 Rows join on B, H, N, D, Dv, s, c, mode and element type (of other implementations bf16 unless they say so); files may be JSON
 arrays or one JSON object a line, and there may be none of others. After the table come: the GEMM rate and the copy bandwidth
-of the device, the fastest of the others for each row, patterns against `all`, f16 against bf16 (and rows of
-`--f16-against-bf16`, where there are any, in a table of their own), forms that were asked for
+of the device, the fastest of the others for each row, patterns against `all`, f16 against bf16, forms that were asked for
 against the one that is chosen, and how time grows with the pairs that are needed."""
 import argparse
 import json
@@ -133,21 +132,6 @@ def print_half(weft, limit=1.03):
     verdict(f"f16 more than {100 * (limit - 1):.0f} % slower than bf16, of {count} rows", slower)
 
 
-def print_types(rows):
-    """f16 beside bf16, measured in turn: rows of `bench attention --f16-against-bf16 --json`."""
-    if not rows:
-        return
-    print("\nf16 against bf16, bf16 / f16: sustained (each type runs for 0.3 s before it is timed) and rested (a pause before each run)")
-    print("\n| shape | pattern | pass | sustained ms | MHz | thousand cycles | rested ms | MHz | f16 / bf16: sustained (rounds) | cycles | rested |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        both = lambda key, digits: " / ".join(f"{row[n]:.{digits}f}" for n in (f"bf16_{key}", f"f16_{key}") if n in row)
-        rounds = ", ".join(f"{ratio:.3f}" for ratio in row["ratio_of_rounds"])
-        cycles = f"{row['ratio_cycles']:.3f}" if "ratio_cycles" in row else ""
-        print(f"| {shape_text(row)} | {row['mode']} | {row['pass']} | {both('ms', 3)} | {both('MHz', 0)} | {both('kcycles', 0)} "
-              f"| {both('rested_ms', 3)} | {both('rested_MHz', 0)} | {row['ratio']:.3f} ({rounds}) | {cycles} | {row['ratio_rested']:.3f} |")
-
-
 def print_forms(weft, limit=0.97):
     """Forms that were asked for beside the one that is chosen, which may be the same."""
     by_key = {key_of(r): r for r in chosen(weft)}
@@ -229,9 +213,6 @@ def main():
     ours = rows_of(a.weft)
     peers = [row for path in a.peers for row in rows_of(path)]
     weft = [row for row in ours if "fwd_ms" in row]
-    types = [row for row in ours if "ratio_rested" in row]
-    if types and not weft:
-        return print_types(types)
     if not weft:
         sys.exit(f"{a.weft} holds no rows of `bench attention --json`")
     pairs = joined(weft, peers)
@@ -241,7 +222,6 @@ def main():
     print_best(pairs)
     print_dense(chosen(weft))
     print_half(chosen(weft))
-    print_types(types)
     print_forms(weft)
     print_growth(weft)
     for row in peers:

@@ -105,10 +105,6 @@ TEST(Bench, AttentionIsComparedWithOthers) {
     options.json = true;
     bench_attention(options, rows);
   }
-  BenchAttentionOptions types;
-  types.device = "cpu", types.custom = "2,2,130,16,24,16,4", types.modes = "all", types.pause_ms = 1;
-  types.json = types.f16_against_bf16 = true;
-  bench_attention(types, rows);
   write_file(dir / "weft.jsonl", rows.str());
   const std::string shape = R"("B": 2, "H": 2, "N": 130, "D": 16, "Dv": 24, "s": 16, "c": 4)";
   write_file(dir / "peers.json",
@@ -130,7 +126,6 @@ TEST(Bench, AttentionIsComparedWithOthers) {
   EXPECT_CONTAINS(text, "| B2 H2 N260 D16/24 l16 | strided | not measured |");
   EXPECT_CONTAINS(text, "slower than `all` of the same shape, of 8 rows: ");
   EXPECT_CONTAINS(text, "than bf16, of 5 rows: ");
-  EXPECT_CONTAINS(text, "| B2 H2 N130 D16/24 l16 | all | both | ");
   EXPECT_CONTAINS(text, "| strided | bf16 | 16/24 | 130: 1.00 / 1.00; 260: ");
   EXPECT_CONTAINS(text, "slow did not run all of a: no memory");
   EXPECT_EQ(run(""), 0) << "there need not be others";
