@@ -191,10 +191,11 @@ std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, 
   dispatch_float(c.dtype, [&]<class T>() {
     KernelCheck<T> check(device, c);
     for (const AttentionForm form : forms) check.check_form(form, maps.maps());
-    if (all && c.segments && c.lengths().queries == c.lengths().keys)
-      for (const AttentionForm form :
-           forms_on(device, c.dtype, c.size, SegmentMaps{.maps = maps.maps()}.result(), false))
+    if (all && c.segments && c.lengths().queries == c.lengths().keys) {
+      const SegmentMaps parted = {.tables = {}, .maps = maps.maps(), .segments = {}};
+      for (const AttentionForm form : forms_on(device, c.dtype, c.size, parted.result(), false))
         check.check_form(form, maps.maps(), true);
+    }
     if (all) check.check_decoding();
   });
   return forms;
