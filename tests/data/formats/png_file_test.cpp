@@ -7,6 +7,7 @@
 #include <png.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 
 #include "tests/temp_dir.h"
@@ -147,6 +148,13 @@ TEST(Png, RefusesWhatIsNoneAndHugeOnesBeforeMemoryIsTaken) {
     EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, width, height), "a.png"); }), "a.png: ")
         << width << " x " << height;
   EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, 4, 5), "a.png"); }), "a.png: is damaged");
+}
+
+TEST(Png, AHugeFileIsNotRead) {
+  TempDir dir;
+  write_file(dir / "a.png", encoded(4, 4, PNG_FORMAT_RGB, random_bytes(48, 5)));
+  std::filesystem::resize_file(dir / "a.png", std::uintmax_t{1} << 34);  // takes no place
+  EXPECT_CONTAINS(error_of([&] { read_png(dir / "a.png"); }), "a.png: has 17179869184 bytes; at most ");
 }
 
 TEST(Png, TruncatedAnywhereAndDamagedAnywhereIsOneError) {

@@ -319,6 +319,7 @@ TEST(Watcher, WhoHoldsUpTheOthers) {
   EXPECT_EQ(find_hung({at(6, 40), at(5, 0), at(6, 40)}, -1), Hung{}) << "who wait for one that moves";
   EXPECT_EQ(find_hung({at(5, 40, true), at(7, 31), at(5, 40, true)}, 1), Hung{1}) << "they wait for it";
   EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), at(5, 31, true)}, 2), Hung{2}) << "all wait";
+  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true)}, 0), Hung{0});
   EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), std::nullopt}, 2), Hung{}) << "it has left";
   EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{}) << "nobody watches it";
   EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});

@@ -13,6 +13,7 @@
 
 #include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
+#include "tests/temp_dir.h"
 #include "train/inspect/report.h"
 #include "train/program/counts.h"
 
@@ -233,6 +234,22 @@ TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
   EXPECT_TRUE(error(o).starts_with("--attention:1: pattern.kind: expected")) << error(o);
   o.config = path("small.yaml");
   EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+}
+
+TEST_F(Inspect, MemoryIsThatOfAMicroBatch) {
+  InspectOptions o = options();
+  o.overrides = {"train.batch=6", "train.accumulation=3"};
+  EXPECT_CONTAINS(output(o), "\nmemory for training, 2 x 64 tokens at a time, ");
+}
+
+// --length alone: as many keys, whatever the pattern is made for.
+TEST_F(Inspect, PartOfAPatternOfOneSize) {
+  InspectOptions o;
+  o.device = "cpu";
+  o.attention = "{kind: convolution, grid: [4, 4], filter: [3, 3]}";
+  EXPECT_CONTAINS(output(o), "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 16 positions\n");
+  o.length = 8;
+  EXPECT_CONTAINS(output(o), "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 8 positions\n");
 }
 
 // A config that no model could be trained with.

@@ -274,6 +274,9 @@ TEST(RankIdentity, DependsOnTheWork) {
   EXPECT_NE(build_id(), Hash().text().substr(0, 8)) << "the linker leaves a build ID";
   for (const std::string& word : command_line())
     EXPECT_EQ(rank_identity("a").find(word) == std::string::npos, word == command_line()[0]) << word;
+  const std::string of_long = rank_identity(std::string(200'000, 'x')), mark = "\nconfig of hash ";
+  EXPECT_CONTAINS(of_long, mark);
+  EXPECT_EQ(of_long.substr(of_long.find(mark) + mark.size()).size(), 8u);
 }
 
 }  // namespace

@@ -174,6 +174,17 @@ TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
   EXPECT_DOUBLE_EQ(keys_read(*model_->patterns()[0], 2, 6, 9).dense, (7 + 8 + 9) / 3.0);
 }
 
+TEST_F(SamplerTest, StatisticsAreOfAPosition) {
+  SampleStats stats;
+  stats.tokens = 8, stats.positions = 4, stats.seconds = 2;
+  EXPECT_CONTAINS(stats_text(stats, 0, 4), "8 tokens in 2.00 s: 4.0 tokens/s, 500.000 ms a position\n");
+  const auto launches = [&](std::int64_t length) {
+    return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length}, [](auto...) {})
+        .launches;
+  };
+  EXPECT_EQ(launches(2), launches(9));
+}
+
 TEST_F(SamplerTest, StatisticsNameEachPattern) {
   const SampleStats stats = sample(*device_, *model_, config_.model,
                                    {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});

@@ -49,7 +49,7 @@ class LossScaling : public RankRuns {
     LossScale scaler{.scale = config.train.loss_scale};
     Attempts attempts;
     for (std::int64_t i = 0; i < config.train.steps; ++i) {
-      step.set_loss_scale(scaler);
+      if (i > 0) step.set_loss_scale(scaler);  // the first one is that of the config
       const std::vector<double> before = to_host(*device, store.master());
       step.run(source, i);
       const StepResults results = step.results().back();
