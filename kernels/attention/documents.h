@@ -23,10 +23,10 @@ WEFT_KERNEL(DocumentStarts);
 // The pairs of `maps` whose query and key are of one segment (as Segments), as maps of each sequence's own.
 struct SegmentMaps {
   static constexpr const char* kName = "segment_maps";
-  TensorView tables;        // (table_size())  i32: masks of each pass, sequence and group
+  TensorView tables{};      // (table_size())  i32: masks of each pass, sequence and group
   TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
   AttentionMaps maps;       // the same for all sequences, T queries and keys
-  TensorView segments;      // (B, T)  i32
+  TensorView segments{};    // (B, T)  i32
 
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
   AttentionMaps result() const;  // points to tables and made; no pass has a band

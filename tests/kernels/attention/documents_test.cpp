@@ -38,11 +38,11 @@ void expect_the_bits_of_segments(std::int64_t n, int edge) {
     SCOPED_TRACE(str(name, ", n ", n, ", edge ", edge));
     Data<T> x(size);
     x.pack_documents(static_cast<unsigned>(n));
-    const MapsOnDevice maps(*cpu, *pattern, 2, size.lengths(), 64, edge);
+    const DeviceMaps maps(*cpu, *pattern, 2, size.lengths(), 64, edge);
     Data<T> parted = x;
     for (Data<T>* result : {&x, &parted}) {
       OnDevice<T> on(*cpu, x);
-      const AttentionMaps used = result == &parted ? on.part(maps.maps) : maps.maps;
+      const AttentionMaps used = result == &parted ? on.part(maps.maps()) : maps.maps();
       EXPECT_EQ(static_cast<bool>(on.segments()), result != &parted);
       launch(cpu->queue, on.forward(used));
       launch(cpu->queue, on.backward(used));
@@ -65,16 +65,16 @@ TEST(SegmentMaps, NameWholeAndEmptyTiles) {
   const auto cpu = make_device("cpu");
   const auto pattern = make_pattern({"all"}, 1);
   const Sizes size{1, 192, 1, 8, 8};
-  const MapsOnDevice maps(*cpu, *pattern, 1, size.lengths(), 64, kTile);
+  const DeviceMaps maps(*cpu, *pattern, 1, size.lengths(), 64, kTile);
   Data<float> x(size);
   x.start_documents({130});
   OnDevice<float> on(*cpu, x);
-  const AttentionMaps parted = on.part(maps.maps);
+  const AttentionMaps parted = on.part(maps.maps());
   const TileMap& map = parted.pass[0].maps[parted.map_of(0, 0)];
   EXPECT_EQ((Numbers{map.row_mask, map.row_mask + 6}), (Numbers{0, -1, 2, 3, 4, 5}));
   x.start_documents({128});
   OnDevice<float> at_border(*cpu, x);
-  const AttentionMaps again = at_border.part(maps.maps);
+  const AttentionMaps again = at_border.part(maps.maps());
   const TileMap& border = again.pass[0].maps[0];
   EXPECT_EQ((Numbers{border.row_mask, border.row_mask + 6}), (Numbers{0, -1, 2, kSkip, kSkip, 5}));
   EXPECT_EQ(again.pass[0].band, Band{});
