@@ -38,7 +38,7 @@ struct LaneSegments {
   __device__ LaneSegments(const std::int32_t* segments, const std::int32_t* order, int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int t = order[static_cast<std::int64_t>(tile) * E + (threadIdx.x + 32 * i) % E];
+      const int t = order[static_cast<std::int64_t>(tile) * E + (threadIdx.x % 32 + 32 * i) % E];
       number[i] = t < 0 ? -1 : segments[t];
     }
   }
@@ -63,7 +63,7 @@ __device__ void read(std::uint64_t (&word)[2], const std::uint64_t* masks, int m
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     word[i] = mask < 0 ? ~std::uint64_t{0} >> (64 - E)
-                       : masks[static_cast<std::int64_t>(mask) * E + (threadIdx.x + 32 * i) % E];
+                       : masks[static_cast<std::int64_t>(mask) * E + (threadIdx.x % 32 + 32 * i) % E];
 }
 template <int E>
 __device__ void write(std::uint64_t* masks, int e, const std::uint64_t (&word)[2]) {
