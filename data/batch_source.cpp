@@ -36,7 +36,7 @@ BatchSource::BatchSource(const Config& config, const TokenDataset& train, const 
     : config_(config), train_(train), mix_(mix), batcher_(train, config.seed) {
   check_images();
   if (train.image())
-    augmenter_.emplace(config, train.image());
+    augmenter_.emplace(config, train.image(), labels_of(config, train));
   else
     check_window(train, config.model.context);
 }

@@ -55,6 +55,9 @@ class BatchSource {
   std::optional<Augmenter> augmenter_;  // of images
 };
 
+// With data.labels the class of each image of the data; else empty. Throws Error for missing or wrong ones.
+std::vector<std::uint16_t> labels_of(const Config&, const TokenDataset&);
+
 // The images that model.position_axes describe. Throws Error unless they have rows, columns and channels.
 ImageShape image_shape(const Config&);
 

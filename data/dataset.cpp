@@ -76,6 +76,7 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
                                   ImageShape image) {
   TokenDataset data;
   data.image_ = image;
+  data.stored_in_file_ = false;
   data.path_ = "random tokens";
   data.split_ = "train";
   data.size_ = size;

@@ -46,11 +46,13 @@ class TokenDataset {
   double bytes_per_token() const { return bytes_per_token_; }
   const std::string& path() const { return path_; }
   const std::string& split() const { return split_; }
+  bool stored() const { return stored_in_file_; }  // false: random()
 
  private:
   TokenDataset() = default;
   std::string path_, split_;
   ImageShape image_;
+  bool stored_in_file_ = true;
   std::int64_t size_ = 0, vocab_ = 0, item_ = 1;  // item_: bytes of a token as it is stored
   double bytes_per_token_ = 0;
   StoredBytes stored_;

@@ -6,6 +6,7 @@
 #include "data/batch_source.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
+#include "src/files/hdf5.h"
 
 namespace weft {
 namespace {
@@ -27,6 +28,25 @@ ImageShape image_shape(const Config& config) {
   if (axes.size() != 3)
     fail(str("model.position_axes: images have 3 axes (rows, columns, channels), found ", axes.size()));
   return {axes[0], axes[1], axes[2]};
+}
+
+std::vector<std::uint16_t> labels_of(const Config& config, const TokenDataset& data) {
+  std::vector<std::uint16_t> labels;
+  if (!config.data.labels) return labels;
+  if (!data.image())
+    fail(str("data.labels: ", data.path(), " has a stream of tokens; only images have classes"));
+  labels.resize(static_cast<std::size_t>(data.images()));
+  if (!data.stored()) return labels;
+  const Hdf5File file = Hdf5File::open(data.path());
+  const std::string name = "/labels/" + data.split();
+  if (!file.has(name))
+    fail(str("data.labels: ", data.path(), " has no ", name, "; prepare it anew from images with classes"));
+  file.read(name, StoredType::u16, {data.images()}, labels.data());
+  for (const std::uint16_t label : labels)
+    if (label >= config.data.classes)
+      fail(str("data.classes: ", data.path(), " has an image of class ", label, ", expected 0 to ",
+               config.data.classes - 1, "; set data.classes"));
+  return labels;
 }
 
 void BatchSource::check_images() const {
@@ -69,9 +89,11 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
     return std::span(all).subspan(place * size, size);
   };
   const auto tokens = part(out.tokens, length);
-  data.read(image_at(config_.seed, index, count) * length, tokens);
+  const std::int64_t image = image_at(config_.seed, index, count);
+  data.read(image * length, tokens);
   data.expect(image_at(config_.seed, index + config_.train.batch, count) * length, length);
   AugmentChoice choice = augmenter_->draw(config_.seed, index);
+  choice[Augment::label] = augmenter_->label(image);
   choice[Augment::dataset] = mixed ? 1 : 0;
   augmenter_->apply(choice, tokens,
                     out.positions.empty() ? std::span<std::int32_t>{} : part(out.positions, length));

@@ -24,8 +24,9 @@ std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_
 
 }  // namespace
 
-CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length)
-    : pattern_(std::move(pattern)) {
+CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length,
+                         bool positions)
+    : pattern_(std::move(pattern)), positions_(positions) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern_->group(head));
   head_of_group_.assign(pattern_->groups(heads), -1);
   for (int head = heads - 1; head >= 0; --head) head_of_group_.at(group_of(head)) = head;
@@ -47,16 +48,13 @@ void CacheLayout::append_fixed(std::vector<std::int32_t>& words) const {
   words.insert(words.end(), first_row_.begin(), first_row_.end());
 }
 
-std::int64_t CacheLayout::step_words() const { return groups() + 1 + heads() + groups() * longest_; }
-
 void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& words) const {
   const auto row_in = [](const CacheRows& rows, std::int64_t t) { return rows.row_of[t]; };
-  std::vector<std::int32_t> keys;
+  std::vector<std::int32_t> positions, keys;
   words.push_back(0);
   for (std::size_t g = 0; g < of_group_.size(); ++g) {
-    const std::size_t start = keys.size();
-    pattern_->keys_of(head_of_group_[g], position, position + 1, keys);
-    for (std::size_t k = start; k < keys.size(); ++k) keys[k] = row_in(of_group_[g], keys[k]);
+    pattern_->keys_of(head_of_group_[g], position, position + 1, positions);
+    while (keys.size() < positions.size()) keys.push_back(row_in(of_group_[g], positions[keys.size()]));
     words.push_back(static_cast<std::int32_t>(keys.size()));
   }
   for (std::size_t h = 0; h < first_row_.size(); ++h) {
@@ -64,19 +62,23 @@ void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& 
     words.push_back(row < 0 ? -1 : first_row_[h] + row);
   }
   words.insert(words.end(), keys.begin(), keys.end());
+  if (!positions_) return;
+  words.resize(words.size() + static_cast<std::size_t>(listed_words()) - keys.size());
+  words.insert(words.end(), positions.begin(), positions.end());
 }
 
 LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-                         const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length)
+                         const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length,
+                         bool positions)
     : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
   for (const LayerGroup& group : layer_groups(of_layer)) {
-    layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length);
+    layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length, positions);
     for (const std::int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
   }
-  allocate(shape, dtype);
+  allocate(shape, dtype, positions);
 }
 
-void LayerCaches::allocate(const AttentionShape& shape, DType dtype) {
+void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positions) {
   std::int64_t step_words = 1;
   std::vector<std::int32_t> fixed;
   for (const CacheLayout& layout : layouts_) {
@@ -92,6 +94,7 @@ void LayerCaches::allocate(const AttentionShape& shape, DType dtype) {
     const std::int32_t* row = step + layout.groups() + 1;
     keys_.push_back({.keys = row + layout.heads(),
                      .key_start = step,
+                     .key_positions = positions ? row + layout.heads() + layout.listed_words() : nullptr,
                      .row = row,
                      .group_of_head = always,
                      .first_row = always + layout.heads(),
@@ -151,7 +154,7 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context, ", got ",
              batch, " and ", length);
   return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), store_.compute_dtype(),
-                                       batch, length);
+                                       batch, length, separator_ >= 0);
 }
 
 Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s) {
@@ -163,10 +166,12 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   std::vector<DecodeBlock> blocks;
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
+  const Tensor first_key =
+      separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_, cache.position());
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
     x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f, of_qk(s),
-                      cache.position());
+                      cache.position(), first_key);
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
   return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
 }

@@ -14,7 +14,8 @@ namespace weft {
 class CacheLayout {
  public:
   // For texts of `length` positions. Throws Error unless the pattern is causal.
-  CacheLayout(std::shared_ptr<const AttentionPattern>, int heads, std::int64_t length);
+  // `positions`: a step lists the positions of its keys, too.
+  CacheLayout(std::shared_ptr<const AttentionPattern>, int heads, std::int64_t length, bool positions);
 
   const std::shared_ptr<const AttentionPattern>& pattern() const { return pattern_; }
   std::int64_t rows() const { return rows_; }  // of all heads
@@ -23,8 +24,10 @@ class CacheLayout {
   // What does not change from position to position: group_of_head (H), first_row (H).
   std::int64_t fixed_words() const { return 2 * heads(); }
   void append_fixed(std::vector<std::int32_t>& words) const;
-  // What does: key_start (groups + 1), row (H), and the listed rows, at most step_words() in all.
-  std::int64_t step_words() const;
+  // What does: key_start (groups + 1), row (H), and the listed rows, at most listed_words(). Positions as
+  // many.
+  std::int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
+  std::int64_t listed_words() const { return groups() * longest_; }
   void append_step(std::int64_t position, std::vector<std::int32_t>& words) const;
   std::int64_t longest() const { return longest_; }  // keys that a head reads at a position, at most
   std::int64_t groups() const { return static_cast<std::int64_t>(of_group_.size()); }
@@ -38,12 +41,13 @@ class CacheLayout {
   std::vector<CacheRows> of_group_;
   std::vector<std::int32_t> group_of_head_, first_row_;  // a head has rows first_row, first_row + 1 ...
   std::int64_t rows_ = 0, longest_ = 0;
+  bool positions_;
 };
 
 class LayerCaches : public DecodeCache {
  public:
   LayerCaches(Device&, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-              const AttentionShape&, DType, std::int64_t batch, std::int64_t length);
+              const AttentionShape&, DType, std::int64_t batch, std::int64_t length, bool positions);
 
   void seek(std::int64_t position) override;
   const std::int32_t* position() const override { return step_.view().as<std::int32_t>(); }
@@ -56,7 +60,7 @@ class LayerCaches : public DecodeCache {
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
 
  private:
-  void allocate(const AttentionShape&, DType);
+  void allocate(const AttentionShape&, DType, bool positions);
 
   Device& device_;
   std::int64_t batch_, length_;

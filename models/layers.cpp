@@ -138,7 +138,7 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
-Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const AttentionMaps& maps,
+Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const KeptMaps& maps,
                           const QkOptions& of_qk, bool recomputed) const {
   const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
     return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).matmul;
@@ -197,6 +197,7 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
           .v = cache.values,
           .keys = keys.keys,
           .key_start = keys.key_start,
+          .key_positions = keys.key_positions,
           .group_of_head = keys.group_of_head,
           .first_row = keys.first_row,
           .own_row = keys.row,
@@ -204,7 +205,8 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
 }
 
 Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
-                     Activation f, const QkOptions& of_qk, const std::int32_t* position) {
+                     Activation f, const QkOptions& of_qk, const std::int32_t* position,
+                     const Tensor& first_key) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
   const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
@@ -221,6 +223,7 @@ Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
                           .scale = s.scale(),
                           .qk = qk,
                           .f = f,
+                          .first_key = first_key,
                           .packed = packed,
                           .attended = attended,
                           .hidden = mlp});

@@ -63,6 +63,7 @@ struct KeyValueCache {
 // What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode.
 struct DecodeKeys {
   const std::int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
+  const std::int32_t* key_positions = nullptr;                        // of these keys; null: not asked for
   const std::int32_t* row = nullptr;                                  // (H) where the new key is put
   const std::int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
   std::int64_t longest = 0;                                           // keys that a head reads at most
@@ -74,7 +75,7 @@ struct Attention {
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std, ParamKind matrices);
   // recomputed: the backward pass keeps q, k and v alone.
-  Affine forward(Ctx&, const ParameterStore&, const Var& x, const AttentionMaps&, const QkOptions&,
+  Affine forward(Ctx&, const ParameterStore&, const Var& x, const KeptMaps&, const QkOptions&,
                  bool recomputed) const;
 };
 
@@ -97,9 +98,9 @@ struct ResidualBlock {
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
 // x (B, 1, C), the position at *position, through blocks of one shape of attention, one width and activation
-// of the MLP.
+// of the MLP. first_key: as in AttentionDecode.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
-                     Activation, const QkOptions&, const std::int32_t* position);
+                     Activation, const QkOptions&, const std::int32_t* position, const Tensor& first_key);
 
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
 // read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).

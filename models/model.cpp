@@ -6,8 +6,10 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
+#include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -170,6 +172,18 @@ double flops_per_token(const ModelConfig& m, std::int64_t context) {
   return 3 * 2 * multiply_adds + attention_flops_per_token(m, context);
 }
 
+// Of each sequence's own maps, with data.separator.
+std::int64_t document_bytes(const Config& config, std::int64_t batch, std::int64_t context) {
+  std::int64_t numbers = 0;
+  for (const LayerGroup& group : layer_groups(layer_patterns(config.model))) {
+    if (config.data.separator < 0) break;
+    const PackedMaps maps(*group.pattern, static_cast<int>(config.model.heads), context,
+                          attention_shape(config.model).head_size());
+    numbers += SegmentMaps::table_size(maps.write(nullptr, nullptr), batch);
+  }
+  return numbers * std::int64_t{sizeof(std::int32_t)};
+}
+
 MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int64_t context, bool training) {
   const DType compute = compute_dtype(config);
   const auto device = make_device("cpu");  // listing parameters takes no memory
@@ -198,7 +212,8 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
           ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
           : 0;
   const std::int64_t activations =
-      micro_batch * context * activation_bytes_of_token(config, compute, training) + angles;
+      micro_batch * context * activation_bytes_of_token(config, compute, training) + angles +
+      document_bytes(config, micro_batch, context);
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
   return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),

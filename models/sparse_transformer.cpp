@@ -8,6 +8,8 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
+#include <map>
+
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -16,6 +18,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
     : device_(device),
       config_(config.model),
       conditions_(conditions(config)),
+      separator_(config.data.separator),
       recompute_blocks_(config.train.recompute == "block"),
       recompute_attention_(config.train.recompute == "attention"),
       store_(store),
@@ -44,11 +47,16 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
   check_sequences(s);
   const auto stream = [this](const Var& h) { return ResidualStream(h, config_.dropout); };
   const QkOptions qk = of_qk(s);
+  const Tensor starts = separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_);
+  std::map<const AttentionPattern*, KeptMaps> known;
   ResidualStream h = stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
-    const AttentionMaps maps = maps_.get(*patterns_[i], s.tokens.shape()[1]).maps();
+    const auto [found, is_new] =
+        known.try_emplace(patterns_[i].get(), maps_.get(*patterns_[i], s.tokens.shape()[1]).maps());
+    KeptMaps& maps = found->second;
+    if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts);
     if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_) {
       run_block(ctx, i, h, maps, qk);
@@ -65,7 +73,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
 }
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
-void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const AttentionMaps& maps,
+void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const KeptMaps& maps,
                                   const QkOptions& qk) const {
   const ResidualBlock& block = blocks_[layer];
   h.add(block.attention.forward(ctx, store_, h.normed(ctx, store_, block.attention_norm), maps, qk,

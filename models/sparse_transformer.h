@@ -22,7 +22,7 @@ class SparseTransformer : public Model {
 
  private:
   ResidualStream hidden(Ctx&, const Sequences&);  // (B, T, C), behind all blocks
-  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const AttentionMaps&, const QkOptions&) const;
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const KeptMaps&, const QkOptions&) const;
   Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
   QkOptions of_qk(const Sequences&);
@@ -30,6 +30,7 @@ class SparseTransformer : public Model {
   Device& device_;
   ModelConfig config_;
   std::vector<Condition> conditions_;
+  std::int64_t separator_;  // data.separator
   bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
   Embedding embedding_;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "kernels/attention/documents.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
@@ -38,11 +39,6 @@ void check_weight(const char* op, const Var& x, const Var& w) {
 
 void check_bias(const char* op, const Affine& x) {
   if (x.bias.value) check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
-}
-
-Segments segments_of(const AttentionOptions& options) {
-  if (!options.segments) return {};
-  return {.queries = options.segments, .keys = options.segments};
 }
 
 }  // namespace
@@ -298,12 +294,31 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const
   return y;
 }
 
+KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments) {
+  const std::int64_t batch = segments.shape()[0],
+                     made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
+  KeptMaps kept(maps);
+  kept.tables = ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32);
+  kept.made = ctx.empty({made}, DType::u8);
+  const SegmentMaps k{kept.tables, static_cast<TileMap*>(kept.made.view().data), maps, segments};
+  ctx.launch(k);
+  kept.maps = k.result();
+  return kept;
+}
+
+Tensor document_starts(Ctx& ctx, const Tensor& tokens, std::int64_t separator, const std::int32_t* row) {
+  const Tensor start = ctx.empty({tokens.shape()[0], row ? 1 : tokens.shape()[1]}, DType::i32);
+  ctx.launch(DocumentStarts{
+      .start = start, .tokens = tokens, .separator = static_cast<std::int32_t>(separator), .row = row});
+  return start;
+}
+
 // Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute.
-Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const AttentionMaps& maps,
+Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const KeptMaps& maps,
                      const AttentionOptions& options) {
   if (options.recompute) {
     const auto block = [shape, maps, options](Ctx& c, const Var& x) {
-      return sparse_attention(c, x, shape, maps, {.segments = options.segments, .form = options.form});
+      return sparse_attention(c, x, shape, maps, {.form = options.form});
     };
     return recompute(ctx, block, qkv);
   }
@@ -321,8 +336,7 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
   const auto [q, k, v] = heads(view);
   const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
-  AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps, .scale = shape.scale()};
-  f.segments = segments_of(options);
+  AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps.maps, .scale = shape.scale()};
   f.form = options.form;
   ctx.launch(f);
   if (!ctx.tape) return y;
@@ -340,9 +354,8 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
                         .q = q,
                         .k = k,
                         .v = v,
-                        .maps = maps,
+                        .maps = maps.maps,
                         .scale = shape.scale(),
-                        .segments = segments_of(options),
                         .form = options.form};
     const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
     g.scratch = scratch;

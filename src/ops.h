@@ -81,13 +81,23 @@ QkForm form_of(const QkOptions&);
 // In place: qkv's memory is that of the result, and holds its own value no more.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
 
+// Maps, and the memory of those that a batch has of its own.
+struct KeptMaps {
+  AttentionMaps maps;
+  Tensor tables{}, made{};
+  KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
+};
+// segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments);
+// (B, T), or with `row` (B, 1): kernels/attention/documents.h.
+Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
+
 struct AttentionOptions {
   // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
   bool recompute = false;
-  Tensor segments{};  // (B, T) i32, see Segments in kernels/attention/attention.h; empty: none
   AttentionForm form = AttentionForm::automatic;
 };
-Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const AttentionMaps& maps,
+Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps&,
                      const AttentionOptions& = {});
 
 Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), (...) -> (...) nats, wide(T)

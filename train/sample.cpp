@@ -11,6 +11,8 @@ namespace {
 void add_image_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--singles", a.singles, "images: a folder for each as a PNG of its own, 00000.png ...");
   app.add_option("--augmentation", a.augmentation, "images: the model is told so, rotation=1,color=2");
+  app.add_option("--label", a.label, "images: the class that the model is told, with data.labels")
+      ->check(at_least(0));
   app.add_flag("--upright", a.upright, "images: shown as they were before the augmentation");
   auto* complete = app.add_option("--complete", a.complete,
                                   "images: PNG files, or a data file, whose upper rows are given; the grid "

@@ -40,12 +40,13 @@ Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const 
 
 }  // namespace
 
-Augmenter::Augmenter(const Config& config, const ImageShape& shape)
+Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<std::uint16_t> labels)
     : config_(config.augment),
       vocab_(config.model.vocab),
       shape_(shape),
       kinds_(augmentations(config)),
-      conditions_(weft::conditions(config)) {
+      conditions_(weft::conditions(config)),
+      labels_(std::move(labels)) {
   if (!any()) return;
   check_shape();
   if (config_.flip) flip_ = flip_order(shape_);

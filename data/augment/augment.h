@@ -13,7 +13,7 @@ namespace weft {
 // The transforms of one image: a value of each kind, 0 for none. The flip comes first, then the kinds in the
 // order of `Augment`; RandAugment changes the pixels last, in the order in which the model sees them.
 struct AugmentChoice {
-  std::array<std::int32_t, kAugments> value{};  // by Augment
+  std::array<std::int32_t, kAugments + 1> value{};  // by Augment
   bool flip = false;
   std::uint64_t key = 0;  // of the operations that RandAugment draws
 
@@ -24,11 +24,17 @@ struct AugmentChoice {
 class Augmenter {
  public:
   // Throws Error, naming the keys, where a transform does not fit the shape of the images.
-  Augmenter(const Config&, const ImageShape&);
+  // labels: labels_of() the data, where images come from there.
+  Augmenter(const Config&, const ImageShape&, std::vector<std::uint16_t> labels = {});
 
   bool any() const;  // false: images stay as they are and the model has no conditions
   // The kinds on which the model is conditioned, a value each for a sequence.
   const std::vector<Condition>& conditions() const { return conditions_; }
+
+  // The class of image `image` of the data; 0 without labels.
+  std::int32_t label(std::int64_t image) const {
+    return labels_.empty() ? 0 : labels_.at(static_cast<std::size_t>(image));
+  }
 
   // For image `index` of all that training sees: a pure function of (seed, index).
   AugmentChoice draw(std::uint64_t seed, std::int64_t index) const;
@@ -54,6 +60,7 @@ class Augmenter {
   std::vector<Condition> kinds_, conditions_;
   std::array<std::vector<Order>, kAugments> orders_;  // of the values of each kind; jigsaw: made when used
   Order flip_;
+  std::vector<std::uint16_t> labels_;
 };
 
 }  // namespace weft

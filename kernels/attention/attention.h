@@ -50,6 +50,7 @@ inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
 // tiles hold all pairs; -1 marks an empty slot. All pointers are in the queue's memory.
 inline constexpr int kTile = 64;       // the usual edge: one 64-bit mask word per row
 inline constexpr int kTaskTiles = 2;   // key tiles that are worked on together where dQ is summed by turns
+inline constexpr int kSkip = -2;       // mask index of a tile without an attended pair
 inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
 
 struct TileMap {
@@ -68,7 +69,8 @@ struct TileMap {
   const std::int32_t* col_turn = nullptr;
   // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
   const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
-  // mask -1: every pair of the tile is attended (and no slot is empty). Otherwise words [mask * edge + r]:
+  // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64:
+  // none. Otherwise words [mask * edge + r]:
   const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
   const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
@@ -88,9 +90,10 @@ struct Band {
 
 // One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
 struct AttentionPass {
-  const TileMap* maps =
-      nullptr;                // (groups)  in the queue's memory; no tiles: the group has no part in this pass
-  std::int32_t edge = kTile;  // kTile or kSmallTile
+  // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory; no tiles: the group has no
+  // part.
+  const TileMap* maps = nullptr;
+  std::int32_t edge = kTile;                    // kTile or kSmallTile
   std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
   std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
   // Groups of 8, 16, 32 or 64 slots hold consecutive positions (empty past the end) or none; 0: unknown.
@@ -107,6 +110,10 @@ struct AttentionMaps {
   std::int32_t passes = 0;
   const std::int32_t* group_of_head = nullptr;  // (H)  in the queue's memory
   std::int32_t groups = 0;
+  std::int32_t of_sequence = 0;  // maps of a sequence's own: groups; 0: all have the same
+  constexpr std::int64_t map_of(std::int64_t b, std::int64_t h) const {
+    return b * of_sequence + (groups == 1 ? 0 : group_of_head[h]);
+  }
 };
 
 // Numbers of queries and keys, (B, T) i32 each, both or neither. A pair is attended only where both are equal

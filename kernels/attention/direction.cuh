@@ -11,9 +11,9 @@ namespace weft::attention {
 using namespace device;
 
 // A mask index is -1 where every pair of a tile is attended, else the place of its words in TileMap::masks.
-// kSkip: only another owner has the tile. kEnd: no more, as mask index and as tile number. Kernels over bands
-// have the distance of a key tile in its place.
-inline constexpr int kEnd = 0x7fffffff, kSkip = -2;
+// kSkip: only another owner has a pair there. kEnd: no more, as mask index and as tile number. Kernels over
+// bands have the distance of a key tile in its place.
+inline constexpr int kEnd = 0x7fffffff;
 
 // Rows of a (B, T, H, D) tensor of one (batch, head).
 struct Rows {

@@ -83,9 +83,9 @@ struct Partners {
   static Partners queries(const TileMap& map, int64_t e, const SlotSegments<E>& segments) {
     return {map.masks, map.col_mask[e], map.query_order + int64_t{map.col_tile[e]} * E, segments};
   }
-  // `masks`: words of partners; `mask` < 0: every pair of the tile is attended.
+  // `masks`: words of partners; mask -1: every pair of the tile is attended, kSkip: none.
   Partners(const uint64_t* masks, int32_t mask, const int32_t* slots, const SlotSegments<E>& segments) {
-    for (int r = 0; r < E; ++r) {
+    for (int r = 0; r < E && mask != kSkip; ++r) {
       uint64_t bits = mask < 0 ? kAll : masks[static_cast<int64_t>(mask) * E + r];
       if (bits != 0 && segments.of_partners) bits &= segments.same(slots[r]);
       if (bits == 0) continue;
@@ -205,7 +205,7 @@ void for_each_tile(const X& x, const AttentionPass& pass, bool of_queries, F&& t
     for (int32_t rank = 0; rank < tiles; ++rank)
       for (int64_t h = 0; h < own.heads; ++h) {
         if (interrupted()) given_up = true;
-        const TileMap& map = pass.maps[x.maps.group_of_head[h]];
+        const TileMap& map = pass.maps[x.maps.map_of(b, h)];
         if (given_up || rank >= (of_queries ? map.query_tiles : map.key_tiles)) continue;
         const int32_t tile = (of_queries ? map.row_schedule : map.col_schedule)[rank],
                       *start = (of_queries ? map.row_start : map.col_start) + tile;

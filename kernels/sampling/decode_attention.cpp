@@ -26,13 +26,15 @@ template <class T>
 void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
   const int32_t group = d.group_of_head[h];
-  const int32_t *keys = d.keys + d.key_start[group], *end = d.keys + d.key_start[group + 1];
-  const int64_t first = d.first_row ? d.first_row[h] : 0;
-  std::vector<W> p(static_cast<std::size_t>(end - keys)), y(static_cast<std::size_t>(d.v.size));
+  std::vector<int64_t> keys;
+  for (int32_t i = d.key_start[group]; i < d.key_start[group + 1]; ++i)
+    if (!d.first_key || d.key_positions[i] >= d.first_key.as<int32_t>()[b])
+      keys.push_back((d.first_row ? d.first_row[h] : 0) + d.keys[i]);
+  std::vector<W> p(keys.size()), y(static_cast<std::size_t>(d.v.size));
   const T* q = d.q.row<const T>(b, 0, h);
   W top = -std::numeric_limits<W>::infinity(), sum = 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
-    const T* k = d.k.row<const T>(b, first + keys[i], h);
+    const T* k = d.k.row<const T>(b, keys[i], h);
     W s = 0;
     for (int64_t c = 0; c < d.q.size; ++c) s += static_cast<W>(q[c]) * static_cast<W>(k[c]);
     p[i] = static_cast<W>(d.scale) * s;
@@ -41,7 +43,7 @@ void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   for (std::size_t i = 0; i < p.size(); ++i) {
     p[i] = std::exp(p[i] - top);
     sum += p[i];
-    const T* v = d.v.row<const T>(b, first + keys[i], h);
+    const T* v = d.v.row<const T>(b, keys[i], h);
     for (int64_t c = 0; c < d.v.size; ++c) y[static_cast<std::size_t>(c)] += p[i] * static_cast<W>(v[c]);
   }
   T* out = d.y.row<T>(b, 0, h);
@@ -64,6 +66,10 @@ void check(const AttentionDecode& d) {
              "attention: new_k, new_v and own_row come together");
   if (d.new_k) expect("new_k", d.new_k, 1, d.q.size);
   if (d.new_v) expect("new_v", d.new_v, 1, d.v.size);
+  WEFT_CHECK(
+      !d.first_key || (d.key_positions && d.first_key.size() == d.q.batch && d.first_key.dtype == DType::i32),
+      "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
+      shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 

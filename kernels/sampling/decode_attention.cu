@@ -108,14 +108,18 @@ template <class T, int kQk, int kV, int kAhead>
 struct Keys {
   Share<T, kQk> k[kAhead];
   Share<T, kV> v[kAhead];
-  std::int64_t row[kAhead];  // -1: the list is at its end
+  std::int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
 
   __device__ __forceinline__ void read(const AttentionDecode& d, std::int64_t b, std::int64_t h, int at,
                                        int stride, int end, std::int64_t own) {
     const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
+    const auto* first_key = static_cast<const std::int32_t*>(d.first_key.data);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      row[i] = at + i * stride < end ? first_row + d.keys[at + i * stride] : -1;
+    for (int i = 0; i < kAhead; ++i) {
+      const int k = at + i * stride;
+      const bool seen = k < end && (!first_key || d.key_positions[k] >= first_key[b]);
+      row[i] = seen ? first_row + d.keys[k] : -1;
+    }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (row[i] < 0 || row[i] == own) continue;  // the row at hand is not there yet

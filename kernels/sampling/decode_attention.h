@@ -26,6 +26,10 @@ struct AttentionDecode {
   const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   std::int64_t longest = 0;
+  // Positions of the listed rows: a sequence sees those from first_key (B) i32 on, of its document. Absent:
+  // all.
+  const std::int32_t* key_positions = nullptr;
+  TensorView first_key{};
 };
 WEFT_KERNEL(AttentionDecode);
 

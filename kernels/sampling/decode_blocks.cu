@@ -156,6 +156,7 @@ constexpr std::int64_t kLongestList = 256;
 // An eighth of each GEMM must be whole tiles of 8 columns; inner axes are multiples of 64.
 bool covers(const DecodeBlocks& k) {
   if (!reason_against_sm90a(k.x.dtype, compute_capability()).empty()) return false;
+  if (k.first_key) return false;
   if (k.qk_size > 128 || k.v_size > 128 || k.qk_size % 8 != 0 || k.v_size % 8 != 0) return false;
   for (const TensorView* part : {&k.x, &k.packed, &k.attended, &k.hidden})
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;

@@ -25,8 +25,8 @@ struct DecodeBlock {
   DecodeAffine up, down;  // C -> M, M -> C
   TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
   // As in AttentionDecode, in the queue's memory.
-  const std::int32_t *keys = nullptr, *key_start = nullptr, *group_of_head = nullptr, *first_row = nullptr,
-                     *own_row = nullptr;
+  const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
+                     *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
   std::int64_t longest = 0;  // no list is longer; 0: not known
 };
 
@@ -39,6 +39,7 @@ struct DecodeBlocks {
   double scale = 1;
   QkForm qk;  // of the queries and the new keys
   Activation f = Activation::gelu;
+  TensorView first_key;  // (B)  i32: as in AttentionDecode, or absent. CUDA takes five launches a block then
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
   std::vector<TensorView> outputs() const { return {y}; }

@@ -37,7 +37,9 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .new_k = heads_of(packed, queries, k.heads, k.qk_size),
           .new_v = heads_of(packed, 2 * queries, k.heads, k.v_size),
           .own_row = block.own_row,
-          .longest = block.longest};
+          .longest = block.longest,
+          .key_positions = block.key_positions,
+          .first_key = k.first_key};
 }
 
 template <class AnyQueue>

@@ -27,6 +27,9 @@ class Check {
     batches();
     context_schedule();
     augmentation();
+    if (const std::int64_t token = config_.data.separator; token >= config_.model.vocab)
+      refuse({"data.separator", "model.vocab"}, str("data.separator: expected a token below model.vocab ",
+                                                    config_.model.vocab, ", or -1 for none, found ", token));
   }
 
  private:
@@ -187,7 +190,10 @@ class Check {
     if (a.jigsaw == 1) refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
     if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
       refuse({"data.mix", "data.path"}, str("data.mix: ", config_.data.mix, " is data.path itself"));
+    if (!config_.data.mix.empty() && config_.data.labels)
+      refuse({"data.labels", "data.mix"}, "data.labels: is for one data file; leave data.mix out");
     std::string used = a.flip ? "augment.flip" : "";
+    if (config_.data.labels) used = "data.labels";
     for (const Condition& kind : augmentations(config_))
       used = kind.kind == Augment::dataset ? "data.mix" : str("augment.", name_of(kind.kind));
     if (used.empty()) return;

@@ -6,8 +6,9 @@
 namespace weft {
 
 const char* name_of(Augment kind) {
-  static constexpr const char* kNames[kAugments] = {"rotation", "color",       "transposition", "reversal",
-                                                    "jigsaw",   "randaugment", "random_order",  "dataset"};
+  static constexpr const char* kNames[kAugments + 1] = {"rotation",     "color",   "transposition",
+                                                        "reversal",     "jigsaw",  "randaugment",
+                                                        "random_order", "dataset", "label"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -34,7 +35,10 @@ std::vector<Condition> augmentations(const Config& config) {
 }
 
 std::vector<Condition> conditions(const Config& config) {
-  return config.augment.conditional ? augmentations(config) : std::vector<Condition>{};
+  std::vector<Condition> told;
+  if (config.augment.conditional) told = augmentations(config);
+  if (config.data.labels) told.push_back({Augment::label, config.data.classes, condition_rows(told)});
+  return told;
 }
 
 std::int64_t condition_rows(const std::vector<Condition>& kinds) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a sequence is told before its first token: the value of each kind of augmentation that training uses
-// (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"). The sum of their embeddings
-// replaces the plain start vector.
+// (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"), and the class of the image. The sum
+// of their embeddings replaces the plain start vector.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ enum class Augment : std::uint8_t {
   jigsaw,
   randaugment,
   random_order,
-  dataset
+  dataset,
+  label  // of the data, not drawn
 };
-inline constexpr int kAugments = 8;
+inline constexpr int kAugments = 8;  // that are drawn
 const char* name_of(Augment);
 
 struct Condition {
@@ -33,7 +34,7 @@ struct Condition {
 
 // The kinds that a config applies, whether or not the model is told.
 std::vector<Condition> augmentations(const Config&);
-// Those that the model is told; empty: it has a plain start vector.
+// Those that the model is told, and the label with data.labels; empty: it has a plain start vector.
 std::vector<Condition> conditions(const Config&);
 std::int64_t condition_rows(const std::vector<Condition>&);
 

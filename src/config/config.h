@@ -18,8 +18,11 @@ namespace weft {
 struct DataConfig {
   std::string path;  // HDF5 file made by `prepare`; looked for beside the config and in the working directory
   std::string mix;   // a second file of images of the same shape, mixed in during training; "": none
-  double mix_rate = 0.5;       // probability that an image comes from `mix`
-  std::int64_t mix_items = 0;  // only the first of its images; 0: all
+  double mix_rate = 0.5;        // probability that an image comes from `mix`
+  std::int64_t mix_items = 0;   // only the first of its images; 0: all
+  std::int64_t separator = -1;  // token that ends a document: attention stays within documents; -1: none
+  bool labels = false;          // the model is told the class of an image
+  std::int64_t classes = 10;    // with labels: how many there are
 };
 
 // Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model

@@ -40,6 +40,11 @@ void data_fields(DataConfig& c, const Visit& visit) {
          "a second file of images of the same shape, mixed in during training; none: \"\""});
   visit({"data.mix_rate", &c.mix_rate, "probability that an image comes from data.mix", share()});
   visit({"data.mix_items", &c.mix_items, "only the first of its images; 0: all", at_least(0)});
+  visit({"data.separator", &c.separator,
+         "token that ends its document: none attends across the border, positions run on; -1: no documents",
+         between(-1, 1 << 20)});
+  visit({"data.labels", &c.labels, "the model is told the class of an image, from /labels of the data"});
+  visit({"data.classes", &c.classes, "with labels: how many classes there are", between(1, 65536)});
 }
 
 void augment_fields(AugmentConfig& c, const Visit& visit) {

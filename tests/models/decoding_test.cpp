@@ -54,7 +54,7 @@ TEST(Decoding, GivesTheLogitsOfTrainingForRandomPatterns) {
 // Heads with lists of their own, in rows that lie one after the other.
 TEST(CacheLayout, PacksTheRowsOfHeads) {
   const std::shared_ptr<const AttentionPattern> pattern = make_pattern({"fixed", 6, 2, 3}, 6);
-  const CacheLayout layout(pattern, 6, 20);
+  const CacheLayout layout(pattern, 6, 20, false);
   std::int64_t sum = 0;
   for (int head = 0; head < 6; ++head) {
     EXPECT_EQ(layout.rows(head), cache_rows(*pattern, head, 20).rows) << head;

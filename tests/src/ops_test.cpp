@@ -224,8 +224,8 @@ TEST(Ops, AttentionGradientsOfDocuments) {
   const DeviceMaps maps(*engine.device, *make_pattern({"all"}, 2), 2, 6, 4);
   for (const bool recompute : {false, true})
     check_gradients({{2, 6, shape.columns()}}, [&](Ctx& c, const auto& v) {
-      return sparse_attention(c, v[0], shape, maps.maps(),
-                              {.recompute = recompute, .segments = some_segments(engine)});
+      return sparse_attention(c, v[0], shape, segment_maps(c, maps.maps(), some_segments(engine)),
+                              {.recompute = recompute});
     });
 }
 
@@ -243,12 +243,12 @@ AttentionRun run_attention(bool recompute) {
   Ctx ctx = engine.ctx(&tape);
   const Var qkv{engine.tensor({2, 6, shape.columns()}, normals(2 * 6 * shape.columns(), 3), DType::f32),
                 std::make_shared<Gradient>()};
+  const KeptMaps parted = segment_maps(ctx, maps.maps(), some_segments(engine));
   const std::size_t before = engine.device->pool->in_use();
   AttentionRun run;
   Var objective;
   {
-    const Var y = sparse_attention(ctx, qkv, shape, maps.maps(),
-                                   {.recompute = recompute, .segments = some_segments(engine)});
+    const Var y = sparse_attention(ctx, qkv, shape, parted, {.recompute = recompute});
     run.y = engine.host(y.value);
     objective = mean(ctx, y);
   }
@@ -381,7 +381,7 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({5}), var({5, 3})), Error);
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 3}), var({3}), var({3, 5})), Error);
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 4}), var({5}), var({3, 5})), Error);
-  EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, {}), Error);
+  EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, AttentionMaps{}), Error);
   EXPECT_THROW(cross_entropy(ctx, var({2, 3}), ctx.empty({3}, DType::i32)), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), var({4, 3}), var({4}), {}), Error);

@@ -7,10 +7,14 @@
 namespace weft {
 namespace {
 
+std::uint32_t level_of(std::uint32_t image, std::uint32_t seed) {
+  return philox4x32({image, seed, 0, 0}, 11)[0] % 4;
+}
+
 std::vector<std::uint8_t> tiny_split(std::int64_t images, std::uint32_t seed, const ImageShape& shape) {
   std::vector<std::uint8_t> pixels;
   for (std::uint32_t i = 0; i < images; ++i) {
-    const std::uint32_t level = philox4x32({i, seed, 0, 0}, 11)[0] % 4;
+    const std::uint32_t level = level_of(i, seed);
     for (std::int64_t y = 0; y < shape.height; ++y)
       for (std::int64_t x = 0; x < shape.width; ++x)
         for (std::int64_t c = 0; c < shape.channels; ++c)
@@ -22,9 +26,14 @@ std::vector<std::uint8_t> tiny_split(std::int64_t images, std::uint32_t seed, co
 
 }  // namespace
 
-void write_tiny_images(const std::string& path, std::int64_t valid, ImageShape shape) {
-  write_image_file(path, shape, {tiny_split(24, 1, shape), {}}, {tiny_split(valid, 2, shape), {}},
-                   {tiny_split(5, 3, shape), {}}, "made by a test");
+void write_tiny_images(const std::string& path, std::int64_t valid, ImageShape shape, bool labels) {
+  const auto split = [&](std::int64_t images, std::uint32_t seed) {
+    ImageSplit s{tiny_split(images, seed, shape), {}};
+    for (std::uint32_t i = 0; i < images && labels; ++i)
+      s.labels.push_back(static_cast<std::uint16_t>(level_of(i, seed)));
+    return s;
+  };
+  write_image_file(path, shape, split(24, 1), split(valid, 2), split(5, 3), "made by a test");
 }
 
 Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides) {

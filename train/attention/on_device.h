@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
 #include "src/device.h"
 #include "train/attention/oracle.h"
@@ -90,7 +91,7 @@ struct OnDevice {
       dq{device, rows, qk + kSpare}, dk_dv{device, key_rows, qk + v + kSpare}, y{device, rows, v + kSpare},
       dy{device, rows, v + kSpare};
   GuardedMatrix<wide_t<T>> lse{device, 1, s.batch*s.heads*s.time}, delta{device, 1, s.batch*s.heads*s.time};
-  Tensor query_segments, key_segments;
+  Tensor query_segments, key_segments, tables, made;
   std::optional<GuardedMatrix<float>> scratch;
   AttentionForm form;
 
@@ -110,9 +111,19 @@ struct OnDevice {
     return {m.data(), wide(dtype_of<T>), 3, {s.batch, s.heads, s.time, 1, 1}};
   }
   Segments segments() const {
-    if (!query_segments) return {};
+    if (!query_segments || tables) return {};
     return {{query_segments.view().data, DType::i32, 2, {s.batch, s.time, 1, 1, 1}},
             {key_segments.view().data, DType::i32, 2, {s.batch, keys, 1, 1, 1}}};
+  }
+  // Maps of each sequence's own, which stand for the segments from here on. For as many keys as queries.
+  AttentionMaps part(const AttentionMaps& maps) {
+    const TensorView numbers = segments().queries;
+    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch)}, DType::i32);
+    made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * std::int64_t{sizeof(TileMap)}},
+                  DType::u8);
+    const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers};
+    launch(device.queue, k);
+    return k.result();
   }
   AttentionForward forward(const AttentionMaps& maps) const {
     return {heads(y, s.time, 0, s.v),

@@ -33,6 +33,7 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
   for (std::int64_t b = 0; b < count; ++b) {
     AugmentChoice choice = options.choice;
     choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
+    choice[Augment::label] = augmenter->label(windows[b].first / length);
     augmenter->apply(choice, row(batch.tokens, b, length),
                      batch.positions.empty() ? std::span<std::int32_t>{} : row(batch.positions, b, length));
     augmenter->rows(choice, row(batch.conditions, b, kinds));
@@ -119,7 +120,7 @@ std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, st
 std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset& data) {
   const ModelConfig& model = config.model;
   if (!data.image()) {
-    if (!augmentations(config).empty())
+    if (!augmentations(config).empty() || config.data.labels)
       fail(str("this model is trained on images, ", data.path(), " has a stream of tokens"));
     return std::nullopt;
   }
@@ -129,7 +130,7 @@ std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset&
   if (!(image_shape(config) == data.image()))
     fail(str(data.path(), " has images of ", data.image().text(), ", this model is made for ",
              image_shape(config).text()));
-  return Augmenter(config, data.image());
+  return Augmenter(config, data.image(), labels_of(config, data));
 }
 
 EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,

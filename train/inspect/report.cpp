@@ -290,7 +290,7 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   const std::unique_ptr<Model> model = make_model(config, store, *cpu);
   const AttentionShape shape = attention_shape(config.model);
   const AttentionTarget target = {shape.qk_size, shape.v_size, dtype_on(*device, config),
-                                  device->compute_capability};
+                                  device->compute_capability, config.data.separator >= 0};
   if (options.pattern.empty()) return print_report(config, *model, store, n, target, out);
   const auto [layer, head] = read_layer_head(options.pattern, config.model.layers, config.model.heads);
   const auto& specs = config.model.attention;

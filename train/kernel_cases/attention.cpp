@@ -2,6 +2,7 @@
 // Attention over the patterns of the paper: q, k and v in place in the model's packed projection.
 #include <cmath>
 
+#include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
@@ -91,7 +92,7 @@ Build backward(const PatternSpec& spec, const Sizes& s, const With& with) {
 
 // The query of the last position against the keys of its pattern. Heads have rows of their own, as in a cache
 // whose heads keep different positions. `own`: the position's key and value are stored first, but for head 0.
-Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
+Build decode(const PatternSpec& spec, const Sizes& s, bool own, bool documents = false) {
   return [=](CaseRun& r) {
     const auto heads = static_cast<int>(s.h);
     const auto pattern = make_pattern(spec, heads);
@@ -126,6 +127,10 @@ Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
     }
     k.first_row = r.numbers(first);
     k.keys = r.numbers({keys.begin(), keys.end()});
+    if (documents) {  // one of which the query sees nothing, with luck
+      k.key_positions = k.keys;
+      k.first_key = r.integers({s.b}, 0, s.t);
+    }
     k.key_start = r.numbers(start);
     k.group_of_head = r.numbers(groups);
     k.scale = s.scale();
@@ -137,6 +142,31 @@ Build decode(const PatternSpec& spec, const Sizes& s, bool own) {
 }
 
 }  // namespace
+
+Build document_starts(const Shape& shape, bool one_row) {
+  return [=](CaseRun& r) {
+    DocumentStarts k;
+    k.start = r.output("start", {shape[0], one_row ? 1 : shape[1]}, DType::i32);
+    k.tokens = r.integers(shape, 0, 6);
+    k.separator = 3;
+    if (one_row) k.row = r.numbers({static_cast<double>(shape[1] - 1)});
+    r.kernel(k);
+  };
+}
+
+// Patterns of one group of heads: what another lacks is not written.
+Build segment_maps(const PatternSpec& spec, const Sizes& s) {
+  return [=](CaseRun& r) {
+    SegmentMaps k;
+    k.maps = prepare(r, spec, s).maps;
+    k.segments = r.integers({s.b, s.t}, -1, 1);
+    k.made = static_cast<TileMap*>(
+        r.scratch({k.maps.passes * s.b * std::int64_t{sizeof(TileMap)}}, DType::u8).data);
+    const std::int64_t size = SegmentMaps::table_size(k.maps, s.b);
+    k.tables = {r.output_bytes("tables", 4 * size), DType::i32, 1, {size, 1, 1, 1, 1}};
+    r.kernel(k);
+  };
+}
 
 void add_attention_cases(Table& table) {
   const auto add_passes = [&](bool realistic, const PatternSpec& spec, const Sizes& s, const With& with,
@@ -170,6 +200,19 @@ void add_attention_cases(Table& table) {
   }
   for (const char* kind : {"all", "local", "strided", "fixed"})
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
+  for (const bool one_row : {false, true}) {
+    for (const std::int64_t t : {1, 33, 700})
+      table.add<DocumentStarts>(document_starts({3, t}, one_row), "B 3, T ", t, one_row ? ", one row" : "");
+    table.time<DocumentStarts>(document_starts({4, 12288}, one_row), "B 4, T 12288",
+                               one_row ? ", one row" : "");
+  }
+  for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 5}, PatternSpec{"strided", 16}}) {
+    for (const std::int64_t t : {1, 33, 200})
+      table.add<SegmentMaps>(segment_maps(spec, {2, t, 2, 16, 16}), text_of(spec, {2, t, 2, 16, 16}));
+    table.time<SegmentMaps>(segment_maps(spec, {4, 12288, 8, 64, 64}), text_of(spec, {4, 12288, 8, 64, 64}));
+    table.add<AttentionDecode>(decode(spec, {3, 65, 2, 16, 16}, true, true),
+                               text_of(spec, {3, 65, 2, 16, 16}), ", documents");
+  }
   const PatternSpec images = {"local", 96, 1, 1};
   const Sizes step = {256, 3072, 2, 64, 128};
   table.time<AttentionDecode>(decode(images, step, true), text_of(images, step));

@@ -36,7 +36,7 @@ void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& list
     own.push_back(lists.own ? static_cast<double>((h + 1) * rows - 1) : -1);
   }
   for (std::vector<double>* list : {&keys, &start, &group, &first, &own}) list->push_back(0);  // never empty
-  block.keys = r.numbers(keys);
+  block.keys = block.key_positions = r.numbers(keys);
   block.key_start = r.numbers(start);
   block.group_of_head = r.numbers(group);
   block.first_row = r.numbers(first);
@@ -68,7 +68,7 @@ void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
 
 // `rows`: of a head's cache.
 Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows, Qk qk,
-                    Activation f) {
+                    Activation f, bool documents = false) {
   return [=](CaseRun& r) {
     DecodeBlocks k;
     k.y = r.output("y", {s.batch, s.width}, r.type());
@@ -79,6 +79,7 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
     k.f = f;
     k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
     set_qk(r, k, qk);
+    if (documents) k.first_key = r.integers({s.batch}, 0, rows);
     double flops = 0, read = 0;
     for (const Lists& lists : of_block) {
       DecodeBlock b;
@@ -160,6 +161,9 @@ void add_block_cases(Table& t) {
   for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
     for (const Activation f : {Activation::gelu, Activation::relu2})
       add(s, {{{13}, true}, {{0}, true}}, 13, false, Qk::as_projected, f);
+  t.put<DecodeBlocks>(
+      false, decode_blocks({5, 128, 2, 64, 64, 128}, {{{33, 5}, true}}, 40, Qk::both, Activation::gelu, true),
+      "B 5, C 128, documents");
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
 

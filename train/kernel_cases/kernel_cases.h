@@ -79,6 +79,11 @@ class CaseRun {
     static_assert(std::is_trivially_copyable_v<T>);
     return static_cast<T*>(bytes_at(name, &value, sizeof value));
   }
+  // An output of `size` bytes at an aligned place, compared byte by byte.
+  void* output_bytes(const char* name, std::int64_t size) {
+    const std::vector<unsigned char> poison(static_cast<std::size_t>(size), 0xff);
+    return bytes_at(name, poison.data(), poison.size());
+  }
   const StepScalars* step();
   StepResults* results(float update_scale, bool is_output);
   Device& device() { return device_; }

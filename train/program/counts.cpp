@@ -84,7 +84,7 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
       counts.edges.push_back(tables->edge);
       AttentionPass as_run;
       as_run.edge = tables->edge;
-      as_run.band = maps.band(pass);
+      if (!target.documents) as_run.band = maps.band(pass);
       counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
       counts.table_bytes += bytes_of(*tables);
     }

@@ -71,6 +71,13 @@ class ImageSampler {
     rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
     if (rows_given_ >= shape_.height)
       fail(str("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw"));
+    const DataConfig& data = model.config.data;
+    if (data.labels && (a_.label < 0 || a_.label >= data.classes))
+      fail(str("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
+               a_.label < 0 ? "; none is given" : str(", got ", a_.label)));
+    if (!data.labels && a_.label >= 0)
+      fail("--label: this model was trained without classes (data.labels); leave it out");
+    choice_[Augment::label] = static_cast<std::int32_t>(std::max<std::int64_t>(a_.label, 0));
     augmenter_rows();
     for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
@@ -160,6 +167,7 @@ class ImageSampler {
     std::string text = a_.out.empty() ? a_.singles : a_.out;
     text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_.text());
     if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
+    if (a_.label >= 0) text += str(", label ", a_.label);
     if (const std::string told = choice_text(choice_, model_.config); told != "none") text += ", " + told;
     return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");
   }

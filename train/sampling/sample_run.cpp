@@ -124,9 +124,10 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
   const bool image = a.options.length == 0 && draws_images(loaded->config), sound = a.out.ends_with(".wav");
   if (a.tokens && (image || sound)) fail("--tokens is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
-  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.upright)
-    fail(str(a.checkpoint,
-             ": is a model of text; --singles, --complete, --augmentation and --upright are for images"));
+  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
+    fail(str(
+        a.checkpoint,
+        ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
   a.options.batch = a.batch > 0 ? a.batch : kTextsAtATime;
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }

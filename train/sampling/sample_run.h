@@ -22,6 +22,7 @@ struct SampleArguments {
   bool stats = false, tokens = false;
   // Images.
   std::string singles, augmentation;   // a folder; "rotation=1"
+  std::int64_t label = -1;             // the class with data.labels; -1: not given
   bool upright = false;                // augmented images are shown as they were before
   std::vector<std::string> complete;   // PNG files, or one data file
   std::string split = "test";          // of the data file

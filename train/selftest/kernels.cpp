@@ -39,11 +39,12 @@ class KernelCheck {
     dense_backward(*c.pattern, plain_);
   }
 
-  void check_form(AttentionForm form, const AttentionMaps& maps) {
+  // parted: maps of each sequence's own in place of the segments.
+  void check_form(AttentionForm form, const AttentionMaps& maps, bool parted = false) {
     inputs_.form = form;
     Data<T> first = inputs_, second = inputs_;
-    run(first, maps);
-    run(second, maps);
+    run(first, maps, parted);
+    run(second, maps, parted);
     const std::string name = device_.is_cuda() ? name_of(form) : "cpu";
     WEFT_CHECK(same_results(first, second), name, ": two runs differ in their bits");
     compare(name, first, form, rounding_of_parts<T>(maps));
@@ -64,8 +65,9 @@ class KernelCheck {
   }
 
  private:
-  void run(Data<T>& x, const AttentionMaps& maps) {
+  void run(Data<T>& x, const AttentionMaps& of_all, bool parted) {
     OnDevice<T> on(device_, x);
+    const AttentionMaps maps = parted ? on.part(of_all) : of_all;
     launch(device_.queue, on.forward(maps));
     launch(device_.queue, on.backward_with_scratch(maps));
     device_.synchronize();
@@ -189,6 +191,11 @@ std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, 
   dispatch_float(c.dtype, [&]<class T>() {
     KernelCheck<T> check(device, c);
     for (const AttentionForm form : forms) check.check_form(form, maps.maps());
+    if (all && c.segments && c.lengths().queries == c.lengths().keys) {
+      const SegmentMaps parted = {.tables = {}, .maps = maps.maps(), .segments = {}};
+      for (const AttentionForm form : forms_on(device, c.dtype, c.size, parted.result(), false))
+        check.check_form(form, maps.maps(), true);
+    }
     if (all) check.check_decoding();
   });
   return forms;

@@ -29,9 +29,9 @@ std::vector<std::string> pattern_lines(const Config& config, const Device& devic
   const auto n = static_cast<double>(config.model.context);
   const AttentionShape shape = attention_shape(config.model);
   for (const LayerGroup& layers : layer_groups(model.patterns())) {
-    const std::vector<AttentionCounts> groups =
-        count_attention(*layers.pattern, static_cast<int>(config.model.heads), config.model.context,
-                        {shape.qk_size, shape.v_size, dtype, device.compute_capability});
+    const std::vector<AttentionCounts> groups = count_attention(
+        *layers.pattern, static_cast<int>(config.model.heads), config.model.context,
+        {shape.qk_size, shape.v_size, dtype, device.compute_capability, config.data.separator >= 0});
     for (const AttentionCounts& counts : groups) {
       const double causal = static_cast<double>(counts.heads.size()) * n * (n + 1) / 2;
       const std::string heads = groups.size() > 1 ? str(", heads ", numbers_text(counts.heads)) : "";

@@ -40,7 +40,7 @@ template <auto kSide, int kTiles, int kEdge, class Parameters>
 __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_rank, const BlockIndex& at,
                                           const Parameters& p, const AttentionPass& pass, const HeadsView& x,
                                           const HeadsView& y, const TensorView& delta) {
-  const TileMap& map = pass.maps[p.maps.groups == 1 ? 0 : p.maps.group_of_head[at.h]];
+  const TileMap& map = pass.maps[p.maps.map_of(at.b, at.h)];
   const Direction d = kSide(map);
   task.accumulate = map.accumulate;
   bool nothing = true;

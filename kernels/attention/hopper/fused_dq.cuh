@@ -154,7 +154,7 @@ class FusedDqAccumulator {
   // The last turn: this work item's part is added to what earlier ones left, and rounded.
   __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
     const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
-    const std::int32_t* order = pass_.maps[g_.maps.group_of_head[h]].query_order +
+    const std::int32_t* order = pass_.maps[g_.maps.map_of(b, h)].query_order +
                                 static_cast<std::int64_t>(place.tile - pair * scratch_.tiles) * kTile;
     const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
     clear(dq);
@@ -276,7 +276,7 @@ class TurnTaker {
 __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
                                                  int pair, int tile) {
   const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
-  const TileMap& map = pass.maps[g.maps.group_of_head[h]];
+  const TileMap& map = pass.maps[g.maps.map_of(b, h)];
   if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
   const Rows out = Rows::of(g.dq, b, h);
   for (int i = 0; i < kTile; ++i) {

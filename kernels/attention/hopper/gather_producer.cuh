@@ -79,7 +79,7 @@ class GatherProducer {
                                       const Sources& from) {
     for (TileScheduler scheduler(from.own_x, tiles, kOwners); scheduler.next();) {
       const int b = scheduler.batch(), h = scheduler.head();
-      const TileMap& map = pass.maps[maps.group_of_head[h]];
+      const TileMap& map = pass.maps[maps.map_of(b, h)];
       const Direction d = kSide(map);
       int own[kOwners];
 #pragma unroll

@@ -50,7 +50,7 @@ class TmaProducer {
       if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
       if (!scheduler.go_to(round)) continue;
       const int b = scheduler.batch(), h = scheduler.head();
-      const TileMap& map = pass.maps[maps.group_of_head[h]];
+      const TileMap& map = pass.maps[maps.map_of(b, h)];
       const Direction of_map = kSide(map);
       // What is looked up anew takes no registers from iteration to iteration.
       const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
@@ -134,7 +134,7 @@ class TmaProducer {
                                                      const AttentionMaps& maps, const AttentionPass& pass) {
     Front f;
     if (lane() < kAhead * kOwners && scheduler.go_to(round + lane() / kOwners)) {
-      const Direction d = kSide(pass.maps[maps.group_of_head[scheduler.head()]]);
+      const Direction d = kSide(pass.maps[maps.map_of(scheduler.batch(), scheduler.head())]);
       const int rank = scheduler.rank() * kOwners + lane() % kOwners;
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   float *q = memory, *dy = q + S::kMatrix, *k = dy + S::kMatrix, *v = k + S::kMatrix,
         *weights = v + S::kMatrix;
   const BlockIndex place(g.q);
-  const TileMap& map = pass.maps[g.maps.group_of_head[place.h]];
+  const TileMap& map = pass.maps[g.maps.map_of(place.b, place.h)];
   const Direction rows = Direction::query_stationary(map);
   const Strip<S> own(rows, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   float *k = memory, *v = k + S::kMatrix, *q = v + S::kMatrix, *dy = q + S::kMatrix,
         *weights = dy + S::kMatrix;
   const BlockIndex place(g.q);
-  const TileMap& map = pass.maps[g.maps.group_of_head[place.h]];
+  const TileMap& map = pass.maps[g.maps.map_of(place.b, place.h)];
   const Direction columns = Direction::key_stationary(map);
   const Strip<S> own(columns, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;

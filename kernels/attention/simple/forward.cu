@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   extern __shared__ __align__(128) float memory[];
   float *q = memory, *k = q + S::kMatrix, *v = k + S::kMatrix, *weights = v + S::kMatrix;
   const BlockIndex place(f.q);
-  const TileMap& map = pass.maps[f.maps.group_of_head[place.h]];
+  const TileMap& map = pass.maps[f.maps.map_of(place.b, place.h)];
   const Direction rows = Direction::query_stationary(map);
   const Strip<S> own(rows, place.rank);
   if (own.tile < 0 || (map.accumulate && !own.has_pairs())) return;

@@ -203,7 +203,7 @@ struct Strip {
     for (int i = 0; i < S::kRowsOfThread; ++i)
       own[i] = segment(own_segments, at, order()[S::first_row() + i]);
     for (int e = d.start[tile]; e < d.start[tile + 1]; ++e)
-      for (int other = 0; other < S::kStrips; ++other) {
+      for (int other = 0; other < S::kStrips && d.mask[e] != kSkip; ++other) {
         const std::int32_t* other_order =
             d.other_order + static_cast<std::int64_t>(d.tile[e]) * S::kEdge + other * S::kRows;
         std::uint32_t words[S::kRowsOfThread];

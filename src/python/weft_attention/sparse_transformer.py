@@ -149,6 +149,8 @@ def model_of(config):
     def namespace(section):
         number = lambda v: float(v) if isinstance(v, str) and v[:1].isdigit() else v
         return types.SimpleNamespace(**{k: number(v) for k, v in section.items()})
+    if int(config.get("data", {}).get("separator", -1)) >= 0:
+        raise ValueError("this model was trained with data.separator, within documents: this module knows none")
     m = namespace({"positions": "learned", "qk_norm": "none", "activation": "gelu"} | config["model"])
     m.init, m.attention = namespace(m.init), [m.attention] if isinstance(m.attention, dict) else m.attention
     return m

@@ -94,10 +94,11 @@ int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
 // Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing written
 // beside. `scratch`: the backward pass has some where it makes a difference.
 template <class T>
-void run_on_gpu(Data<T>& x, const AttentionMaps& maps, bool scratch = true) {
+void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bool parted = false) {
   Data<T> first = x;
   for (Data<T>* result : {&first, &x}) {
     OnGpu<T> d(x);
+    const AttentionMaps maps = parted ? d.part(of_all) : of_all;
     launch(gpu().queue, d.forward(maps));
     launch(gpu().queue, scratch ? d.backward_with_scratch(maps) : d.backward(maps));
     gpu().synchronize();
@@ -114,12 +115,15 @@ struct GpuCase {
   bool documents = false;
 };
 
-// y, lse and gradients of each form that covers the case, against f64.
+// y, lse and gradients of each form that covers the case, against f64. `starts`: the first positions of
+// documents in place of random ones. parted: maps of each sequence's own in place of segments.
 template <class T>
-void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what) {
+void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what,
+                      const std::vector<std::int32_t>& starts = {}, bool parted = false) {
   const int heads = static_cast<int>(c.size.heads);
   Data<T> same(c.size);
   if (c.documents) same.pack_documents();
+  if (!starts.empty()) same.start_documents(starts);
   Data<double> exact(same);
   const std::int64_t head_size = std::max(c.size.qk, c.size.v);
   const HostMaps host(pattern, heads, c.size.lengths(), head_size, c.edge);
@@ -129,7 +133,8 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
   run(cpu, exact.forward(host.maps));
   run(cpu, exact.backward(host.maps));
   const GpuMaps maps(pattern, heads, c.size.lengths(), head_size, c.edge);
-  const auto forms = forms_for(dtype_of<T>, c.size, maps.maps, c.documents);
+  const auto forms = parted ? forms_for(dtype_of<T>, c.size, SegmentMaps{.maps = maps.maps}.result(), false)
+                            : forms_for(dtype_of<T>, c.size, maps.maps, c.documents);
   EXPECT_FALSE(forms.empty());
   for (const AttentionForm form : forms)
     for (const bool scratch : {true, false}) {
@@ -138,10 +143,10 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
       SCOPED_TRACE(str(what, ", ", name_of(form), scratch ? "" : " without scratch", ", ",
                        name_of(dtype_of<T>), ", n ", c.size.time, ", keys ", c.size.lengths().keys,
                        ", heads of ", c.size.qk, " and ", c.size.v, ", edge ", c.edge,
-                       c.documents ? ", documents" : ""));
+                       c.documents ? ", documents" : "", parted ? ", parted" : ""));
       Data<T> x(c.size);
       x.query_segments = same.query_segments, x.key_segments = same.key_segments, x.form = form;
-      run_on_gpu(x, maps.maps, scratch);
+      run_on_gpu(x, maps.maps, scratch, parted);
       const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
                                    const auto& right) {
         EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form)) << name;

@@ -39,6 +39,12 @@ TEST(ConfigOfImages, TransformsFitTheImages) {
   EXPECT_CONTAINS(image_error("flip: true", "[33, 32, 3]"), "with the product model.context 3072");
   EXPECT_CONTAINS(image_error("flip: true", "[32, 32, 3]", "data: {path: a.h5, mix: a.h5}\n"),
                   "a.yaml:4: data.mix: a.h5 is data.path itself");
+  EXPECT_CONTAINS(image_error("flip: false", "[24, 128]", "data: {labels: true}\n"),
+                  "a.yaml:4: data.labels: is for images");
+  EXPECT_EQ(image_error("flip: true", "[32, 32, 3]", "data: {path: a.h5, mix: b.h5, labels: true}\n"),
+            "a.yaml:4: data.labels: is for one data file; leave data.mix out");
+  EXPECT_EQ(image_error("flip: true", "[32, 32, 3]", "data: {separator: 256}\n"),
+            "a.yaml:4: data.separator: expected a token below model.vocab 256, or -1 for none, found 256");
   EXPECT_CONTAINS(image_error("flip: false", "[24, 128]", "data: {path: a.h5, mix: b.h5}\n"),
                   "a.yaml:4: data.mix: is for images");
   EXPECT_CONTAINS(image_error("flip: true", "[32, 32, 3]",

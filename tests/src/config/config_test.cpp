@@ -113,8 +113,10 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_EQ(parse_error("model:\n  init:\n    token_sdt: 1\n"),
             "a.yaml:3: unknown key model.init.token_sdt; did you mean model.init.token_std?");
   EXPECT_EQ(parse_error("modle:\n  width: 512\n"), "a.yaml:1: unknown key modle; did you mean model?");
-  EXPECT_EQ(parse_error("data:\n  xyzzyx: 1\n"),
-            "a.yaml:2: unknown key data.xyzzyx; known here: path, mix, mix_rate, mix_items");
+  EXPECT_EQ(
+      parse_error("data:\n  xyzzyx: 1\n"),
+      "a.yaml:2: unknown key data.xyzzyx; known here: path, mix, mix_rate, mix_items, separator, labels, "
+      "classes");
   EXPECT_EQ(parse_error("seed: 1\nname: a\nseed: 2\n"), "a.yaml:3: seed is given twice");
   EXPECT_EQ(
       parse_error("model: {attention: {kind: local, strid: 3}}\n"),
@@ -274,7 +276,8 @@ TEST(Config, ErrorsOfOverrides) {
             "--set train.steps: train.steps: expected an integer of at least 1, found 0");
   EXPECT_EQ(
       parse_error("", {"data={path: a}"}),
-      "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, data.mix_items");
+      "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, data.mix_items, "
+      "data.separator, data.labels, data.classes");
   EXPECT_CONTAINS(parse_error("", {"train.steps=[1"}), "--set train.steps: the value is not valid YAML");
   EXPECT_CONTAINS(parse_error("model:\n  width: 512\n", {"model.heads=7"}),
                   "--set model.heads: model.width / model.heads");

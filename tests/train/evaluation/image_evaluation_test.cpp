@@ -235,6 +235,45 @@ TEST_F(ImageRunTest, WhoIsToldOfTheRotationPredictsBetter) {
   EXPECT_LT(told, metric(dir / "untold/metrics.jsonl", "valid_bits").back() - 0.03) << told;
 }
 
+// The class is the brightness: who is told it knows the first tokens. Evaluation tells the true one.
+TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
+  const std::vector<std::string> common{"train.steps=60", "train.eval_every=0"};
+  std::vector<std::string> told = common;
+  told.insert(told.end(), {"data.labels=true", "data.classes=4"});
+  run(told, "told");
+  run(common, "untold");
+  const auto bits_of = [&](const std::string& name) {
+    return metric(dir / name + "/metrics.jsonl", "valid_bits").back();
+  };
+  EXPECT_LT(bits_of("told"), bits_of("untold") - 0.03) << bits_of("told");
+  EvaluateArguments a = arguments();
+  a.checkpoint = dir / "told/latest.h5", a.losses = dir / "losses.h5";
+  evaluated(a);
+  const std::vector<float> nats = losses(a.losses, "", 7);
+  const auto loaded = load_model(a.checkpoint, "cpu");
+  std::vector<std::uint16_t> classes(7);
+  Hdf5File::open(dir / "images.h5").read("/labels/valid", StoredType::u16, {7}, classes.data());
+  const TokenDataset data(dir / "images.h5", "valid", 256);
+  for (std::int64_t i = 0; i < 7; ++i)
+    for (std::int32_t label = 0; label < 4; ++label) {
+      HostBatch host{std::vector<std::int32_t>(48), {}, {}, {label}};
+      data.read(i * 48, host.tokens);
+      DeviceBatch batch(*loaded->device, "test");
+      batch.make(host, 1, 48);
+      batch.upload(host);
+      Ctx ctx = loaded->inference();
+      const double first =
+          to_host(*loaded->device, loaded->model->token_losses(ctx, batch.sequences()).value).at(0);
+      EXPECT_EQ(std::abs(first - nats[i * 48]) < 1e-5, label == classes[i]) << i << ", " << label;
+    }
+  write_tiny_images(dir / "images.h5", 7, kTinyImage, false);
+  EXPECT_CONTAINS(refused(a), "has no /labels/valid; prepare it anew from images with classes");
+  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), "has no /labels/train");
+  write_tiny_images(dir / "images.h5");
+  told.back() = "data.classes=3";
+  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), "has an image of class 3, expected 0 to 2");
+}
+
 TEST_F(ImageRunTest, Refusals) {
   run(kTold);
   EvaluateArguments a = arguments();

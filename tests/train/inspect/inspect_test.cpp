@@ -88,6 +88,10 @@ TEST(InspectCounts, NameTheFormOfEachDevice) {
   EXPECT_EQ(form({64, 64, DType::bf16, 0}), "cpu");
   EXPECT_EQ(form({64, 64, DType::f32, 80}), "simple");
   EXPECT_EQ(form({64, 64, DType::bf16, 80}), "general");
+#ifdef WEFT_SM90A
+  EXPECT_EQ(form({64, 64, DType::bf16, 90}), "hopper/band");
+  EXPECT_EQ(form({64, 64, DType::bf16, 90, true}), "hopper");
+#endif
   EXPECT_EQ(count_attention(*pattern, 2, 512, {}).at(0).edges_text(), "64");
 }
 

@@ -189,6 +189,9 @@ TEST_F(ImageSamplingTest, Refusals) {
   a.prompt = "x";
   EXPECT_CONTAINS(refused(a), "--prompt is for text");
   a = arguments();
+  a.label = 0;
+  EXPECT_CONTAINS(refused(a), "was trained without classes (data.labels); leave it out");
+  a = arguments();
   a.augmentation = "rotation=1";
   EXPECT_CONTAINS(refused(a), "this model was trained without augmentation");
   a = arguments();
@@ -203,6 +206,21 @@ TEST_F(ImageSamplingTest, Refusals) {
   a.complete = {dir / "corpus.h5"};
   EXPECT_CONTAINS(refused(a), "has a stream of tokens, expected images");
   EXPECT_FALSE(std::filesystem::exists(dir / "grid.png"));
+}
+
+TEST_F(ImageSamplingTest, DrawsTheClassThatIsNamed) {
+  train_with({"data.labels=true", "data.classes=4", "train.steps=60"});
+  SampleArguments a = arguments();
+  EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3; none is given");
+  a.label = 4;
+  EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3, got 4");
+  std::vector<double> brightness;
+  for (const std::int64_t label : {0, 3}) {
+    a.label = label;
+    EXPECT_CONTAINS(sampled(a), str(", label ", label));
+    brightness.push_back(cell(a, 1, 1, 0).at(0));
+  }
+  EXPECT_GT(brightness[1], brightness[0]);
 }
 
 TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {

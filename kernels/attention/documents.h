@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Packed documents: where the document of each row begins, and tile maps that keep segments apart, which
+// every form of attention takes.
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace weft {
+
+// start[b, t] = the last r in 1 .. t with tokens[b, r - 1] = separator; 0: there is none.
+// Row t of a model holds token t - 1 (kernels/layers/embedding.h): a separator is predicted from the document
+// that it ends, and is the first that the next document sees. Starts serve as Segments.
+struct DocumentStarts {
+  static constexpr const char* kName = "document_starts";
+  TensorView start;   // (B, T)  i32
+  TensorView tokens;  // (B, T)  i32
+  std::int32_t separator = 0;
+  // Sampling: the only row that is wanted, in the queue's memory; start is (B, 1). null: all of them.
+  const std::int32_t* row = nullptr;
+};
+WEFT_KERNEL(DocumentStarts);
+
+// The pairs of `maps` whose query and key are of one segment (as Segments), as maps of each sequence's own.
+struct SegmentMaps {
+  static constexpr const char* kName = "segment_maps";
+  TensorView tables{};      // (table_size())  i32: masks of each pass, sequence and group
+  TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
+  AttentionMaps maps;       // the same for all sequences, T queries and keys
+  TensorView segments{};    // (B, T)  i32
+
+  static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
+  AttentionMaps result() const;  // points to tables and made; no pass has a band
+};
+WEFT_KERNEL(SegmentMaps);
+
+// Pairs of tiles of a pass for which a table has room: even, so that tables begin at 16 bytes.
+constexpr std::int64_t room_of(const AttentionPass& pass) { return pass.visited + pass.visited % 2; }
+constexpr std::int64_t segment_table_size(const AttentionPass& pass) {
+  return room_of(pass) * (4 * pass.edge + 2);
+}
+// The table of a sequence and group, the index-th of a pass with tiles of edge E.
+template <int E>
+struct SegmentTable {
+  std::uint64_t *masks, *masks_transposed;
+  std::int32_t *row_mask, *col_mask;
+  constexpr SegmentTable(std::int32_t* first, std::int64_t index, const AttentionPass& pass)
+      : masks(reinterpret_cast<std::uint64_t*>(first + index * segment_table_size(pass))),
+        masks_transposed(masks + room_of(pass) * E),
+        row_mask(reinterpret_cast<std::int32_t*>(masks_transposed + room_of(pass) * E)),
+        col_mask(row_mask + room_of(pass)) {}
+  constexpr TileMap in(TileMap map) const {
+    map.masks = masks, map.masks_transposed = masks_transposed;
+    map.row_mask = row_mask, map.col_mask = col_mask;
+    return map;
+  }
+};
+
+}  // namespace weft
