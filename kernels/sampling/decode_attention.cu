@@ -115,10 +115,12 @@ struct Keys {
     const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
     const auto* first_key = static_cast<const std::int32_t*>(d.first_key.data);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int k = at + i * stride;
-      const bool seen = k < end && (!first_key || d.key_positions[k] >= first_key[b]);
-      row[i] = seen ? first_row + d.keys[k] : -1;
+    for (int i = 0; i < kAhead; ++i)
+      row[i] = at + i * stride < end ? first_row + d.keys[at + i * stride] : -1;
+    if (first_key) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        if (row[i] >= 0 && d.key_positions[at + i * stride] < first_key[b]) row[i] = -1;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {

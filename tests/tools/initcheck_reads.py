@@ -12,7 +12,7 @@ def main():
     report = []
 
     def finish():
-        text = " ".join(report)
+        text = " ".join(report).replace("(anonymous namespace)::", "")
         if not text.startswith("Uninitialized"):
             return
         kernel = re.search(r"\bat (?:0x[0-9a-f]+ in )?(.*?)(?:\+0x[0-9a-f]+)?(?: in \S+:\d+)? by thread", text)
