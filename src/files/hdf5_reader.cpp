@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
@@ -68,8 +69,8 @@ std::string Hdf5Reader::answer(const std::string& question) const {
     case 't': {
       const auto type = type_in(open_dataset(name));
       if (type) return {static_cast<char>(*type)};
-      for (const TypeRow& row : types()) bytes += (bytes.empty() ? "" : ", ") + std::string(row.name);
-      fail(str(path_, ": ", name, " has an element type that is not one of ", bytes));
+      fail(str(path_, ": ", name, " has an element type that is not one of ",
+               joined(types(), ", ", &TypeRow::name)));
     }
     case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
     case 'x': return text_attribute(name);

@@ -10,6 +10,7 @@
 
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
+#include "src/config/names.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
@@ -47,13 +48,8 @@ std::vector<std::string> split(const std::string& text) {
 AttentionBenchShape custom_shape(const std::string& text) {
   std::vector<std::int64_t> numbers;
   for (const std::string& part : split(text)) {
-    std::size_t used = 0;
-    std::int64_t number = 0;
-    try {
-      number = std::stoll(part, &used);
-    } catch (const std::exception&) {}
-    if (used != part.size() || number < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
-    numbers.push_back(number);
+    numbers.push_back(number_in<std::int64_t>(part).value_or(0));
+    if (numbers.back() < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
   }
   if (numbers.size() != 7) fail(str("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'"));
   return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
@@ -65,11 +61,9 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   std::vector<AttentionBenchShape> chosen;
   for (const std::string& name : split(options.shapes)) {
     const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
-    if (found == kPaperShapes.end()) {
-      std::string names;
-      for (const auto& shape : kPaperShapes) names += ", " + shape.name;
-      fail(str("--shapes: no shape '", name, "'; known: paper (all)", names));
-    }
+    if (found == kPaperShapes.end())
+      fail(str("--shapes: no shape '", name, "'; known: paper (all), ",
+               joined(kPaperShapes, ", ", &AttentionBenchShape::name)));
     chosen.push_back(*found);
   }
   return chosen;
