@@ -14,14 +14,12 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 
 void check_split(const std::vector<double>& split) {
-  std::string shares;
-  for (const double s : split) shares += (shares.empty() ? "" : ",") + str(s);
   const std::string expected =
       "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
   const bool good =
       split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
   if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
-    fail(str("split ", shares, ": ", expected));
+    fail(str("split ", joined(split, ","), ": ", expected));
 }
 
 // A file with the attributes that all have.

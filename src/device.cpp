@@ -4,7 +4,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +13,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
@@ -67,12 +67,9 @@ class CpuDevice : public Device {
 // The number N of "cuda:N"; "cuda" is 0.
 int cuda_index(const std::string& name) {
   if (name == "cuda") return 0;
-  int index = -1;
-  const char *first = name.data() + 5, *last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(first, last, index);
-  if (error != std::errc() || end != last || index < 0)
-    fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
-  return index;
+  const auto index = number_in<int>(std::string_view(name).substr(5));
+  if (!index || *index < 0) fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
+  return *index;
 }
 
 #ifdef WEFT_CUDA

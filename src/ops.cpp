@@ -340,23 +340,10 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   f.form = options.form;
   ctx.launch(f);
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, lse, shape, maps, options, heads](Ctx& c, const Tensor& dy) {
+  const auto backward = [qkv, yv = y.value, lse, shape, maps, f, heads](Ctx& c, const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
     const auto [dq, dk, dv] = heads(dqkv);
-    const auto [q, k, v] = heads(qkv.value);
-    AttentionBackward g{.dq = dq,
-                        .dk = dk,
-                        .dv = dv,
-                        .delta = delta,
-                        .dy = heads_of(dy, 0, shape.heads, shape.v_size),
-                        .y = heads_of(yv, 0, shape.heads, shape.v_size),
-                        .lse = lse,
-                        .q = q,
-                        .k = k,
-                        .v = v,
-                        .maps = maps.maps,
-                        .scale = shape.scale(),
-                        .form = options.form};
+    AttentionBackward g = backward_of(f, dq, dk, dv, delta, heads_of(dy, 0, shape.heads, shape.v_size));
     const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
     g.scratch = scratch;
     c.launch(g);

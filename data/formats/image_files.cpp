@@ -7,6 +7,7 @@
 #include "data/formats/archive.h"
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
@@ -28,9 +29,7 @@ void append_planes(std::string_view planes, const ImageShape& shape, std::vector
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + str(shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
+  return "(" + joined(shape) + (shape.size() == 1 ? ",)" : ")");
 }
 
 void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images, std::int64_t limit,

@@ -79,8 +79,7 @@ void init_fields(InitConfig& c, const Visit& visit) {
 }
 
 void model_fields(ModelConfig& c, const Visit& visit) {
-  std::string kinds;
-  for (const PatternKind& p : patterns()) kinds += (kinds.empty() ? "" : " | ") + std::string(p.kind);
+  const std::string kinds = joined(patterns(), " | ", &PatternKind::kind);
   visit({"model.kind", &c.kind, "architecture"});
   visit({"model.vocab", &c.vocab, "number of token values; 256 for bytes", between(2, 1048576)});
   visit({"model.context", &c.context, "n: positions a sequence has", between(1, 1 << 30)});

@@ -47,9 +47,10 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 
-std::string joined(const std::vector<std::string>& words, const char* separator) {
+std::string listed(const std::vector<std::string>& words, const char* last) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? last : ", ") + words[i];
   return text;
 }
 

@@ -5,7 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -31,20 +31,6 @@ std::string found_text(const YAML::Node& node) {
 }
 
 bool is_plain(const YAML::Node& node) { return node.IsScalar() && node.Tag() != "!"; }
-
-// The whole of `text` as a number.
-template <class T>
-bool parse_number(const std::string& text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
-std::string quoted_choices(const std::vector<std::string>& choices) {
-  std::string s;
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    s += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
-  return s;
-}
 
 // Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b}, c").
 class DocumentCount : public YAML::EventHandler {
@@ -216,7 +202,7 @@ class Reader {
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {
     const bool known = node.IsScalar() && std::ranges::count(field.choices, node.Scalar()) > 0;
     if (!field.choices.empty() && !known)
-      expected(field, node, quoted_choices(field.choices),
+      expected(field, node, listed(field.choices, " or "),
                node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
     if (!node.IsScalar()) expected(field, node, "a text");
     value = node.Scalar();
@@ -231,19 +217,18 @@ class Reader {
   void read_value(const Field& field, const YAML::Node& node, T& value) {
     constexpr bool kReal = std::is_floating_point_v<T>;
     const std::string what = (kReal ? "a number" : "an integer") + field.range.text();
-    T parsed{};
-    if (!is_plain(node) || !parse_number(node.Scalar(), parsed)) {
-      double real = 0;
+    const auto parsed = is_plain(node) ? number_in<T>(node.Scalar()) : std::nullopt;
+    if (!parsed) {
+      const auto real = !kReal && is_plain(node) ? number_in<double>(node.Scalar()) : std::nullopt;
       std::string whole;  // the same number as an integer, when it is one
-      if (!kReal && is_plain(node) && parse_number(node.Scalar(), real) && std::abs(real) < 1e15 &&
-          real == static_cast<double>(static_cast<std::int64_t>(real)))
-        whole = str(static_cast<std::int64_t>(real));
+      if (real && std::abs(*real) < 1e15 && *real == std::trunc(*real))
+        whole = str(static_cast<std::int64_t>(*real));
       expected(field, node, what, whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
     }
-    if (!(std::abs(static_cast<double>(parsed)) <= std::numeric_limits<double>::max()) ||
-        !field.range.contains(static_cast<double>(parsed)))
+    if (!(std::abs(static_cast<double>(*parsed)) <= std::numeric_limits<double>::max()) ||
+        !field.range.contains(static_cast<double>(*parsed)))
       expected(field, node, what);
-    value = parsed;
+    value = *parsed;
   }
   void read_value(const Field& field, const YAML::Node& node, std::vector<std::int64_t>& value) {
     if (!node.IsSequence()) expected(field, node, "a list of integers such as [96, 128]");

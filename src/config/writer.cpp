@@ -45,9 +45,7 @@ std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
 std::string value_text(const PatternSpec&);
 template <class T>
 std::string value_text(const std::vector<T>& list) {
-  std::string s;
-  for (const T& v : list) s += (s.empty() ? "" : ", ") + value_text(v);
-  return "[" + s + "]";
+  return "[" + joined(list, ", ", [](const T& v) { return value_text(v); }) + "]";
 }
 
 // What the kind reads: the first four fields always, the others where they differ from the default.

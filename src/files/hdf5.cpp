@@ -13,6 +13,7 @@
 #include <map>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 #include "src/files/answer_process.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
@@ -32,11 +33,7 @@ std::shared_ptr<const int> closed_by_itself(int file) {
 
 const char* name_of(StoredType type) { return row_of(type).name; }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string s;
-  for (const std::int64_t n : shape) s += (s.empty() ? "" : ", ") + std::to_string(n);
-  return "(" + s + ")";
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return "(" + joined(shape) + ")"; }
 
 struct Hdf5File::Handle {
   std::string path;

@@ -2,25 +2,14 @@
 #include "src/files/hdf5_reader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
+#include <sstream>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
-
-void add_number(std::string& bytes, std::int64_t number) {
-  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
-}
-
-std::int64_t next_number(const std::string& bytes, std::size_t& at) {
-  std::int64_t number = 0;
-  if (at + sizeof number > bytes.size()) fail("an answer about an HDF5 file that is too short");
-  std::memcpy(&number, bytes.data() + at, sizeof number);
-  at += sizeof number;
-  return number;
-}
 
 std::optional<StoredType> type_in(hid_t set) {
   const Id type(H5Dget_type(set), H5Tclose);
@@ -32,15 +21,17 @@ std::optional<StoredType> type_in(hid_t set) {
 }  // namespace
 
 void StoredPlace::add_to(std::string& bytes) const {
-  for (const std::int64_t number : {type, offset, static_cast<std::int64_t>(shape.size())})
-    add_number(bytes, number);
-  for (const std::int64_t extent : shape) add_number(bytes, extent);
+  bytes += str(type, ' ', offset);
+  for (const std::int64_t extent : shape) bytes += str(' ', extent);
+  bytes += '\0';
 }
 
 StoredPlace StoredPlace::from(const std::string& bytes, std::size_t& at) {
-  StoredPlace place{next_number(bytes, at), next_number(bytes, at), {}};
-  for (std::int64_t left = next_number(bytes, at); left > 0; --left)
-    place.shape.push_back(next_number(bytes, at));
+  std::istringstream in(bytes.c_str() + at);
+  StoredPlace place;
+  if (!(in >> place.type >> place.offset)) fail("an answer about an HDF5 file that is too short");
+  for (std::int64_t extent = 0; in >> extent;) place.shape.push_back(extent);
+  at = std::min(bytes.find('\0', at), bytes.size() - 1) + 1;
   return place;
 }
 
@@ -78,8 +69,8 @@ std::string Hdf5Reader::answer(const std::string& question) const {
     case 't': {
       const auto type = type_in(open_dataset(name));
       if (type) return {static_cast<char>(*type)};
-      for (const TypeRow& row : types()) bytes += (bytes.empty() ? "" : ", ") + std::string(row.name);
-      fail(str(path_, ": ", name, " has an element type that is not one of ", bytes));
+      fail(str(path_, ": ", name, " has an element type that is not one of ",
+               joined(types(), ", ", &TypeRow::name)));
     }
     case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
     case 'x': return text_attribute(name);

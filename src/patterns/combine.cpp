@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "src/config/names.h"
+
 namespace weft {
 namespace {
 
@@ -75,9 +77,7 @@ void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::si
 }
 
 std::string Composite::name() const {
-  std::string names;
-  for (const auto& pattern : of_) names += (names.empty() ? "" : ", ") + pattern->name();
-  return str(kind_, "(", names, ")");
+  return str(kind_, "(", joined(of_, ", ", [](const auto& pattern) { return pattern->name(); }), ")");
 }
 
 bool Composite::causal() const {

@@ -88,11 +88,7 @@ std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::i
   return globals;
 }
 
-std::string list_text(const std::vector<std::int64_t>& numbers) {
-  std::vector<std::string> words;
-  for (const std::int64_t number : numbers) words.push_back(std::to_string(number));
-  return "[" + joined(words) + "]";
-}
+std::string list_text(const std::vector<std::int64_t>& numbers) { return "[" + joined(numbers) + "]"; }
 
 void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,
                                std::vector<std::int32_t>& out) const {

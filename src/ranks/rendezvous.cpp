@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
@@ -205,13 +206,6 @@ std::string host_name() {
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
-  return text;
 }
 
 }  // namespace weft

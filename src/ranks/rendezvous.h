@@ -31,6 +31,4 @@ Meeting meet(const World&, const std::string& identity, std::chrono::seconds pat
 
 std::string host_name();
 
-std::string listed(const std::vector<std::string>& words);  // "1, 2 and 4"
-
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 #include "src/files/error_line.h"
 
 namespace weft {

@@ -8,6 +8,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "src/config/names.h"
+
 namespace weft {
 namespace {
 
@@ -53,10 +55,8 @@ class Environment {
 
  private:
   static std::optional<int> whole(const std::string& text) {  // a number from 0
-    int value = 0;
-    const char* const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, value);
-    return error == std::errc() && end == last && value >= 0 ? std::optional(value) : std::nullopt;
+    const auto value = number_in<int>(text);
+    return value >= 0 ? value : std::nullopt;
   }
   const EnvironmentLookup& lookup_;
 };

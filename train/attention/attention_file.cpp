@@ -11,6 +11,7 @@
 #include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
+#include "src/config/names.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
@@ -31,12 +32,8 @@ struct Sizes {
 
 // The shape of `name`, whose axes must be `expected` (-1: any size of at least 1).
 Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes, const Shape& expected) {
-  const auto text = [](const Shape& shape) {
-    std::string s;
-    for (const std::int64_t extent : shape)
-      s += str(s.empty() ? "" : ", ", extent < 0 ? "any" : std::to_string(extent));
-    return "(" + s + ")";
-  };
+  const auto extent = [](std::int64_t n) { return n < 0 ? "any" : std::to_string(n); };
+  const auto text = [&](const Shape& shape) { return "(" + joined(shape, ", ", extent) + ")"; };
   const std::string what = str(name, " ", axes, " of shape ", text(expected));
   if (!file.has(name)) fail(str(file.path(), ": there is no dataset ", name, "; expected ", what));
   const Shape shape = file.shape_of(name);

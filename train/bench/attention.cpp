@@ -10,6 +10,7 @@
 
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
+#include "src/config/names.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
@@ -47,13 +48,8 @@ std::vector<std::string> split(const std::string& text) {
 AttentionBenchShape custom_shape(const std::string& text) {
   std::vector<std::int64_t> numbers;
   for (const std::string& part : split(text)) {
-    std::size_t used = 0;
-    std::int64_t number = 0;
-    try {
-      number = std::stoll(part, &used);
-    } catch (const std::exception&) {}
-    if (used != part.size() || number < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
-    numbers.push_back(number);
+    numbers.push_back(number_in<std::int64_t>(part).value_or(0));
+    if (numbers.back() < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
   }
   if (numbers.size() != 7) fail(str("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'"));
   return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
@@ -65,11 +61,9 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   std::vector<AttentionBenchShape> chosen;
   for (const std::string& name : split(options.shapes)) {
     const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
-    if (found == kPaperShapes.end()) {
-      std::string names;
-      for (const auto& shape : kPaperShapes) names += ", " + shape.name;
-      fail(str("--shapes: no shape '", name, "'; known: paper (all)", names));
-    }
+    if (found == kPaperShapes.end())
+      fail(str("--shapes: no shape '", name, "'; known: paper (all), ",
+               joined(kPaperShapes, ", ", &AttentionBenchShape::name)));
     chosen.push_back(*found);
   }
   return chosen;
@@ -135,7 +129,22 @@ PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& sha
 
 // Random inputs, and outputs, of one shape and type; patterns share them.
 struct AttentionWorkload {
-  AttentionWorkload(Device&, const AttentionBenchShape&, DType);
+  AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
+    const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
+    const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
+    const auto empty = [&](const Shape& shape, DType type) {
+      return Tensor(*device.pool, shape, type, "bench");
+    };
+    tensors = {.qkv = random_tensor(device, packed, dtype, 1),
+               .y = empty(attended, dtype),
+               .dy = random_tensor(device, attended, dtype, 2),
+               .dqkv = empty(packed, dtype),
+               .lse = empty(rows, DType::f32),
+               .heads = s.heads,
+               .qk_size = s.qk_size,
+               .v_size = s.v_size};
+    delta = empty(rows, DType::f32);
+  }
   DType dtype() const { return tensors.y.dtype(); }
   AttentionTensors tensors;
   Tensor delta;
@@ -145,8 +154,33 @@ struct AttentionWorkload {
 class AttentionBenchCase {
  public:
   // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
-  AttentionBenchCase(Device&, const AttentionBenchShape&, const std::string& mode, const AttentionWorkload&,
-                     const BenchAttentionOptions&);
+  AttentionBenchCase(Device& device, const AttentionBenchShape& shape, const std::string& mode,
+                     const AttentionWorkload& load, const BenchAttentionOptions& options)
+      : device_(device),
+        pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
+        maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
+              std::max(shape.qk_size, shape.v_size)),
+        forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
+        backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
+                              k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
+                              load.delta, y_of(load.tensors, load.tensors.dy))),
+        scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
+    backward_.scratch = scratch_;
+    form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
+    forward_bytes = forward_.cost().bytes;
+    both_bytes = forward_bytes + backward_.cost().bytes;
+    PairCount count;
+    for (int head = 0; head < static_cast<int>(shape.heads); ++head) count += maps_.pairs(head);
+    pairs = static_cast<double>(count.needed) * static_cast<double>(shape.batch);
+    waste = count.waste();
+    run_both();
+    if (!options.verify) return;
+    error = spot_check(device, *pattern_, load.tensors, 12, 7);
+    if (!(error <= tolerance(load.dtype())))
+      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
+               ": results differ from f64 by ", error, " of the largest number of a row; at most ",
+               tolerance(load.dtype()), " was expected"));
+  }
   void run_forward() const { launch(device_.queue, forward_); }
   void run_both() const {
     launch(device_.queue, forward_);
@@ -165,52 +199,6 @@ class AttentionBenchCase {
   AttentionBackward backward_;
   Tensor scratch_;
 };
-
-AttentionWorkload::AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
-  const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
-  const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
-  const auto empty = [&](const Shape& shape, DType type) {
-    return Tensor(*device.pool, shape, type, "bench");
-  };
-  tensors = {.qkv = random_tensor(device, packed, dtype, 1),
-             .y = empty(attended, dtype),
-             .dy = random_tensor(device, attended, dtype, 2),
-             .dqkv = empty(packed, dtype),
-             .lse = empty(rows, DType::f32),
-             .heads = s.heads,
-             .qk_size = s.qk_size,
-             .v_size = s.v_size};
-  delta = empty(rows, DType::f32);
-}
-
-AttentionBenchCase::AttentionBenchCase(Device& device, const AttentionBenchShape& shape,
-                                       const std::string& mode, const AttentionWorkload& load,
-                                       const BenchAttentionOptions& options)
-    : device_(device),
-      pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
-      maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
-            std::max(shape.qk_size, shape.v_size)),
-      forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
-      backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
-                            k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
-                            load.delta, y_of(load.tensors, load.tensors.dy))),
-      scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
-  backward_.scratch = scratch_;
-  form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
-  forward_bytes = forward_.cost().bytes;
-  both_bytes = forward_bytes + backward_.cost().bytes;
-  PairCount count;
-  for (int head = 0; head < static_cast<int>(shape.heads); ++head) count += maps_.pairs(head);
-  pairs = static_cast<double>(count.needed) * static_cast<double>(shape.batch);
-  waste = count.waste();
-  run_both();
-  if (!options.verify) return;
-  error = spot_check(device, *pattern_, load.tensors, 12, 7);
-  if (!(error <= tolerance(load.dtype())))
-    fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
-             ": results differ from f64 by ", error, " of the largest number of a row; at most ",
-             tolerance(load.dtype()), " was expected"));
-}
 
 struct PassRow {
   double ms = 0, clock = 0;  // median; MHz, mean, 0: the device has none to read

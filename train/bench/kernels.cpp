@@ -44,8 +44,7 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     if (c.realistic && title(c).find(options.filter) != std::string::npos) chosen.push_back(&c);
   }
   if (chosen.empty()) {
-    fail(str("--filter '", options.filter,
-             "' matches no kernel and sizes; kernels: ", joined({kernels.begin(), kernels.end()})));
+    fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels)));
   }
   if (!options.json) {
     out << device->description() << ", " << options.dtype << "\n";

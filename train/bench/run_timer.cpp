@@ -37,39 +37,28 @@ double TimedRuns::mean_clock() const {
   return std::accumulate(clocks.begin(), clocks.end(), 0.0) / static_cast<double>(clocks.size());
 }
 
-void TimedRuns::append(const TimedRuns& other) {
-  milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
-  clocks.insert(clocks.end(), other.clocks.begin(), other.clocks.end());
-}
-
 RunTimer::RunTimer(Device& device, int pause_ms)
     : device_(device),
       pause_ms_(pause_ms),
       multiprocessors_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
-      flush_(l2_flush(device)),
-      readings_(*device.pool, {2 * kMost * multiprocessors_ * std::int64_t{sizeof(ClockReading)}}, DType::u8,
-                "bench") {}
-
-TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
-  TimedRuns runs;
-  for (int done = 0; done < repeats; done += kMost)
-    runs.append(time_some(std::min(kMost, repeats - done), work));
-  return runs;
-}
+      flush_(l2_flush(device)) {}
 
 TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
   const double first = time(device_.is_cuda() ? 3 : 1, work).milliseconds.back();
   return time(std::clamp(static_cast<int>(ms / first), 3, 50), work);
 }
 
-void RunTimer::read(int reading) {
-  auto* const to = static_cast<ClockReading*>(readings_.view().data) + reading * multiprocessors_;
-  std::visit([&](auto& queue) { read_clocks(queue, to); }, device_.queue);
-}
-
 // The end of a run is read just before the next one begins: nothing stands between a run and its events.
-TimedRuns RunTimer::time_some(int repeats, const std::function<void()>& work) {
-  device_.zero(readings_);
+TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
+  const auto count = static_cast<std::size_t>(multiprocessors_);
+  std::vector<ClockReading> readings(2 * static_cast<std::size_t>(repeats) * count);
+  const Tensor on_device(*device_.pool, {std::ssize(readings) * std::int64_t{sizeof(ClockReading)}},
+                         DType::u8, "bench");
+  device_.zero(on_device);
+  const auto read = [&](int reading) {
+    auto* const to = static_cast<ClockReading*>(on_device.view().data) + reading * multiprocessors_;
+    std::visit([&](auto& queue) { read_clocks(queue, to); }, device_.queue);
+  };
   int started = 0;
   const auto before = [&] {
     if (started > 0) read(2 * started - 1);
@@ -84,9 +73,7 @@ TimedRuns RunTimer::time_some(int repeats, const std::function<void()>& work) {
   runs.milliseconds =
       std::visit([&](auto& queue) { return time_runs(queue, repeats, before, work); }, device_.queue);
   read(2 * repeats - 1);
-  const auto count = static_cast<std::size_t>(multiprocessors_);
-  std::vector<ClockReading> readings(2 * kMost * count);
-  device_.download(readings.data(), readings_);
+  device_.download(readings.data(), on_device);
   for (std::size_t i = 0; i < static_cast<std::size_t>(repeats); ++i) {
     const std::span both(&readings[2 * i * count], 2 * count);
     runs.clocks.push_back(clock_mhz(both.first(count), both.last(count)));

@@ -18,7 +18,6 @@ struct TimedRuns {
 
   double median_ms() const;
   double mean_clock() const;  // MHz
-  void append(const TimedRuns& other);
 };
 
 double median(std::vector<double> values);   // the upper one of an even number
@@ -35,14 +34,10 @@ class RunTimer {
   TimedRuns time_for(double ms, const std::function<void()>& work);
 
  private:
-  static constexpr int kMost = 64;  // runs between two looks at the readings
-  TimedRuns time_some(int repeats, const std::function<void()>& work);
-  void read(int reading);
   Device& device_;
   int pause_ms_;
   std::int64_t multiprocessors_;
   std::function<void()> flush_;
-  Tensor readings_;  // two of each run
 };
 
 }  // namespace weft

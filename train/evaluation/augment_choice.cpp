@@ -2,10 +2,10 @@
 #include "train/evaluation/augment_choice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 namespace {
@@ -14,10 +14,9 @@ constexpr std::int64_t kMostChoices = 10000;
 
 std::string known_kinds(const std::vector<Condition>& kinds) {
   if (kinds.empty()) return "this model was trained without augmentation";
-  std::string text = "this model knows ";
-  for (const Condition& kind : kinds)
-    text += str(&kind == kinds.data() ? "" : ", ", name_of(kind.kind), "=0 to ", kind.values - 1);
-  return text;
+  return "this model knows " + joined(kinds, ", ", [](const Condition& kind) {
+           return str(name_of(kind.kind), "=0 to ", kind.values - 1);
+         });
 }
 
 }  // namespace
@@ -31,21 +30,19 @@ AugmentChoice parse_choice(const std::string& text, const Config& config) {
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string name = part.substr(0, equals);
     const auto kind = std::ranges::find_if(kinds, [&](const auto& c) { return name == name_of(c.kind); });
-    std::int32_t value = -1;
-    const char* begin = part.data() + std::min(equals + 1, part.size());
-    const auto [end, error] = std::from_chars(begin, part.data() + part.size(), value);
-    if (kind == kinds.end() || error != std::errc() || end != part.data() + part.size() || value < 0 ||
-        value >= kind->values)
+    const auto value =
+        number_in<std::int32_t>(std::string_view(part).substr(std::min(equals + 1, part.size())));
+    if (kind == kinds.end() || !value || *value < 0 || *value >= kind->values)
       fail(str("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ", known_kinds(kinds)));
-    choice[kind->kind] = value;
+    choice[kind->kind] = *value;
   }
   return choice;
 }
 
 std::string choice_text(const AugmentChoice& choice, const Config& config) {
-  std::string text;
-  for (const Condition& kind : augmentations(config))
-    text += str(text.empty() ? "" : ",", name_of(kind.kind), "=", choice[kind.kind]);
+  const std::string text = joined(augmentations(config), ",", [&](const Condition& kind) {
+    return str(name_of(kind.kind), "=", choice[kind.kind]);
+  });
   return text.empty() ? "none" : text;
 }
 

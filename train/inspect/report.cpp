@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "src/config/conditions.h"
 #include "src/config/config.h"
+#include "src/config/names.h"
 #include "src/device.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"
@@ -49,11 +50,8 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
 void print_parameters(const ParameterStore& store, std::ostream& out) {
   std::int64_t total = 0, decayed = 0;
   std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
-  for (const ParameterGroup& group : parameter_groups(store)) {
-    std::string shape;
-    for (const std::int64_t extent : group.shape) shape += str(shape.empty() ? "" : " x ", extent);
-    rows.push_back({group.name(), shape, grouped_digits(group.elements)});
-  }
+  for (const ParameterGroup& group : parameter_groups(store))
+    rows.push_back({group.name(), joined(group.shape, " x "), grouped_digits(group.elements)});
   for (const ParamInfo& info : store.params()) {
     total += info.size;
     if (info.decay) decayed += info.size;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "models/model.h"
+#include "src/config/names.h"
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/chart.h"
@@ -210,8 +211,7 @@ std::string details(const Run& run) {
 std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
-  std::string title;
-  for (const Run& run : runs) title += (title.empty() ? "" : ", ") + run.name;
+  const std::string title = joined(runs, ", ", &Run::name);
   std::string html =
       str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
           "content='width=device-width,initial-scale=1'><title>",

@@ -12,39 +12,36 @@ struct Sizes {
 };
 
 // `all`: the optional tensors are present.
-Build linear_activation_forward(const Sizes& s, bool all, LinearActivationForm form, Activation f) {
-  return [=](CaseRun& r) {
-    LinearActivationForward k;
-    k.y = r.output("y", {s.n, s.m}, r.type());
-    if (all) k.h = r.output("h", {s.n, s.m}, r.type());
-    k.x = r.input({s.n, s.inner});
-    k.w = r.input({s.m, s.inner}, 0.1);
-    k.b = r.input({s.m});
-    k.f = f;
-    k.form = form;
-    r.kernel(k, s.flops());
-  };
+void linear_activation_forward(CaseRun& r, const Sizes& s, bool all, LinearActivationForm form,
+                               Activation f) {
+  LinearActivationForward k;
+  k.y = r.output("y", {s.n, s.m}, r.type());
+  if (all) k.h = r.output("h", {s.n, s.m}, r.type());
+  k.x = r.input({s.n, s.inner});
+  k.w = r.input({s.m, s.inner}, 0.1);
+  k.b = r.input({s.m});
+  k.f = f;
+  k.form = form;
+  r.kernel(k, s.flops());
 }
 
 // `in_place`: y replaces h.
-Build linear_activation_backward(const Sizes& s, bool all, LinearActivationForm form, Activation f,
-                                 bool in_place = false) {
-  return [=](CaseRun& r) {
-    LinearActivationBackward k;
-    k.dh = r.output("dh", {s.n, s.m}, r.type());
-    if (all) {
-      k.y = in_place ? r.replaced("y", {s.n, s.m}, 2) : r.output("y", {s.n, s.m}, r.type());
-      k.db = r.wide_gradient("db", {s.m});
-      r.through_rounded();
-    }
-    k.dy = r.input({s.n, s.inner});
-    k.w = r.input({s.inner, s.m}, 0.1);
-    k.h = all && in_place ? k.y : r.input({s.n, s.m}, 2);
-    k.b = r.input({s.m});
-    k.f = f;
-    k.form = form;
-    r.kernel(k, s.flops());
-  };
+void linear_activation_backward(CaseRun& r, const Sizes& s, bool all, LinearActivationForm form, Activation f,
+                                bool in_place) {
+  LinearActivationBackward k;
+  k.dh = r.output("dh", {s.n, s.m}, r.type());
+  if (all) {
+    k.y = in_place ? r.replaced("y", {s.n, s.m}, 2) : r.output("y", {s.n, s.m}, r.type());
+    k.db = r.wide_gradient("db", {s.m});
+    r.through_rounded();
+  }
+  k.dy = r.input({s.n, s.inner});
+  k.w = r.input({s.inner, s.m}, 0.1);
+  k.h = all && in_place ? k.y : r.input({s.n, s.m}, 2);
+  k.b = r.input({s.m});
+  k.f = f;
+  k.form = form;
+  r.kernel(k, s.flops());
 }
 
 void add(Table& t, const Sizes& s, bool all, bool realistic,
@@ -54,9 +51,9 @@ void add(Table& t, const Sizes& s, bool all, bool realistic,
                form == LinearActivationForm::automatic ? "" : str(", ", name_of(form)),
                f == Activation::gelu ? "" : str(", ", name_of(f)));
   };
-  t.put<LinearActivationForward>(realistic, linear_activation_forward(s, all, form, f),
+  t.put<LinearActivationForward>(realistic, case_of(linear_activation_forward, s, all, form, f),
                                  text("K", ", y alone"));
-  t.put<LinearActivationBackward>(realistic, linear_activation_backward(s, all, form, f),
+  t.put<LinearActivationBackward>(realistic, case_of(linear_activation_backward, s, all, form, f, false),
                                   text("C", ", dh alone"));
 }
 
@@ -77,9 +74,9 @@ void add_linear_activation_cases(Table& t) {
   for (const Sizes& s : {Sizes{33, 31, 65}, Sizes{300, 512, 384}, Sizes{1000, 64, 520}})
     for (const auto form : {LinearActivationForm::automatic, LinearActivationForm::composed})
       for (const Activation f : {Activation::gelu, Activation::relu2})
-        t.add<LinearActivationBackward>(linear_activation_backward(s, true, form, f, true), "N ", s.n, ", C ",
-                                        s.inner, ", M ", s.m, ", y in place of h, ", name_of(form), ", ",
-                                        name_of(f));
+        t.add<LinearActivationBackward>(case_of(linear_activation_backward, s, true, form, f, true), "N ",
+                                        s.n, ", C ", s.inner, ", M ", s.m, ", y in place of h, ",
+                                        name_of(form), ", ", name_of(f));
   for (const Sizes& s : {Sizes{1, 8, 8}, Sizes{31, 32, 33}, Sizes{300, 512, 384}, Sizes{127, 264, 72},
                          Sizes{400, 504, 648}, Sizes{257, 192, 256}})
     for (const bool all : {true, false})

@@ -6,27 +6,23 @@
 namespace weft {
 namespace {
 
-Build layernorm_forward(std::int64_t n, std::int64_t c) {
-  return [=](CaseRun& r) {
-    r.kernel(LayerNormForward{r.output("y", {n, c}, r.type()), r.output("mean", {n}, r.wide_type()),
-                              r.output("rstd", {n}, r.wide_type()), r.input({n, c}, 2, 0.5),
-                              r.wide_input({c}, 0.3, 1), r.wide_input({c}), 1e-2});
-  };
+void layernorm_forward(CaseRun& r, std::int64_t n, std::int64_t c) {
+  r.kernel(LayerNormForward{r.output("y", {n, c}, r.type()), r.output("mean", {n}, r.wide_type()),
+                            r.output("rstd", {n}, r.wide_type()), r.input({n, c}, 2, 0.5),
+                            r.wide_input({c}, 0.3, 1), r.wide_input({c}), 1e-2});
 }
 
-Build layernorm_backward(std::int64_t n, std::int64_t c, bool with_dx, bool with_parameters) {
-  return [=](CaseRun& r) {
-    LayerNormBackward k;
-    if (with_dx) k.dx = r.gradient("dx", {n, c});
-    if (with_parameters) k.dw = r.wide_gradient("dw", {c});
-    if (with_parameters) k.db = r.wide_gradient("db", {c});
-    k.dy = r.input({n, c});
-    k.x = r.input({n, c}, 2, 0.5);
-    k.mean = r.wide_input({n}, 0.1, 0.5);
-    k.rstd = r.wide_input({n}, 0.05, 0.5);
-    k.w = r.wide_input({c}, 0.3, 1);
-    r.kernel(k);
-  };
+void layernorm_backward(CaseRun& r, std::int64_t n, std::int64_t c, bool with_dx, bool with_parameters) {
+  LayerNormBackward k;
+  if (with_dx) k.dx = r.gradient("dx", {n, c});
+  if (with_parameters) k.dw = r.wide_gradient("dw", {c});
+  if (with_parameters) k.db = r.wide_gradient("db", {c});
+  k.dy = r.input({n, c});
+  k.x = r.input({n, c}, 2, 0.5);
+  k.mean = r.wide_input({n}, 0.1, 0.5);
+  k.rstd = r.wide_input({n}, 0.05, 0.5);
+  k.w = r.wide_input({c}, 0.3, 1);
+  r.kernel(k);
 }
 
 enum class Recomputed : std::uint8_t { no, apart, in_place_of_h };  // y in the backward pass
@@ -41,71 +37,67 @@ struct Around {
   Recomputed recomputed = Recomputed::no;
 };
 
-Build residual_forward(std::int64_t n, std::int64_t c, const Around& with) {
-  return [=](CaseRun& r) {
-    ResidualForward k;
-    k.h = r.output("h", {n, c}, r.type());
-    k.x = r.input({n, c}, 2, 0.5);
-    k.branch = r.input({n, c});
-    if (with.bias) k.bias = r.input({c});
-    if (with.norm) {
-      k.y = r.output("y", {n, c}, r.type());
-      k.mean = r.output("mean", {n}, r.wide_type());
-      r.through_rounded();
-      k.rstd = r.output("rstd", {n}, r.wide_type());
-      r.through_rounded();
-      k.w = r.wide_input({c}, 0.3, 1);
-      k.b = r.wide_input({c});
-    }
-    k.eps = 1e-2;
-    k.p = with.p;
-    k.site = 5;
-    k.step = r.step();
-    r.kernel(k);
-  };
+void residual_forward(CaseRun& r, std::int64_t n, std::int64_t c, const Around& with) {
+  ResidualForward k;
+  k.h = r.output("h", {n, c}, r.type());
+  k.x = r.input({n, c}, 2, 0.5);
+  k.branch = r.input({n, c});
+  if (with.bias) k.bias = r.input({c});
+  if (with.norm) {
+    k.y = r.output("y", {n, c}, r.type());
+    k.mean = r.output("mean", {n}, r.wide_type());
+    r.through_rounded();
+    k.rstd = r.output("rstd", {n}, r.wide_type());
+    r.through_rounded();
+    k.w = r.wide_input({c}, 0.3, 1);
+    k.b = r.wide_input({c});
+  }
+  k.eps = 1e-2;
+  k.p = with.p;
+  k.site = 5;
+  k.step = r.step();
+  r.kernel(k);
 }
 
-Build residual_backward(std::int64_t n, std::int64_t c, const Around& with) {
-  return [=](CaseRun& r) {
-    ResidualBackward k;
-    if (with.norm && with.x) k.dx = r.gradient("dx", {n, c});
-    if (with.branch) k.dbranch = r.gradient("dbranch", {n, c});
-    if (with.bias) k.dbias = r.wide_gradient("dbias", {c});
-    if (with.bias && with.norm) r.through_rounded();
-    if (with.stream) k.dh = r.input({n, c});
-    if (with.norm) {
-      k.dw = r.wide_gradient("dw", {c});
-      k.db = r.wide_gradient("db", {c});
-      k.dy = r.input({n, c});
-      if (with.recomputed == Recomputed::apart) k.y = r.output("y", {n, c}, r.type());
-      if (with.recomputed == Recomputed::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
-      k.h = with.recomputed == Recomputed::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
-      k.mean = r.wide_input({n}, 0.1, 0.5);
-      k.rstd = r.wide_input({n}, 0.05, 0.5);
-      k.w = r.wide_input({c}, 0.3, 1);
-      if (k.y) k.b = r.wide_input({c});
-    }
-    k.p = with.p;
-    k.site = 5;
-    k.step = r.step();
-    r.kernel(k);
-  };
+void residual_backward(CaseRun& r, std::int64_t n, std::int64_t c, const Around& with) {
+  ResidualBackward k;
+  if (with.norm && with.x) k.dx = r.gradient("dx", {n, c});
+  if (with.branch) k.dbranch = r.gradient("dbranch", {n, c});
+  if (with.bias) k.dbias = r.wide_gradient("dbias", {c});
+  if (with.bias && with.norm) r.through_rounded();
+  if (with.stream) k.dh = r.input({n, c});
+  if (with.norm) {
+    k.dw = r.wide_gradient("dw", {c});
+    k.db = r.wide_gradient("db", {c});
+    k.dy = r.input({n, c});
+    if (with.recomputed == Recomputed::apart) k.y = r.output("y", {n, c}, r.type());
+    if (with.recomputed == Recomputed::in_place_of_h) k.y = r.replaced("y", {n, c}, 2);
+    k.h = with.recomputed == Recomputed::in_place_of_h ? k.y : r.input({n, c}, 2, 0.5);
+    k.mean = r.wide_input({n}, 0.1, 0.5);
+    k.rstd = r.wide_input({n}, 0.05, 0.5);
+    k.w = r.wide_input({c}, 0.3, 1);
+    if (k.y) k.b = r.wide_input({c});
+  }
+  k.p = with.p;
+  k.site = 5;
+  k.step = r.step();
+  r.kernel(k);
 }
 
 std::string rows(std::int64_t n, std::int64_t c) { return str("N ", n, ", C ", c); }
 
 void add_residual_backward(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text,
                            bool realistic = false) {
-  t.put<ResidualBackward>(realistic, residual_backward(n, c, with), rows(n, c), text);
+  t.put<ResidualBackward>(realistic, case_of(residual_backward, n, c, with), rows(n, c), text);
 }
 void add_residual(Table& t, std::int64_t n, std::int64_t c, const Around& with, const char* text,
                   bool realistic = false) {
-  t.put<ResidualForward>(realistic, residual_forward(n, c, with), rows(n, c), text);
+  t.put<ResidualForward>(realistic, case_of(residual_forward, n, c, with), rows(n, c), text);
   add_residual_backward(t, n, c, with, text, realistic);
 }
 void add_norm(Table& t, std::int64_t n, std::int64_t c, bool realistic = false) {
-  t.put<LayerNormForward>(realistic, layernorm_forward(n, c), rows(n, c));
-  t.put<LayerNormBackward>(realistic, layernorm_backward(n, c, true, true), rows(n, c));
+  t.put<LayerNormForward>(realistic, case_of(layernorm_forward, n, c), rows(n, c));
+  t.put<LayerNormBackward>(realistic, case_of(layernorm_backward, n, c, true, true), rows(n, c));
 }
 
 }  // namespace
@@ -128,10 +120,11 @@ void add_norm_cases(Table& t) {
     add_residual_backward(t, 33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart},
                           ", p 0.4, dy alone, no dbranch, y");
   }
-  t.add<LayerNormBackward>(layernorm_backward(33, 65, true, false), rows(33, 65), ", dx alone");
-  t.add<LayerNormBackward>(layernorm_backward(1025, 72, false, true), rows(1025, 72), ", dw and db alone");
+  t.add<LayerNormBackward>(case_of(layernorm_backward, 33, 65, true, false), rows(33, 65), ", dx alone");
+  t.add<LayerNormBackward>(case_of(layernorm_backward, 1025, 72, false, true), rows(1025, 72),
+                           ", dw and db alone");
   for (const std::int64_t c : {40, 264, 600}) {  // several rows a warp
-    t.add<LayerNormBackward>(layernorm_backward(4301, c, true, true), rows(4301, c));
+    t.add<LayerNormBackward>(case_of(layernorm_backward, 4301, c, true, true), rows(4301, c));
     add_residual(t, 4301, c, {}, ", p 0.4");
   }
   add_residual(t, 1100, 37, {}, ", p 0.4");

@@ -35,25 +35,21 @@ void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
   if (parts.place == Place::sampled) k.form.first_at = r.numbers({4});
 }
 
-Build forward(const Sizes& s, const Parts& parts) {
-  return [=](CaseRun& r) {
-    QkForward k;
-    k.qkv = r.replaced("qkv", s.packed(), 2);
-    if (parts.norm) k.rstd = r.output("rstd", s.rstd(), r.wide_type());
-    set_form(r, k, s, parts);
-    r.kernel(k);
-  };
+void forward(CaseRun& r, const Sizes& s, const Parts& parts) {
+  QkForward k;
+  k.qkv = r.replaced("qkv", s.packed(), 2);
+  if (parts.norm) k.rstd = r.output("rstd", s.rstd(), r.wide_type());
+  set_form(r, k, s, parts);
+  r.kernel(k);
 }
 
-Build backward(const Sizes& s, const Parts& parts) {
-  return [=](CaseRun& r) {
-    QkBackward k;
-    k.dqkv = r.replaced("dqkv", s.packed());
-    if (parts.norm) k.y = r.input(s.packed());
-    if (parts.norm) k.rstd = r.wide_input(s.rstd(), 0.1, 0.6);
-    set_form(r, k, s, parts);
-    r.kernel(k);
-  };
+void backward(CaseRun& r, const Sizes& s, const Parts& parts) {
+  QkBackward k;
+  k.dqkv = r.replaced("dqkv", s.packed());
+  if (parts.norm) k.y = r.input(s.packed());
+  if (parts.norm) k.rstd = r.wide_input(s.rstd(), 0.1, 0.6);
+  set_form(r, k, s, parts);
+  r.kernel(k);
 }
 
 }  // namespace
@@ -62,8 +58,8 @@ void add_rotary_cases(Table& t) {
   const auto add = [&](bool realistic, const Sizes& s, const Parts& parts) {
     const std::string text =
         str("B ", s.b, ", T ", s.t, ", H ", s.heads, ", D ", s.qk, " and ", s.v, parts.text());
-    t.put<QkForward>(realistic, forward(s, parts), text);
-    t.put<QkBackward>(realistic, backward(s, parts), text);
+    t.put<QkForward>(realistic, case_of(forward, s, parts), text);
+    t.put<QkBackward>(realistic, case_of(backward, s, parts), text);
   };
   const Parts variants[] = {{},
                             {.rotary = false},

@@ -14,74 +14,61 @@ namespace {
 
 constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
 
-Build linear_forward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias, bool batch_invariant) {
-  return [=](CaseRun& r) {
-    LinearForward k;
-    k.y = r.output("y", {n, m}, r.type());
-    k.x = r.input({n, k_size});
-    k.w = r.input({m, k_size}, 0.1);
-    if (bias) k.b = r.input({m});
-    k.batch_invariant = batch_invariant;
-    r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
-  };
+void linear_forward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias,
+                    bool batch_invariant) {
+  LinearForward k;
+  k.y = r.output("y", {n, m}, r.type());
+  k.x = r.input({n, k_size});
+  k.w = r.input({m, k_size}, 0.1);
+  if (bias) k.b = r.input({m});
+  k.batch_invariant = batch_invariant;
+  r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
 }
 
-Build linear_backward(std::int64_t n, std::int64_t k_size, std::int64_t m, bool dx, bool dw) {
-  return [=](CaseRun& r) {
-    LinearBackward k;
-    if (dx) k.dx = r.gradient("dx", {n, k_size});
-    if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
-    if (dw) k.db = r.wide_gradient("db", {m});
-    k.dy = r.input({n, m});
-    if (k.x = r.input({n, k_size}); !dw) k.x.data = nullptr;
-    k.w = r.input({m, k_size}, 0.1);
-    r.kernel(k, (2.0 * dx + 2.0 * dw) * static_cast<double>(n * k_size * m));
-  };
+void linear_backward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_t m, bool dx, bool dw) {
+  LinearBackward k;
+  if (dx) k.dx = r.gradient("dx", {n, k_size});
+  if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
+  if (dw) k.db = r.wide_gradient("db", {m});
+  k.dy = r.input({n, m});
+  if (k.x = r.input({n, k_size}); !dw) k.x.data = nullptr;
+  k.w = r.input({m, k_size}, 0.1);
+  r.kernel(k, (2.0 * dx + 2.0 * dw) * static_cast<double>(n * k_size * m));
 }
 
-Build activation_forward(std::int64_t n, std::int64_t c, bool bias, Activation f) {
-  return [=](CaseRun& r) {
-    ActivationForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
-    if (bias) k.bias = r.input({c});
-    k.f = f;
-    r.kernel(k);
-  };
+void activation_forward(CaseRun& r, std::int64_t n, std::int64_t c, bool bias, Activation f) {
+  ActivationForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
+  if (bias) k.bias = r.input({c});
+  k.f = f;
+  r.kernel(k);
 }
 
-Build activation_backward(std::int64_t n, std::int64_t c, bool bias, Activation f) {
-  return [=](CaseRun& r) {
-    ActivationBackward k;
-    k.dx = r.gradient("dx", {n, c});
-    if (bias) k.dbias = r.wide_gradient("dbias", {c});
-    k.dy = r.input({n, c});
-    k.x = r.input({n, c}, 3);
-    if (bias) k.bias = r.input({c});
-    k.f = f;
-    r.kernel(k);
-  };
+void activation_backward(CaseRun& r, std::int64_t n, std::int64_t c, bool bias, Activation f) {
+  ActivationBackward k;
+  k.dx = r.gradient("dx", {n, c});
+  if (bias) k.dbias = r.wide_gradient("dbias", {c});
+  k.dy = r.input({n, c});
+  k.x = r.input({n, c}, 3);
+  if (bias) k.bias = r.input({c});
+  k.f = f;
+  r.kernel(k);
 }
 
-Build dropout(std::int64_t n, double p) {
-  return [=](CaseRun& r) { r.kernel(Dropout{r.gradient("y", {n}), r.input({n}), p, 3, r.step()}); };
+void dropout(CaseRun& r, std::int64_t n, double p) {
+  r.kernel(Dropout{r.gradient("y", {n}), r.input({n}), p, 3, r.step()});
 }
 
-Build add(std::int64_t n) {
-  return [=](CaseRun& r) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); };
+void add(CaseRun& r, std::int64_t n) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); }
+
+void sum_of(CaseRun& r, std::int64_t n, int terms) {
+  SumOf k{.out = r.output("out", {n}, r.type()), .xs = {}};
+  for (int i = 0; i < terms; ++i) k.xs.push_back(r.input({n}));
+  r.kernel(k);
 }
 
-Build sum_of(std::int64_t n, int terms) {
-  return [=](CaseRun& r) {
-    SumOf k{.out = r.output("out", {n}, r.type()), .xs = {}};
-    for (int i = 0; i < terms; ++i) k.xs.push_back(r.input({n}));
-    r.kernel(k);
-  };
-}
-
-Build cast(std::int64_t n, bool to_wide) {
-  return [=](CaseRun& r) {
-    if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
-    if (!to_wide) r.kernel(Cast{r.output("y", {n}, r.type()), r.wide_input({n})});
-  };
+void cast(CaseRun& r, std::int64_t n, bool to_wide) {
+  if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
+  if (!to_wide) r.kernel(Cast{r.output("y", {n}, r.type()), r.wide_input({n})});
 }
 
 // What sequences come with besides tokens.
@@ -100,68 +87,59 @@ Shape start_shape(Besides what, std::int64_t c) {
 }
 
 // Position axes as the paper's text model has them: t / stride and t % stride.
-Build embedding_forward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
-                        std::int64_t first, std::int64_t count, Besides besides = Besides::nothing,
-                        bool in_memory = false) {
-  return [=](CaseRun& r) {
-    EmbeddingForward k;
-    k.y = r.output("y", {b, count, c}, r.type());
-    k.tokens = r.integers({b, t}, 0, v - 1);
-    k.first = first;
-    if (in_memory) k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<std::int32_t>();
-    k.table = r.input({v, c});
-    k.start = r.input(start_shape(besides, c));
-    if (stride > 0) {
-      k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
-      k.axis[1] = {r.input({stride, c}), 1};
-      k.axes = 2;
-    }
-    add_besides(r, k, besides, b, t);
-    r.kernel(k);
-  };
+void embedding_forward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
+                       std::int64_t stride, std::int64_t first, std::int64_t count, Besides besides,
+                       bool in_memory) {
+  EmbeddingForward k;
+  k.y = r.output("y", {b, count, c}, r.type());
+  k.tokens = r.integers({b, t}, 0, v - 1);
+  k.first = first;
+  if (in_memory) k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<std::int32_t>();
+  k.table = r.input({v, c});
+  k.start = r.input(start_shape(besides, c));
+  if (stride > 0) {
+    k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
+    k.axis[1] = {r.input({stride, c}), 1};
+    k.axes = 2;
+  }
+  add_besides(r, k, besides, b, t);
+  r.kernel(k);
 }
 
-Build embedding_backward(std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c, std::int64_t stride,
-                         Besides besides = Besides::nothing) {
-  return [=](CaseRun& r) {
-    EmbeddingBackward k;
-    k.dtable = r.wide_gradient("dtable", {v, c});
-    k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
-    if (stride > 0) {
-      k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
-      k.divisor[0] = stride;
-      k.daxis[1] = r.wide_gradient("daxis 1", {stride, c});
-      k.daxis[2] = r.wide_gradient("daxis 2", {3, c});
-      k.divisor[2] = 2;
-      k.axes = 3;
-    }
-    add_besides(r, k, besides, b, t);
-    k.dy = r.input({b, t, c});
-    k.tokens = r.integers({b, t}, 0, v - 1);
-    r.kernel(k);
-  };
+void embedding_backward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
+                        std::int64_t stride, Besides besides) {
+  EmbeddingBackward k;
+  k.dtable = r.wide_gradient("dtable", {v, c});
+  k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
+  if (stride > 0) {
+    k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
+    k.divisor[0] = stride;
+    k.daxis[1] = r.wide_gradient("daxis 1", {stride, c});
+    k.daxis[2] = r.wide_gradient("daxis 2", {3, c});
+    k.divisor[2] = 2;
+    k.axes = 3;
+  }
+  add_besides(r, k, besides, b, t);
+  k.dy = r.input({b, t, c});
+  k.tokens = r.integers({b, t}, 0, v - 1);
+  r.kernel(k);
 }
 
-Build cross_entropy_forward(std::int64_t n, std::int64_t v) {
-  return [=](CaseRun& r) {
-    r.kernel(CrossEntropyForward{r.output("loss", {n}, r.wide_type()), r.output("lse", {n}, r.wide_type()),
-                                 r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
-  };
+void cross_entropy_forward(CaseRun& r, std::int64_t n, std::int64_t v) {
+  r.kernel(CrossEntropyForward{r.output("loss", {n}, r.wide_type()), r.output("lse", {n}, r.wide_type()),
+                               r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
 }
 
-Build cross_entropy_backward(std::int64_t n, std::int64_t v) {
-  return [=](CaseRun& r) {
-    const double lse = std::log(static_cast<double>(v)) + 4;
-    r.kernel(CrossEntropyBackward{r.gradient("dlogits", {n, v}), r.wide_input({n}),
-                                  r.wide_input({n}, 0.1, lse), r.input({n, v}, 3),
-                                  r.integers({n}, -1, v - 1)});
-  };
+void cross_entropy_backward(CaseRun& r, std::int64_t n, std::int64_t v) {
+  const double lse = std::log(static_cast<double>(v)) + 4;
+  r.kernel(CrossEntropyBackward{r.gradient("dlogits", {n, v}), r.wide_input({n}), r.wide_input({n}, 0.1, lse),
+                                r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
 }
 
 void add_cross_entropy(Table& t) {
   const auto add = [&](bool realistic, std::int64_t n, std::int64_t v) {
-    t.put<CrossEntropyForward>(realistic, cross_entropy_forward(n, v), "N ", n, ", V ", v);
-    t.put<CrossEntropyBackward>(realistic, cross_entropy_backward(n, v), "N ", n, ", V ", v);
+    t.put<CrossEntropyForward>(realistic, case_of(cross_entropy_forward, n, v), "N ", n, ", V ", v);
+    t.put<CrossEntropyBackward>(realistic, case_of(cross_entropy_backward, n, v), "N ", n, ", V ", v);
   };
   for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007, 70017})
     add(false, v % 32 + 1, v);
@@ -176,54 +154,59 @@ void add_linear(Table& t) {
                                        {8, 512, 128},   {9, 256, 130}};
   for (const auto& [n, k, m] : sizes) {
     const std::string text = str("N ", n, ", K ", k, ", M ", m);
-    t.add<LinearForward>(linear_forward(n, k, m, true, false), text);
-    t.add<LinearForward>(linear_forward(n, k, m, false, false), text, ", no bias");
-    t.add<LinearForward>(linear_forward(n, k, m, true, true), text, ", batch invariant");
-    t.add<LinearBackward>(linear_backward(n, k, m, true, true), text);
+    t.add<LinearForward>(case_of(linear_forward, n, k, m, true, false), text);
+    t.add<LinearForward>(case_of(linear_forward, n, k, m, false, false), text, ", no bias");
+    t.add<LinearForward>(case_of(linear_forward, n, k, m, true, true), text, ", batch invariant");
+    t.add<LinearBackward>(case_of(linear_backward, n, k, m, true, true), text);
   }
-  t.add<LinearBackward>(linear_backward(33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
+  t.add<LinearBackward>(case_of(linear_backward, 33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
   constexpr std::int64_t sums[][3] = {{5000, 40, 24}, {1000, 264, 392}, {3333, 136, 200}, {63, 512, 584}};
   for (const auto& [n, k, m] : sums)
-    t.add<LinearBackward>(linear_backward(n, k, m, false, true), "N ", n, ", K ", k, ", M ", m, ", no dx");
+    t.add<LinearBackward>(case_of(linear_backward, n, k, m, false, true), "N ", n, ", K ", k, ", M ", m,
+                          ", no dx");
   constexpr std::int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
   for (const auto& [k, m] : shapes) {
     const std::string text = str("N ", kTokens, ", K ", k, ", M ", m);
-    t.time<LinearForward>(linear_forward(kTokens, k, m, true, false), text);
-    t.time<LinearBackward>(linear_backward(kTokens, k, m, true, false), text, ", dx");
-    t.time<LinearBackward>(linear_backward(kTokens, k, m, false, true), text, ", dw and db");
+    t.time<LinearForward>(case_of(linear_forward, kTokens, k, m, true, false), text);
+    t.time<LinearBackward>(case_of(linear_backward, kTokens, k, m, true, false), text, ", dx");
+    t.time<LinearBackward>(case_of(linear_backward, kTokens, k, m, false, true), text, ", dw and db");
   }
-  t.time<LinearForward>(linear_forward(64, 512, 2048, true, true), "N 64, K 512, M 2048, batch invariant");
+  t.time<LinearForward>(case_of(linear_forward, 64, 512, 2048, true, true),
+                        "N 64, K 512, M 2048, batch invariant");
 }
 
 void add_elementwise(Table& t) {
   for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
     for (const Activation f : {Activation::gelu, Activation::relu2}) {
-      t.add<ActivationForward>(activation_forward(1, n, false, f), name_of(f), ", N 1, C ", n, ", no bias");
-      t.add<ActivationBackward>(activation_backward(1, n, false, f), name_of(f), ", N 1, C ", n, ", no bias");
+      t.add<ActivationForward>(case_of(activation_forward, 1, n, false, f), name_of(f), ", N 1, C ", n,
+                               ", no bias");
+      t.add<ActivationBackward>(case_of(activation_backward, 1, n, false, f), name_of(f), ", N 1, C ", n,
+                                ", no bias");
     }
-    for (const double p : {0.4, 0.0}) t.add<Dropout>(dropout(n, p), n, " elements, p ", p);
-    t.add<Add>(add(n), n, " elements");
-    for (const int terms : {1, 2, 4, 8}) t.add<SumOf>(sum_of(n, terms), n, " elements, ", terms, " terms");
-    t.add<Cast>(cast(n, true), n, " elements, to the wide type");
-    t.add<Cast>(cast(n, false), n, " elements, from the wide type");
+    for (const double p : {0.4, 0.0}) t.add<Dropout>(case_of(dropout, n, p), n, " elements, p ", p);
+    t.add<Add>(case_of(add, n), n, " elements");
+    for (const int terms : {1, 2, 4, 8})
+      t.add<SumOf>(case_of(sum_of, n, terms), n, " elements, ", terms, " terms");
+    t.add<Cast>(case_of(cast, n, true), n, " elements, to the wide type");
+    t.add<Cast>(case_of(cast, n, false), n, " elements, from the wide type");
   }
   constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
                                        {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
   const auto add_activation = [&](bool realistic, std::int64_t n, std::int64_t c) {
     for (const Activation f : {Activation::gelu, Activation::relu2}) {
-      t.put<ActivationForward>(realistic, activation_forward(n, c, true, f), name_of(f), ", N ", n, ", C ",
-                               c);
-      t.put<ActivationBackward>(realistic, activation_backward(n, c, true, f), name_of(f), ", N ", n, ", C ",
-                                c);
+      t.put<ActivationForward>(realistic, case_of(activation_forward, n, c, true, f), name_of(f), ", N ", n,
+                               ", C ", c);
+      t.put<ActivationBackward>(realistic, case_of(activation_backward, n, c, true, f), name_of(f), ", N ", n,
+                                ", C ", c);
     }
   };
   for (const auto& [n, c] : sizes) add_activation(false, n, c);
   constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
   for (const std::int64_t c : {512, 2048}) add_activation(true, kTokens, c);
-  t.time<Dropout>(dropout(residual, 0.4), residual, " elements, p 0.4");
-  t.time<Add>(add(residual), residual, " elements");
-  t.time<SumOf>(sum_of(residual, 4), residual, " elements, 4 terms");
-  t.time<Cast>(cast(parameters, false), parameters, " elements, from the wide type");
+  t.time<Dropout>(case_of(dropout, residual, 0.4), residual, " elements, p 0.4");
+  t.time<Add>(case_of(add, residual), residual, " elements");
+  t.time<SumOf>(case_of(sum_of, residual, 4), residual, " elements, 4 terms");
+  t.time<Cast>(case_of(cast, parameters, false), parameters, " elements, from the wide type");
 }
 
 void add_embedding(Table& t) {
@@ -233,24 +216,28 @@ void add_embedding(Table& t) {
                                        {2, 9, 70001, 8, 0}};
   for (const auto& [b, n, v, c, stride] : sizes) {
     const std::string text = str("B ", b, ", T ", n, ", V ", v, ", C ", c, ", stride ", stride);
-    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n), text);
-    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n, 1), text, ", last row");
-    t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride), text);
-    t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, n / 2, 1, Besides::nothing, true), text,
-                            ", one row, its number in memory");
+    t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, 0, n, Besides::nothing, false),
+                            text);
+    t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, n, 1, Besides::nothing, false),
+                            text, ", last row");
+    t.add<EmbeddingBackward>(case_of(embedding_backward, b, n, v, c, stride, Besides::nothing), text);
+    t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, n / 2, 1, Besides::nothing, true),
+                            text, ", one row, its number in memory");
     for (const auto& [besides, name] : {std::pair{Besides::offsets, "offsets"},
                                         {Besides::positions, "positions"},
                                         {Besides::conditions, "conditions"}}) {
-      t.add<EmbeddingForward>(embedding_forward(b, n, v, c, stride, 0, n, besides), text, ", ", name);
-      t.add<EmbeddingBackward>(embedding_backward(b, n, v, c, stride, besides), text, ", ", name);
+      t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, 0, n, besides, false), text,
+                              ", ", name);
+      t.add<EmbeddingBackward>(case_of(embedding_backward, b, n, v, c, stride, besides), text, ", ", name);
     }
   }
   // A row of a position axis sums hundreds of thousands of terms.
-  t.add<EmbeddingBackward>(embedding_backward(1, 1 << 20, 16, 4, 1024),
+  t.add<EmbeddingBackward>(case_of(embedding_backward, 1, 1 << 20, 16, 4, 1024, Besides::nothing),
                            "B 1, T 2^20, V 16, C 4, stride 1024");
   const char* const text = "B 4, T 12288, V 256, C 512, stride 128";
-  t.time<EmbeddingForward>(embedding_forward(4, 12288, 256, 512, 128, 0, 12288), text);
-  t.time<EmbeddingBackward>(embedding_backward(4, 12288, 256, 512, 128), text);
+  t.time<EmbeddingForward>(
+      case_of(embedding_forward, 4, 12288, 256, 512, 128, 0, 12288, Besides::nothing, false), text);
+  t.time<EmbeddingBackward>(case_of(embedding_backward, 4, 12288, 256, 512, 128, Besides::nothing), text);
 }
 
 }  // namespace

@@ -10,6 +10,12 @@ namespace weft {
 
 using Build = std::function<void(CaseRun&)>;
 
+// Calls `f` with the run of a case and these values.
+template <class... Values>
+Build case_of(void (*f)(CaseRun&, Values...), std::type_identity_t<Values>... values) {
+  return [=](CaseRun& r) { f(r, values...); };
+}
+
 class Table {
  public:
   // A case to verify. `sizes` are joined into its text.

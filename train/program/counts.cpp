@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/attention/select.h"
+#include "src/config/names.h"
 #include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 
@@ -23,9 +24,7 @@ std::size_t bytes_of(const TileTables& t) {
 std::string parts_text(const AttentionPattern& pattern, int head) {
   std::vector<PatternPart> parts;
   pattern.parts(head, parts);
-  std::string text;
-  for (const PatternPart& part : parts) text += str(text.empty() ? "" : " + ", part.pattern->name());
-  return text;
+  return joined(parts, " + ", [](const PatternPart& part) { return part.pattern->name(); });
 }
 
 // The kernel that runs a pass forward over `n` positions of one sequence.

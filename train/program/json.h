@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 
 namespace weft {
 
@@ -38,9 +39,7 @@ struct JsonMember {
 using JsonMembers = std::vector<JsonMember>;
 
 inline std::string json_members(const JsonMembers& members) {  // without braces
-  std::string text;
-  for (const JsonMember& member : members) text += (text.empty() ? "" : ", ") + member.text;
-  return text;
+  return joined(members, ", ", &JsonMember::text);
 }
 inline std::string json_object(const JsonMembers& members) { return "{" + json_members(members) + "}"; }
 

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 #include "src/files/files.h"
 #include "src/files/seal.h"
 
@@ -37,9 +37,7 @@ inline CLI::Validator more_than(double least) { return at_least(least, false); }
 template <class T>
 CLI::Validator whole_number() {
   return {[](const std::string& text) {
-            T value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            if (error == std::errc() && end == text.data() + text.size()) return std::string();
+            if (number_in<T>(text)) return std::string();
             return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(), ", got ", text);
           },
           ""};

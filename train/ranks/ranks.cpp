@@ -5,11 +5,11 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
 #include "train/ranks/launcher.h"
@@ -184,10 +184,8 @@ void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string
 std::chrono::seconds hang_limit() {
   const char* text = std::getenv("WEFT_HANG_SECONDS");
   if (!text) return std::chrono::seconds(45);
-  int seconds = 0;
-  const std::string_view all = text;
-  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), seconds);
-  if (error != std::errc() || end != all.data() + all.size() || seconds < 1)
+  const int seconds = number_in<int>(text).value_or(0);
+  if (seconds < 1)
     fail(str("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'"));
   return std::chrono::seconds(seconds);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/micro_batch.h"
 
-#include <charconv>
+#include <ranges>
 
 #include "models/model.h"
+#include "src/config/names.h"
 #include "src/files/checkpoint.h"
 #include "src/memory.h"
 #include "train/trainer/report.h"
@@ -24,19 +25,14 @@ bool divides(const Config& config, std::int64_t accumulation) {
 }
 
 std::int64_t sequences(const std::string& wish, const Config& config) {
-  std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(wish.data(), wish.data() + wish.size(), count);
-  if (error != std::errc() || end != wish.data() + wish.size() || count < 1)
-    fail(str("--batch ", wish, ": expected auto, or a number of sequences"));
+  const std::int64_t count = number_in<std::int64_t>(wish).value_or(0);
+  if (count < 1) fail(str("--batch ", wish, ": expected auto, or a number of sequences"));
   const std::int64_t batch = config.train.batch / config.ranks;
   const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
   if (works(count)) return count;
-  std::string working;
-  for (std::int64_t m = 1; m <= batch; ++m)
-    if (works(m)) working += str(working.empty() ? "" : ", ", m);
   fail(str("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
-           config.ranks > 1 ? " / processes" : "",
-           ") into equal parts at every context; these do: ", working));
+           config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
+           joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works))));
 }
 
 std::string parts_text(std::int64_t batch, std::int64_t accumulation) {

@@ -5,6 +5,7 @@
 
 #include "models/model.h"
 #include "src/config/conditions.h"
+#include "src/config/names.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
@@ -63,9 +64,8 @@ std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
 std::string augment_line(const Config& config) {
   const AugmentConfig& a = config.augment;
   const std::vector<Condition> kinds = augmentations(config), told = conditions(config);
-  std::string text;
-  for (const Condition& kind : kinds)
-    text += str(text.empty() ? "" : ", ", name_of(kind.kind), " (", kind.values, ")");
+  std::string text = joined(
+      kinds, ", ", [](const Condition& kind) { return str(name_of(kind.kind), " (", kind.values, ")"); });
   if (a.flip) text += text.empty() ? "flip" : ", flip";
   if (text.empty()) return "augment     none, 1 start vector";
   if (!config.data.mix.empty())

@@ -9,13 +9,13 @@
 #include <fstream>
 
 #include "kernels/view.h"
+#include "src/config/names.h"
 #include "src/files/npy.h"
 
 namespace weft {
 
 std::int64_t layout_size(const std::vector<std::int64_t>& shape, const std::string& source) {
-  std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  const std::string text = joined(shape);
   if (shape.size() != 2 && shape.size() != 3)
     fail(str(source, ": a layout is (query blocks, key blocks) or (heads, query blocks, key blocks), got ",
              "shape (", text, ")"));
