@@ -3,8 +3,8 @@
 # The CUDA toolkit is not among them: with it (nvcc on PATH or in /usr/local/cuda) the CUDA kernels are built too.
 
 packages=(build-essential cmake ninja-build git libyaml-cpp-dev libhdf5-dev libopenblas-dev libcli11-dev
-          nlohmann-json3-dev libpng-dev libssl-dev libarchive-dev libsndfile1-dev libsamplerate0-dev pkg-config
-          libgtest-dev googletest)
+          nlohmann-json3-dev libpng-dev libarchive-dev libsndfile1-dev libsamplerate0-dev pkg-config libgtest-dev
+          googletest)
 
 say() { printf '\n== %s\n' "$*"; }
 

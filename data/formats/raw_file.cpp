@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/raw_file.h"
 
-#include <openssl/evp.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -39,15 +37,5 @@ void check_not_written(const std::string& file, const std::string& out) {
 }
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
-
-std::string md5(std::span<const char> bytes) {
-  unsigned char sum[16];
-  if (EVP_Digest(bytes.data(), bytes.size(), sum, nullptr, EVP_md5(), nullptr) != 1)
-    fail("md5: OpenSSL refuses to compute it here; is this machine in FIPS mode?");
-  std::string digits;
-  for (const unsigned char byte : sum)
-    for (const int half : {byte >> 4, byte & 15}) digits += "0123456789abcdef"[half];
-  return digits;
-}
 
 }  // namespace weft
