@@ -16,8 +16,6 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "kernels/view.h"
 

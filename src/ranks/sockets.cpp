@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 #include "kernels/view.h"
 
