@@ -65,7 +65,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   }
   stored_ = file.bytes_of(name, type);
   if (vocab >= std::int64_t{1} << 8 * item_) return;
-  check_once(*stored_.file, str(split, "-below-", vocab), [&] {
+  check_once(stored_.file->get(), str(split, "-below-", vocab), [&] {
     std::vector<std::int32_t> piece(std::size_t{1} << 20);
     for (std::int64_t at = 0; at < size_; at += std::ssize(piece))
       read(at, std::span(piece).first(std::min(std::ssize(piece), size_ - at)));

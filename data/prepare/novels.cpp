@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // prepare novels: 100 English novels in the public domain, one after the other. Each loses its byte-order
 // mark, its carriage returns and the newlines at both ends; three newlines follow it.
-#include <algorithm>
 #include <filesystem>
 #include <map>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// LinearActivation on Hopper (activation_hopper.cuh): sizes, arguments, shared memory, instructions.
+// LinearActivation on Hopper (activation_hopper.cu): sizes, arguments, shared memory, instructions.
 #pragma once
 
 #include "kernels/layers/pointwise.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh), which is column-major and therefore gets
-// y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db (weight_gradient.cuh).
+// y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db (weight_gradient.cu).
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/linear.h"

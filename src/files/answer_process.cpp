@@ -7,13 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <exception>
 
 #include "kernels/view.h"
-#include "src/files/files.h"
 
 namespace weft {
 namespace {
@@ -62,14 +60,12 @@ AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
   }
   const int error = errno;
   close(ends[1]);
-  socket_ = ends[0];
-  if (child_ > 0) return;
-  close(socket_);
-  fail(str("no new process: ", std::strerror(error)));
+  socket_ = Descriptor(ends[0]);
+  if (child_ < 0) fail(str("no new process: ", std::strerror(error)));
 }
 
 AnswerProcess::~AnswerProcess() {
-  close(socket_);
+  socket_.close();
   if (child_ < 0) return;
   kill(child_, SIGKILL);
   uninterrupted([&] { return waitpid(child_, nullptr, 0); });
@@ -77,12 +73,12 @@ AnswerProcess::~AnswerProcess() {
 
 std::string AnswerProcess::ask(const std::string& name, const std::string& question) {
   std::string reply;
-  if (child_ > 0 && send_message(socket_, question) && receive_message(socket_, reply)) {
+  if (child_ > 0 && send_message(socket_.get(), question) && receive_message(socket_.get(), reply)) {
     if (reply[0] == '-') fail(reply.substr(1));
     return reply.substr(1);
   }
   int status = 0;
-  shutdown(socket_, SHUT_RDWR);  // so that a child that still waits ends, too
+  shutdown(socket_.get(), SHUT_RDWR);  // so that a child that still waits ends, too
   if (child_ > 0) uninterrupted([&] { return waitpid(child_, &status, 0); });
   child_ = -1;
   const char* how = !WIFSIGNALED(status)          ? "ended"

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "src/files/files.h"
+
 namespace weft {
 
 class AnswerProcess {
@@ -22,7 +24,7 @@ class AnswerProcess {
 
  private:
   pid_t child_ = -1;
-  int socket_ = -1;
+  Descriptor socket_;
 };
 
 }  // namespace weft

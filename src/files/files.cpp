@@ -16,29 +16,20 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "kernels/view.h"
 
 namespace weft {
 namespace {
 
-int open_file(const std::string& path, int how) {
-  return uninterrupted([&] { return open(path.c_str(), how | O_CLOEXEC, 0666); });
+Descriptor open_file(const std::string& path, int how) {
+  return Descriptor(uninterrupted([&] { return open(path.c_str(), how | O_CLOEXEC, 0666); }));
 }
 
 std::string parent_folder(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 // A name as errors show it.
 std::string shown(const std::string& path) {
@@ -77,6 +68,8 @@ Output find_output(const std::string& path, Devices devices) {
 }
 
 }  // namespace
+
+int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_, -1)); }
 
 std::string disk_error(int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -123,13 +116,13 @@ int read_at(int file, std::int64_t at, std::size_t size, void* to) {
 
 void StoredBytes::read(std::int64_t first, std::size_t size, void* to) const {
   if (values) return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
-  const int error = read_at(*file, offset + first, size, to);
+  const int error = read_at(file->get(), offset + first, size, to);
   if (error > 0) fail(str(path, ": cannot be read: ", std::strerror(error)));
   if (error < 0) fail(str(path, ": is truncated in ", name, "; copy or make it again"));
 }
 
 void StoredBytes::expect(std::int64_t first, std::int64_t size) const {
-  if (!values) posix_fadvise(*file, offset + first, size, POSIX_FADV_WILLNEED);
+  if (!values) posix_fadvise(file->get(), offset + first, size, POSIX_FADV_WILLNEED);
 }
 
 void check_once(int file, const std::string& what, const std::function<void()>& check) {
@@ -162,19 +155,19 @@ NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
   target_ = std::move(output.target);
   is_device_ = output.is_device;
   if (is_device_)
-    fd_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
+    file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
   else
     open_unnamed();
-  if (fd_ < 0 && errno == ENOENT)
+  if (!file_ && errno == ENOENT)
     fail(str(path_, ": cannot be written: there is no folder ", parent_folder(target_)));
-  if (fd_ < 0) fail(str(path_, ": cannot be written: ", std::strerror(errno)));
+  if (!file_) fail(str(path_, ": cannot be written: ", std::strerror(errno)));
 }
 
 // Some file systems give every file a name.
 void NewFile::open_unnamed() {
-  fd_ = open_file(parent_folder(target_), O_WRONLY | O_TMPFILE);
-  if (fd_ >= 0 || errno == ENOENT) return;
-  try_names([&] { return (fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)) >= 0; });
+  file_ = open_file(parent_folder(target_), O_WRONLY | O_TMPFILE);
+  if (file_ || errno == ENOENT) return;
+  try_names([&] { return bool(file_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)); });
 }
 
 // Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno: none
@@ -191,7 +184,7 @@ bool NewFile::try_names(const std::function<bool()>& takes) {
 }
 
 NewFile::~NewFile() {
-  if (fd_ >= 0) close(fd_);
+  file_.close();
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
@@ -202,18 +195,18 @@ void NewFile::check(int error) const {
            !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
 }
 
-void NewFile::write(const char* bytes, std::size_t size) { check(write_all(fd_, bytes, size)); }
+void NewFile::write(const char* bytes, std::size_t size) { check(write_all(file_.get(), bytes, size)); }
 
 void NewFile::commit() {
-  if (!is_device_) check(sync_to_disk(fd_));
+  if (!is_device_) check(sync_to_disk(file_.get()));
   if (!is_device_ && temporary_.empty()) {
-    const std::string unnamed = str("/proc/self/fd/", fd_);
+    const std::string unnamed = str("/proc/self/fd/", file_.get());
     const bool named = try_names([&] {
       return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
     });
     check(named ? 0 : errno);
   }
-  check(close(std::exchange(fd_, -1)) != 0 && errno != EINTR ? errno : 0);
+  check(file_.close() != 0 && errno != EINTR ? errno : 0);
   if (is_device_) return;
   check(std::rename(temporary_.c_str(), target_.c_str()) != 0 ? errno : 0);
   temporary_.clear();
@@ -231,12 +224,12 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
 }
 
 void copy_whole_file(const std::string& from, const std::string& path) {
-  const Descriptor in{open_file(from, O_RDONLY)};
-  if (in.fd < 0) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
+  const Descriptor in = open_file(from, O_RDONLY);
+  if (!in) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
   NewFile file(path);
   std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
-    const ssize_t n = uninterrupted([&] { return read(in.fd, piece.data(), piece.size()); });
+    const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
     if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
     if (n == 0) return file.commit();
     file.write(piece.data(), static_cast<std::size_t>(n));
@@ -250,15 +243,15 @@ std::vector<char> read_input(const std::string& path, std::int64_t most) {
   if (!S_ISREG(info.st_mode) && !(S_ISFIFO(info.st_mode) && is_open_file(path)))
     fail(
         str(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)"));
-  const Descriptor in{open_file(path, O_RDONLY | O_NOCTTY)};
-  if (in.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  const Descriptor in = open_file(path, O_RDONLY | O_NOCTTY);
+  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
   constexpr std::int64_t kMostOfPipe = std::int64_t{1} << 30;
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
   if (info.st_size > most) fail(str(path, ": has ", info.st_size, " bytes; at most ", most, " are read"));
   std::vector<char> bytes, piece(std::size_t{1} << 20);
   bytes.reserve(static_cast<std::size_t>(info.st_size));
   for (;;) {
-    const ssize_t n = uninterrupted([&] { return read(in.fd, piece.data(), piece.size()); });
+    const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
     if (n < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
     if (n == 0) return bytes;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
@@ -268,10 +261,8 @@ std::vector<char> read_input(const std::string& path, std::int64_t most) {
 }
 
 void sync_names_beside(const std::string& path) {
-  const int folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY);
-  if (folder < 0) return;
-  static_cast<void>(sync_to_disk(folder));
-  close(folder);
+  if (const Descriptor folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY))
+    static_cast<void>(sync_to_disk(folder.get()));
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -19,6 +20,25 @@ auto uninterrupted(Call call) {
   for (;;)
     if (const auto result = call(); result >= 0 || errno != EINTR) return result;
 }
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : Descriptor(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+  int close();  // what the system call returns
+
+ private:
+  int number_;
+};
 
 // "No space left on device; free some space there or write to another disk", of an errno.
 std::string disk_error(int error);
@@ -57,7 +77,7 @@ class NewFile {
 
   std::string path_, target_, temporary_;  // target_: path_ behind links; temporary_: "" while it has no name
   bool is_device_ = false;
-  int fd_ = -1;  // -1 after commit()
+  Descriptor file_;
 };
 
 // A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
@@ -74,8 +94,8 @@ int read_at(int file, std::int64_t at, std::size_t size, void* to);
 
 // The values of an array in a file that stays open, read when they are asked for.
 struct StoredBytes {
-  std::string name, path;                     // of array and file, for errors
-  std::shared_ptr<const int> file;            // its descriptor
+  std::string name, path;  // of array and file, for errors
+  std::shared_ptr<const Descriptor> file;
   std::int64_t offset = 0;                    // of the values in it
   std::shared_ptr<const std::string> values;  // of compressed ones, in memory: then these are read
 

@@ -20,17 +20,6 @@
 #include "src/files/seal.h"
 
 namespace weft {
-namespace {
-
-std::shared_ptr<const int> closed_by_itself(int file) {
-  return {new int(file), [](const int* fd) {
-            if (*fd >= 0) close(*fd);
-            delete fd;
-          }};
-}
-
-}  // namespace
-
 const char* name_of(StoredType type) { return row_of(type).name; }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return "(" + joined(shape) + ")"; }
@@ -46,7 +35,7 @@ struct Hdf5File::Handle {
   };
   std::vector<Later> later;  // of write_later()
   // Of open(): what is read. Of a large file that is made: memory, with holes where others fill values in.
-  std::shared_ptr<const int> fd;
+  std::shared_ptr<const Descriptor> fd;
   std::unique_ptr<AnswerProcess> reader;
   std::map<std::string, StoredPlace> places;  // of the datasets that were listed
 
@@ -90,16 +79,17 @@ Hdf5File Hdf5File::open(const std::string& path) {
   Handle& h = *f.handle_;
   h.path = path;
   struct stat info {};
-  h.fd = closed_by_itself(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
-  if (*h.fd < 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  ::fstat(*h.fd, &info);
+  h.fd = std::make_shared<const Descriptor>(
+      ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
+  if (!*h.fd) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  ::fstat(h.fd->get(), &info);
   if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
   if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
   if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
-  check_seal(path, *h.fd);
+  check_seal(path, h.fd->get());
   // Damage, or a read that fails, can bring down the process that HDF5 runs in.
   std::optional<Hdf5Reader> reader;
-  const auto answer = [&, fd = *h.fd](const std::string& question) {
+  const auto answer = [&, fd = h.fd->get()](const std::string& question) {
     if (!reader) reader.emplace(path, fd, info.st_size);
     return reader->answer(question);
   };
@@ -120,8 +110,8 @@ Hdf5File Hdf5File::create(const std::string& path, Size size) {
   std::string name = path;
   if (size == Size::large) {
     H5Pset_fapl_stdio(access);  // the one driver that takes such a name
-    h.fd = closed_by_itself(memfd_create("weft", MFD_CLOEXEC));
-    name = str("/proc/self/fd/", *h.fd);
+    h.fd = std::make_shared<const Descriptor>(memfd_create("weft", MFD_CLOEXEC));
+    name = str("/proc/self/fd/", h.fd->get());
     H5Pset_alignment(access, 1, 64);  // elements do not cross a border of pieces
   }
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
@@ -140,10 +130,10 @@ void Hdf5File::Handle::each_piece(const std::function<void(const char*, std::siz
     return take(*static_cast<char**>(memory) + kSealBlock, static_cast<std::size_t>(size));
   }
   std::vector<char> piece(std::size_t{1} << 20);
-  const std::int64_t all = lseek(*fd, 0, SEEK_END);
+  const std::int64_t all = lseek(fd->get(), 0, SEEK_END);
   for (std::int64_t at = kSealBlock, end; at < all; at = end) {
     end = std::min(at + std::ssize(piece), all);
-    if (read_at(*fd, at, end - at, piece.data()) != 0) library_failed("cannot be completed in memory");
+    if (read_at(fd->get(), at, end - at, piece.data()) != 0) library_failed("cannot be completed in memory");
     for (const Later& l : later) {
       const std::int64_t from = std::max(at, l.first), to = std::min(end, l.end);
       if (from < to) l.fill(from - l.first, std::span(piece).subspan(from - at, to - from));
@@ -225,7 +215,7 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
   if (later) {
     H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
     // HDF5 does not survive a file that may not have its size.
-    if (ftruncate(*h.fd, lseek(*h.fd, 0, SEEK_END) + size) != 0)
+    if (ftruncate(h.fd->get(), lseek(h.fd->get(), 0, SEEK_END) + size) != 0)
       fail(str(path(), ": could not be written: ", disk_error(errno)));
   }
   // Groups on the way are made one by one: those that HDF5 makes by itself carry the time.

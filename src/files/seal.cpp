@@ -2,7 +2,6 @@
 #include "src/files/seal.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,6 @@
 // head: of `block` and `summary`. Fields: see summary.h. Slots: queries stay in order. Summary keys come
 // first, packed: earlier blocks cost no more tiles than their summaries fill. Then come each block's other
 // keys: blocks that fit into a tile share one, larger ones start on a tile.
-#include <algorithm>
 
 #include "src/patterns/summary.h"
 

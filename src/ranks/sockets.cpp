@@ -13,10 +13,8 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 #include "kernels/view.h"
-#include "src/files/files.h"
 
 namespace weft {
 namespace {
@@ -57,17 +55,6 @@ void set_option(const Descriptor& socket, int level, int name, const Value& valu
 }
 
 }  // namespace
-
-Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-void Descriptor::close() {
-  if (number_ >= 0) ::close(std::exchange(number_, -1));
-}
 
 std::string host_trouble(const std::string& host) {
   sockaddr_in found{};

@@ -7,25 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "src/files/files.h"
+
 namespace weft {
 
 using Clock = std::chrono::steady_clock;
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { close(); }
-
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-  void close();
-
- private:
-  int number_;
-};
 
 // Listens, on loopback alone when all are on this host and `address` is there. Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/world.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include <algorithm>
 #include <ostream>
 #include <set>
 

@@ -6,7 +6,6 @@
 
 #include "data/batch_source.h"
 #include "src/files/files.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/inspect/picture.h"
 #include "train/inspect/run_page.h"
 #include "train/sampling/sample_images.h"

@@ -17,7 +17,6 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
-#include <vector>
 
 #include "src/device.h"
 #include "src/ranks/sockets.h"

@@ -3,7 +3,6 @@
 // a kernel is at fault.
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 
 #include "kernels/layers/pointwise.h"
 #include "train/trainer/step.h"

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 
-#include "models/model.h"
 #include "src/config/conditions.h"
 #include "src/config/names.h"
 #include "src/memory.h"
