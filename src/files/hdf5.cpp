@@ -61,7 +61,6 @@ struct Hdf5File::Handle {
   }
   void each_piece(const std::function<void(const char*, std::size_t)>& take) const;
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
-    if (H5Aexists(file, name.c_str()) > 0) H5Adelete(file, name.c_str());
     const Id space(H5Screate(H5S_SCALAR), H5Sclose);
     const Id a(H5Acreate2(file, name.c_str(), file_type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
     if (!a.ok() || H5Awrite(a, memory_type, value) < 0)

@@ -65,6 +65,15 @@ TEST(Documents, LogitsAreThoseOfEachAlone) {
   }
 }
 
+TEST(Documents, TheSeparatorMayBeTokenZero) {
+  Packed packed(config_of("{kind: all}", 0)), whole(config_of("{kind: all}", -1));
+  for (Packed* model : {&packed, &whole}) {
+    const std::vector<double> a = model->logits({1, 0, 2, 3}), b = model->logits({4, 0, 2, 3});
+    const auto last = static_cast<std::ptrdiff_t>(a.size() / 4);  // of row 3
+    EXPECT_EQ(std::equal(a.end() - last, a.end(), b.end() - last), model == &packed);
+  }
+}
+
 // The gradients of the mean loss of 18 tokens, and of the documents' weighted by their lengths. Rows of the
 // start vector are the separator's in the packed text: their sum counts.
 TEST(Documents, GradientsAreTheSumOfEachAlone) {

@@ -56,6 +56,21 @@ TEST(StopSignal, ASecondOneAtOnceIsAnEcho) {
   EXPECT_EXIT(raise(SIGINT), testing::ExitedWithCode(128 + SIGINT), "");
 }
 
+TEST(StopSignal, ItsEndBringsBackWhatWasBefore) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction before {
+    }, during{}, after{};
+    sigaction(number, nullptr, &before);
+    {
+      const StopSignal signal(true);
+      sigaction(number, nullptr, &during);
+    }
+    sigaction(number, nullptr, &after);
+    EXPECT_NE(during.sa_handler, before.sa_handler) << number;
+    EXPECT_EQ(after.sa_handler, before.sa_handler) << number;
+  }
+}
+
 // timeout(1) signals the program, and then its whole group.
 TEST_F(InterruptionsTest, ALimitOfTheShellSaves) {
   for (const char* more : {"", " --gpus 2"}) {

@@ -281,6 +281,15 @@ TEST(Augment, ErrorsNameTheKeys) {
   EXPECT_EQ(error({4, 6, 3}, [](Config& c) { c.augment.jigsaw = 2; }), "");
   EXPECT_EQ(error({4, 6, 3}, [](Config& c) { c.augment.jigsaw = 3; }),
             "augment.jigsaw: 3 does not divide the sides of images of 4 x 6 x 3");
+  for (const ImageShape odd : {ImageShape{4, 5, 3}, {5, 4, 3}})
+    EXPECT_CONTAINS(error(odd, [](Config& c) { c.augment.jigsaw = 2; }), "augment.jigsaw: 2 does not divide");
+  EXPECT_EQ(error({4, 6, 3},
+                  [](Config& c) {
+                    c.augment.flip = true;
+                    c.augment.random_order_seeds = {};
+                  }),
+            "")
+      << "unused seeds";
   EXPECT_EQ(error({4, 4, 1}, [](Config& c) { c.augment.color = true; }),
             "augment.color: images must have 3 channels, these are 4 x 4 x 1");
   EXPECT_CONTAINS(error({4, 4, 1}, [](Config& c) { c.augment.randaugment = 1; }),

@@ -269,5 +269,17 @@ TEST(CApi, TheExampleRuns) {
   }
 }
 
+TEST(CApi, ASpecBeginsWithTheDefaultsOfAConfig) {
+  const weft_pattern_spec spec = spec_of("fixed");
+  const PatternSpec defaults;
+  EXPECT_EQ(spec.size, sizeof spec);
+  EXPECT_EQ(spec.stride, defaults.stride);
+  EXPECT_EQ(spec.c, defaults.c);
+  EXPECT_EQ(spec.num_verts, defaults.num_verts);
+  EXPECT_EQ(spec.vertsize, defaults.vertsize);
+  EXPECT_EQ(spec.causal, defaults.causal);
+  EXPECT_EQ(spec.step, defaults.step);
+}
+
 }  // namespace
 }  // namespace weft

@@ -56,5 +56,16 @@ TEST(AnswerProcess, AConnectionThatFailsIsItsEnd) {
   alarm(0);
 }
 
+TEST(AnswerProcess, LeavesNoDescriptor) {
+  const auto next = [] {  // the lowest that is free
+    const int fd = dup(STDERR_FILENO);
+    close(fd);
+    return fd;
+  };
+  const int before = next();
+  { AnswerProcess process(answer, 1); }
+  EXPECT_EQ(next(), before);
+}
+
 }  // namespace
 }  // namespace weft

@@ -220,6 +220,8 @@ TEST(Pattern, ErrorsNameTheField) {
             "attention pattern 'local': stride must be between 1 and 1073741824, got 0");
   EXPECT_EQ(error_of({"strided", -3}, 8),
             "attention pattern 'strided': stride must be between 1 and 1073741824, got -3");
+  EXPECT_EQ(error_of({"fixed", 0}, 8),
+            "attention pattern 'fixed': stride must be between 1 and 1073741824, got 0");
   EXPECT_EQ(error_of({"fixed", 128, 0}, 8),
             "attention pattern 'fixed': c must be between 1 and 1073741824, got 0");
   EXPECT_EQ(error_of({"fixed", 128, 32, 0}, 8),
@@ -242,6 +244,7 @@ TEST(Names, TheNearestIsSuggested) {
   const std::vector<std::string> known = {"stride", "heads", "num_verts", "c"};
   EXPECT_EQ(nearest_name("strid", known), "stride");
   EXPECT_EQ(nearest_name("head", known), "heads");
+  EXPECT_EQ(nearest_name("xbc", {"abcd"}), "abcd") << "2 of 4 letters, the longer one counts";
   EXPECT_EQ(nearest_name("numverts", known), "num_verts");
   EXPECT_EQ(nearest_name("learning_rate", known), "");
   EXPECT_EQ(nearest_name("reco", {"eps", "record_every", "recompute"}), "recompute") << "it begins so";

@@ -43,6 +43,8 @@ class Finder:
         return self.text(*self.span(cursor))
 
     def add(self, span, kind, text):
+        if "WEFT_CHECK" in self.text(*span):  # a macro's condition is no expression
+            return
         if text is None or ("//" not in text and "\n#" not in text and text.strip() and "/*" not in text):
             self.found.add(Candidate(self.file, *span, kind, text and " ".join(text.split())))
 

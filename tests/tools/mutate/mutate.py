@@ -8,16 +8,18 @@ touched: build/mutants/SEED/ holds a copy of some files (--lines lines of them, 
 `(weft_mutant(7) ? a <= b : a < b)`. One build has --build mistakes; the tests of build/cpu load its libraries, and
 WEFT_MUTANT=7 in the environment switches one on. First every test runs by itself and marks the mistakes that it
 reaches: no other test can notice them. Then mistakes --skip to --skip + --count run, each against the tests that
-reach it, cheap ones first, until one fails. Noticed: a test fails, crashes or takes four times its time.
-Printed and in build/mutants/SEED/results.json: each mistake and its end. equivalent.txt lists those that change nothing.
+reach it, those of its own folder first, until one fails. Noticed: a test fails, crashes or takes four times its time.
+Printed and in build/mutants/SEED/results.json: each mistake and its end. A run that was stopped goes on where it was;
+--again judges once more those that survived. equivalent.txt lists those that change nothing.
 """
-import argparse, concurrent.futures, hashlib, json, os, random, re, resource, shutil, subprocess, sys, tempfile, time
+import argparse, collections, concurrent.futures, hashlib, json, os, random, re, shutil, subprocess, sys, tempfile, time
 from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 for option, default in (("seed", 1), ("count", 150), ("skip", 0), ("build", 240), ("lines", 9000), ("jobs", 2)):
     parser.add_argument("--" + option, type=int, default=default)
 parser.add_argument("--only", help="numbers of mistakes")
+parser.add_argument("--again", action="store_true")
 args = parser.parse_args()
 
 HERE = Path(__file__).resolve().parent
@@ -226,25 +228,21 @@ def build(mutants):
 # ---- what notices them -----------------------------------------------------------------------------------------------
 
 
-# Everything but /dev/shm is read-only, and processes outside are out of reach: a mistake may write anywhere, replace
-# /dev/null, and send signals to anybody. Bash stays the first process, for which most signals do nothing.
-ALONE = 'mount -o bind,remount,ro / && (! mountpoint -q /dev || mount -o bind,remount,ro /dev) || exit; "$0" "$@"; exit'
-
-
-def limits():  # a mistake must not take the machine's memory or disk
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+# Everything but /dev/shm is read-only, processes outside are out of reach, memory and files are limited: a mistake may
+# write anywhere, replace /dev/null, and send signals to anybody. Bash stays the first process, for which most signals
+# do nothing. setpriv: when this script ends, all that it has started ends, too. No preexec_fn: it can hang in threads.
+ALONE = 'ulimit -v 12582912 -f 1048576; mount -o bind,remount,ro / && (! mountpoint -q /dev || mount -o bind,remount,ro /dev) || exit; "$0" "$@"; exit'
 
 
 def start(tests, timeout, **environment):
     """Exit code of the tests, None after `timeout` seconds; and what was printed."""
-    command = ["unshare", "-mpf", "--mount-proc", "--kill-child", "bash", "-c", ALONE, TESTS,
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "-mpf", "--mount-proc", "--kill-child", "bash", "-c", ALONE, TESTS,
                "--gtest_filter=" + ":".join(tests), "--gtest_fail_fast", "--gtest_brief=1"]
     with tempfile.TemporaryDirectory(prefix="mutant", dir="/dev/shm") as folder, open(folder + "/said", "w+b") as said:
         variables = dict(os.environ, TMPDIR=folder, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive",
                          LD_LIBRARY_PATH=WORK / "lib", **environment)
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                                   start_new_session=True, env=variables, preexec_fn=limits)
+                                   start_new_session=True, env=variables)
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -287,29 +285,43 @@ def reach(test):
 def tests_by_reach():
     """reach() of all tests that pass, kept for as long as the libraries stay: test -> (seconds, mistakes)."""
     digest = hashlib.sha256((WORK / "lib/libweft.so").read_bytes()).hexdigest()
-    kept_in = WORK / f"reached{digest[:16]}.json"
-    kept = json.loads(kept_in.read_text()) if kept_in.exists() else {}
+    kept_in = WORK / f"reached{digest[:16]}.txt"  # a line per test, written as soon as it is known
+    kept = dict(map(json.loads, kept_in.read_text().splitlines())) if kept_in.exists() else {}
     names = list_tests()
-    with pool() as threads:
-        kept.update(zip(names, threads.map(lambda name: kept.get(name) or reach(name), names)))
-    kept_in.write_text(json.dumps(kept))
+    with pool() as threads, open(kept_in, "a") as file:
+        missing = [name for name in names if not kept.get(name)]
+        for name, reached in zip(missing, threads.map(reach, missing)):
+            kept[name] = reached
+            print(json.dumps([name, reached]), file=file, flush=True)
     print("these tests fail without a mistake:", [name for name in names if not kept[name]], flush=True)
     return {name: (kept[name][0], set(kept[name][1])) for name in names if kept[name]}
 
 
-def judge(mutant, tests):
+def folders_of_suites():
+    return {suite: str(path.relative_to(ROOT / "tests").with_suffix("")) for path in (ROOT / "tests").rglob("*.cpp")
+            for suite in re.findall(r"^(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\((\w+),", path.read_text(), re.M)}
+
+
+def judge(mutant, tests, homes):
     """How a mistake ended: "noticed by ..." or "survived ..."."""
-    reached = sorted((len(marks), seconds, name) for name, (seconds, marks) in tests.items() if mutant["number"] in marks)
-    first = [t for t in reached if t[1] < 3][:20]  # cheap ones that reach little else
-    rest = [t for t in reached if t not in first]
-    for batch in (first, [t for t in rest if t[1] < 3], [t for t in rest if t[1] >= 3]):
-        if batch:
-            status, said = start([name for _, _, name in batch], 20 + 4 * sum(seconds for _, seconds, _ in batch),
-                                 WEFT_MUTANT=str(mutant["number"]))
-            if status != 0:
-                failed = re.findall(r"\[  FAILED  \] ([\w./]+)", said)
-                return "noticed by " + (failed[0] if failed else "time" if status is None else f"exit code {status}")
-    return f"survived the {len(reached)} tests that reach it"
+    file = mutant["file"].rsplit(".", 1)[0]
+
+    def likely(test):  # tests of its file, of its folder, of others; those that reach little else first
+        (seconds, marks), home = tests[test], homes.get(re.sub(r"^\w+/|[./].*", "", test), "")
+        return home != file + "_test", os.path.dirname(home) != os.path.dirname(file), seconds > 3, len(marks)
+
+    left = sorted((name for name, (_, marks) in tests.items() if mutant["number"] in marks), key=likely)
+    reached = len(left)
+    while left:
+        batch, cost = [], 0.0
+        while left and (not batch or cost + tests[left[0]][0] < 8):
+            cost += tests[left[0]][0]
+            batch.append(left.pop(0))
+        status, said = start(batch, 20 + 4 * cost, WEFT_MUTANT=str(mutant["number"]))
+        if status != 0:
+            failed = re.findall(r"\[  FAILED  \] ([\w./]+)", said)
+            return "noticed by " + (failed[0] if failed else "time" if status is None else f"exit code {status}")
+    return f"survived the {reached} tests that reach it"
 
 
 def main():
@@ -324,22 +336,27 @@ def main():
     if args.only:
         alive = [mutants[int(n)] for n in args.only.split(",")]
     known = [tuple(line.split("  ")[:2]) for line in (HERE / "equivalent.txt").read_text().splitlines()]
-    counts = {"noticed": 0, "survived": 0, "equivalent": 0}
+    results, homes = WORK / "results.json", folders_of_suites()  # a line per mistake, the last one counts
+    ends = {}
+    if results.exists():
+        ends = {end["number"]: end["result"] for end in map(json.loads, results.read_text().splitlines())}
 
     def end(m):
         line = (ROOT / m["file"]).read_text().splitlines()[m["line"] - 1].strip()
-        m["result"] = judge(m, tests)
-        if m["result"].startswith("survived") and (m["file"], line) in known:
-            m["result"] = "equivalent"
-        counts[m["result"].split()[0]] += 1
-        print(f"{m['number']} {m['file']}:{m['line']} {m['kind']}: {m['result']}\n    {line}\n    -> {m['text']}",
-              flush=True)
+        result = ends.get(m["number"], "survived")
+        if m["number"] not in ends or args.only or (args.again and result.startswith("survived")):
+            result = judge(m, tests, homes)
+        if result.startswith("survived") and (m["file"], line) in known:
+            result = "equivalent"
+        print(f"{m['number']} {m['file']}:{m['line']} {m['kind']}: {result}\n    {line}\n    -> {m['text']}", flush=True)
+        with open(results, "a") as file:
+            print(json.dumps(dict(m, result=result)), file=file, flush=True)
+        return result.split()[0]
 
     with pool() as threads:
-        list(threads.map(end, alive))
-    (WORK / "results.json").write_text(json.dumps(alive, indent=1))
+        counts = collections.Counter(threads.map(end, alive))
     share = 100 * counts["noticed"] / max(1, counts["noticed"] + counts["survived"])
-    print(f"{counts}: {share:.1f} % of those that change something are noticed")
+    print(f"{dict(counts)}: {share:.1f} % of those that change something are noticed")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "kernels/view.h"
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
+#include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
@@ -266,6 +267,25 @@ TEST(Bench, TimesSampling) {
   EXPECT_CONTAINS(text.str(), "3 of 10 tokens in ");
   options.positions = 65;
   EXPECT_THROW(bench_decode(options, text), Error);
+}
+
+// Of a training step two thirds of attention are backward; the roofline is the slower of memory and
+// arithmetic.
+TEST(Bench, BreakdownCountsAttentionAndTheRoofline) {
+  const TempDir dir;
+  write_corpus(dir / "corpus.h5", 6000, 32);
+  Steps steps(small_config(dir.path()), "cpu");
+  const StepBreakdown b =
+      measure_breakdown(*steps.device, *steps.model, steps.store, steps.config, steps.source);
+  double forward = 0, backward = 0;
+  for (const KernelGroup& g : b.groups) {
+    if (g.kernel == "attention_forward") forward += g.flops;
+    if (g.kernel == "attention_backward") backward += g.flops;
+    EXPECT_DOUBLE_EQ(g.roofline_ms * 1e-3, std::max(g.bytes / b.copy_bandwidth, g.flops / b.peak_flops));
+  }
+  const auto tokens = static_cast<double>(step_shape(steps.config, 0).tokens());
+  EXPECT_NEAR(forward + backward, attention_flops_per_token(steps.config.model, 64) * tokens, 1);
+  EXPECT_NEAR(backward, 2 * forward, 1);
 }
 
 }  // namespace

@@ -100,6 +100,9 @@ TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
   EXPECT_CONTAINS(with_stats, "last weights of step 20");
   EXPECT_CONTAINS(with_stats, "tokens/s");
   EXPECT_NE(read_file(dir / "last.png"), read_file(dir / "grid.png"));
+  a.out = "", a.singles = dir / "alone";
+  sampled(a);
+  EXPECT_TRUE(std::filesystem::exists(dir / "alone/00004.png"));
 }
 
 TEST_F(ImageSamplingTest, CompletionsKeepWhatWasGiven) {
@@ -253,7 +256,11 @@ TEST(ImageGrid, DrawsGreyColourAndUnknown) {
   EXPECT_EQ(colour.pixels[0].blue, 3);
   EXPECT_CONTAINS(error_of([] { image_of({1, 1, 2}, Tokens{1, 2}); }), "images of 2 channels");
   EXPECT_CONTAINS(error_of([] { image_of({1, 1, 1}, Tokens{256}); }), "token 256");
-  EXPECT_EQ(GridLayout({64, 64, 3}, 9, 3).zoom, 1);
+  const GridLayout grid({64, 64, 3}, 9, 3);
+  const Image gaps = draw_grid({}, grid);
+  EXPECT_EQ(gaps.width, 3 * 64 + 4 * grid.kGap);
+  for (const Rgb& pixel : gaps.pixels) ASSERT_EQ(pixel.red, gaps.pixels.back().red);
+  EXPECT_EQ(grid.zoom, 1);
   EXPECT_EQ(GridLayout({32, 32, 3}, 9, 3).zoom, 2);
 }
 

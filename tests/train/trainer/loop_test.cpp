@@ -169,6 +169,7 @@ TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {
   for (const char* name : {"step_00000900.h5", "step_00000003.h5", "step_x0000003.h5"})
     write_file(dir / str("run/", name), "");
   train_with({"train.save_every=5", "train.keep=2", "train.eval_every=0"});
+  EXPECT_EQ(fs::hard_link_count(dir / "run/latest.h5"), 2u) << "a second name of the numbered one, no copy";
   std::vector<std::string> left;
   for (const auto& entry : fs::directory_iterator(dir / "run"))
     if (entry.path().filename().string().starts_with("step_")) left.push_back(entry.path().filename());

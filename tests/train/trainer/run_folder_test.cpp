@@ -261,6 +261,12 @@ TEST(Progress, WritesNumbersForPeople) {
   EXPECT_EQ(duration_text(3599.6), "1:00:00");
   EXPECT_EQ(duration_text(3723), "1:02:03");
   EXPECT_EQ(duration_text(NAN), "?");
+  Laps laps;
+  for (const char* part : {"device", "data", "weights"}) laps.lap(part);
+  EXPECT_EQ(laps.text(), "device 0.00, data 0.00, weights 0.00");
+  EXPECT_EQ(evaluation_text({.valid_bits = 2}), "  valid 2.0000");
+  EXPECT_EQ(evaluation_text({.valid_bits = 2, .valid_bits_ema = 1.5}), "  valid 2.0000  valid ema 1.5000");
+  EXPECT_EQ(evaluation_text({}), "");
 }
 
 TEST(Progress, PassingLinesAreForTerminals) {
