@@ -42,8 +42,8 @@ void bench_attention(const BenchAttentionOptions&, std::ostream& out);
 
 // `bench decode`: sampling in batches from a model with random weights, once cached logits agree with those
 // of forward passes, from the first position on and behind a prompt. `floor_ms` of a position is the time for
-// its bytes, weights and keys and values that are read, at the measured copy bandwidth; `steps` depend on each
-// other. `first_ms`: until the first token of one text, behind prompts of several lengths.
+// its bytes, weights and keys and values that are read, at the measured copy bandwidth; `steps` depend on
+// each other. `first_ms`: until the first token of one text, behind prompts of several lengths.
 struct BenchDecodeOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"

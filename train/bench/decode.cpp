@@ -65,8 +65,8 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   for (std::int64_t step = 0; step < length + length - prompt; ++step) {
     const std::int64_t position = step < length ? step : step - length + prompt;
     for (std::int64_t b = 0; step == length && prompt > 0 && b < kCheckedTexts; ++b)
-      model.read_prompt(ctx, *cache, {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt, b,
-                        1);
+      model.read_prompt(ctx, *cache, {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt,
+                        b, 1);
     const Tensor logits = model.decode(ctx, *cache, sequences, position);
     if (position % 16 != 0 && position + 1 < length) continue;
     for (std::int64_t b = 0; b < kCheckedTexts; ++b)
@@ -83,13 +83,14 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
 
 // Bytes that a position of `batch` texts reads: all weights but the rows of tables, and the listed keys and
 // values of the positions from `first` on.
-double bytes_of_position(const ParameterStore& store, const Config& config, DType dtype, const SampleStats& stats,
-                         const SampleOptions& o) {
+double bytes_of_position(const ParameterStore& store, const Config& config, DType dtype,
+                         const SampleStats& stats, const SampleOptions& o) {
   double bytes = 0;
   for (const ParamInfo& p : store.params()) {
     const bool table = p.name == "start" || p.name.starts_with("position.") ||
                        (p.name == "token_embedding" && !config.model.tied_output);
-    if (!table) bytes += static_cast<double>(p.size * size_of(p.kind == ParamKind::wide ? wide(dtype) : dtype));
+    if (!table)
+      bytes += static_cast<double>(p.size * size_of(p.kind == ParamKind::wide ? wide(dtype) : dtype));
   }
   const AttentionShape shape = attention_shape(config.model);
   for (const CacheUse& use : stats.cache)
@@ -167,9 +168,9 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "texts       " << options.batch << " of " << sampling.length << " tokens in "
       << fixed_text(stats.seconds, 2) << " s\n"
       << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
-      << "floor       " << fixed_text(floor_ms, 3) << " ms for " << bytes_text(static_cast<std::size_t>(bytes))
-      << ", " << fixed_text(100 * floor_ms / ms, 1) << " % of the copy bandwidth; " << steps
-      << " steps that depend on each other\n"
+      << "floor       " << fixed_text(floor_ms, 3) << " ms for "
+      << bytes_text(static_cast<std::size_t>(bytes)) << ", " << fixed_text(100 * floor_ms / ms, 1)
+      << " % of the copy bandwidth; " << steps << " steps that depend on each other\n"
       << "first token " << json_members(first) << " (prompt: ms)\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"

@@ -52,7 +52,7 @@ Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool fe
 Build gather_rows(std::int64_t b, std::int64_t rows, std::int64_t t, std::int64_t h, std::int64_t d) {
   return [=](CaseRun& r) {
     GatherRows k;
-    k.y = r.output("y", {b, rows, d}, r.type());
+    k.y = r.updated("y", {b, rows, d}, r.type(), 1, 0);
     k.x = heads_of(r.input({1, t, h * d + 3}), 2, h, d);
     k.source = r.integers({rows}, -1, t * h - 1).as<std::int32_t>();
     r.kernel(k);
