@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/sampling/gather_rows.h"
 #include "models/sparse_transformer.h"
 #include "src/patterns/pattern.h"
 
@@ -67,6 +68,18 @@ void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& 
   words.insert(words.end(), positions.begin(), positions.end());
 }
 
+void CacheLayout::append_sources(std::int64_t count, std::vector<std::int32_t>& words) const {
+  const std::size_t begin = words.size();
+  words.resize(begin + static_cast<std::size_t>(rows_), -1);
+  for (std::int64_t h = 0; h < heads(); ++h) {
+    const std::vector<std::int32_t>& row_of = of_group_[group_of(static_cast<int>(h))].row_of;
+    for (std::int64_t t = 0; t < count; ++t)  // a row's last position is there
+      if (row_of[t] >= 0)
+        words[begin + static_cast<std::size_t>(first_row_[h] + row_of[t])] =
+            static_cast<std::int32_t>(t * heads() + h);
+  }
+}
+
 LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
                          const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length,
                          bool positions)
@@ -122,6 +135,30 @@ void LayerCaches::seek(std::int64_t position) {
   device_.upload_async(step_.view().data, words_.data(), used * sizeof(std::int32_t));
 }
 
+Tensor LayerCaches::sources(std::int64_t count) const {
+  std::vector<std::int32_t> words;
+  for (const CacheLayout& layout : layouts_) layout.append_sources(count, words);
+  const Tensor sources(*device_.pool, {static_cast<std::int64_t>(words.size())}, DType::i32, "decode cache");
+  device_.upload(sources, words.data());
+  return sources;
+}
+
+void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const Tensor& sources,
+                       std::int64_t first, std::int64_t texts) {
+  const std::size_t layout = layout_of_layer_[layer];
+  const std::int64_t heads = layouts_[layout].heads(), rows = layouts_[layout].rows();
+  const std::int32_t* source = sources.view().as<std::int32_t>();
+  for (std::size_t i = 0; i < layout; ++i) source += layouts_[i].rows();
+  std::int64_t column = heads * layers_[layer].keys.view().cols();  // behind the queries
+  for (const Tensor& cache : {layers_[layer].keys, layers_[layer].values}) {
+    const std::int64_t size = cache.view().cols();
+    ctx.launch(GatherRows{.y = cache.slice(first * rows * size, {texts, rows, size}),
+                          .x = heads_of(packed, column, heads, size),
+                          .source = source});
+    column += heads * size;
+  }
+}
+
 std::size_t LayerCaches::bytes() const {
   std::int64_t sum = fixed_.view().bytes() + step_.view().bytes();
   for (const KeyValueCache& layer : layers_) sum += layer.keys.view().bytes() + layer.values.view().bytes();
@@ -174,6 +211,24 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
                       cache.position(), first_key);
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
   return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
+}
+
+// Every text has a pass of its own, so kernels need not be invariant to the batch.
+void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const Sequences& text,
+                                    std::int64_t count, std::int64_t first, std::int64_t texts) {
+  auto& cache = dynamic_cast<LayerCaches&>(decode_cache);
+  WEFT_CHECK(!ctx.tape && !ctx.training, "read_prompt is for sampling: no tape, no dropout");
+  check_sequences(text);
+  WEFT_CHECK(text.tokens.shape()[0] == 1 && count >= 1 && count <= text.tokens.shape()[1] &&
+                 count <= cache.length() && first >= 0 && texts >= 1 && first + texts <= cache.batch(),
+             "read_prompt: ", count, " positions of ", shape_text(text.tokens), " for the sequences from ",
+             first, " to ", first + texts - 1, " of a cache of (", cache.batch(), ", ", cache.length(), ")");
+  Ctx pass = ctx;
+  pass.batch_invariant = false;
+  const Tensor sources = cache.sources(count);
+  hidden(pass, text, [&](std::size_t layer, const Tensor& packed) {
+    cache.fill(pass, layer, packed, sources, first, texts);
+  });
 }
 
 }  // namespace weft

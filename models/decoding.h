@@ -29,6 +29,8 @@ class CacheLayout {
   std::int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
   std::int64_t listed_words() const { return groups() * longest_; }
   void append_step(std::int64_t position, std::vector<std::int32_t>& words) const;
+  // After `count` positions: whose key is in each row, position * heads + head; -1: nobody's.
+  void append_sources(std::int64_t count, std::vector<std::int32_t>& words) const;
   std::int64_t longest() const { return longest_; }  // keys that a head reads at a position, at most
   std::int64_t groups() const { return static_cast<std::int64_t>(of_group_.size()); }
   std::int64_t heads() const { return static_cast<std::int64_t>(group_of_head_.size()); }
@@ -58,6 +60,11 @@ class LayerCaches : public DecodeCache {
   std::int64_t length() const { return length_; }
   KeyValueCache& layer(std::size_t i) { return layers_[i]; }
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
+  // What fill() needs of the first `count` positions, on the device: append_sources() of each layout.
+  Tensor sources(std::int64_t count) const;
+  // Keys and values of a text, in `packed` (1, T, q | k | v), go to the sequences first .. first + texts - 1.
+  void fill(Ctx&, std::size_t layer, const Tensor& packed, const Tensor& sources, std::int64_t first,
+            std::int64_t texts);
 
  private:
   void allocate(const AttentionShape&, DType, bool positions);

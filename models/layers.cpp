@@ -138,13 +138,16 @@ Attention::Attention(ParameterStore& store, const std::string& name, std::int64_
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
-Affine Attention::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const KeptMaps& maps,
-                          const QkOptions& of_qk, bool recomputed) const {
-  const Block attend = [this, &store, maps](Ctx& c, const Var& packed) {
-    return proj.affine(c, store, sparse_attention(c, packed, shape, maps)).matmul;
+Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk) const {
+  return norm_and_rotate(ctx, qkv.forward(ctx, store, x), shape, of_qk);
+}
+
+Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packed, const KeptMaps& maps,
+                         bool recomputed) const {
+  const Block block = [this, &store, maps](Ctx& c, const Var& q_k_v) {
+    return proj.affine(c, store, sparse_attention(c, q_k_v, shape, maps)).matmul;
   };
-  const Var packed = norm_and_rotate(ctx, qkv.forward(ctx, store, x), shape, of_qk);
-  const Var matmul = recomputed ? recompute(ctx, attend, packed) : attend(ctx, packed);
+  const Var matmul = recomputed ? recompute(ctx, block, packed) : block(ctx, packed);
   ctx.mark(proj.bias.index);
   return {matmul, store.var(proj.bias)};
 }

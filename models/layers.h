@@ -74,9 +74,10 @@ struct Attention {
   Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
             double proj_std, ParamKind matrices);
+  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to.
+  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&) const;
   // recomputed: the backward pass keeps q, k and v alone.
-  Affine forward(Ctx&, const ParameterStore&, const Var& x, const KeptMaps&, const QkOptions&,
-                 bool recomputed) const;
+  Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&, bool recomputed) const;
 };
 
 struct Mlp {

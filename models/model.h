@@ -49,6 +49,12 @@ class Model {
     return decode_step(ctx, cache, s);
   }
 
+  // One pass over the first `count` positions of a text (1, T), T >= count, which fills the caches of the
+  // sequences first .. first + texts - 1 as decode() of each position would, up to rounding. decode(count) is
+  // next. The bits depend on T and the text alone.
+  virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
+                           std::int64_t texts) = 0;
+
   // The pattern of each layer, for drawings and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;
 };

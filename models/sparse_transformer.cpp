@@ -43,7 +43,7 @@ Var SparseTransformer::token_losses(Ctx& ctx, const Sequences& s) {
 Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(ctx, hidden(ctx, s)).value; }
 
 // H_N. With train.recompute: block, a block keeps its input alone and runs again in the backward pass.
-ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
+ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnLayer& on_layer) {
   check_sequences(s);
   const auto stream = [this](const Var& h) { return ResidualStream(h, config_.dropout); };
   const QkOptions qk = of_qk(s);
@@ -58,13 +58,13 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
     KeptMaps& maps = found->second;
     if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts);
     if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
-    if (!recompute_blocks_) {
-      run_block(ctx, i, h, maps, qk);
+    if (!recompute_blocks_ || on_layer) {
+      run_block(ctx, i, h, maps, qk, on_layer);
       continue;
     }
     const Block block = [this, i, maps, qk, stream](Ctx& c, const Var& in) {
       ResidualStream inside = stream(in);
-      run_block(c, i, inside, maps, qk);
+      run_block(c, i, inside, maps, qk, {});
       return inside.value(c);
     };
     h = stream(recompute(ctx, block, h.value(ctx)));
@@ -74,10 +74,12 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s) {
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const KeptMaps& maps,
-                                  const QkOptions& qk) const {
+                                  const QkOptions& qk, const OnLayer& on_layer) const {
   const ResidualBlock& block = blocks_[layer];
-  h.add(block.attention.forward(ctx, store_, h.normed(ctx, store_, block.attention_norm), maps, qk,
-                                recompute_attention_));
+  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk);
+  if (on_layer) on_layer(layer, packed.value);
+  if (on_layer && layer + 1 == blocks_.size()) return;
+  h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
 }
 

@@ -18,11 +18,16 @@ class SparseTransformer : public Model {
   // models/decoding.cpp
   std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
+  void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
+                   std::int64_t texts) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  ResidualStream hidden(Ctx&, const Sequences&);  // (B, T, C), behind all blocks
-  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const KeptMaps&, const QkOptions&) const;
+  // Called with q, k and v of each layer, as they are attended to: the last layer computes nothing more.
+  using OnLayer = std::function<void(std::size_t layer, const Tensor& packed)>;
+  ResidualStream hidden(Ctx&, const Sequences&, const OnLayer& = {});  // (B, T, C), behind all blocks
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const KeptMaps&, const QkOptions&,
+                 const OnLayer&) const;
   Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
   QkOptions of_qk(const Sequences&);

@@ -52,7 +52,8 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   add_config(*decode, d.config, d.overrides)->required();
   add_device(*decode, d.device);
   add_shown(*decode, "--batch", d.batch, "texts at a time");
-  decode->add_option("--positions", d.positions, "tokens of a text (default: the context)");
+  decode->add_option("--positions", d.positions, "tokens of a text, prompt included (default: the context)");
+  add_shown(*decode, "--prompt", d.prompt, "tokens of a prompt, read in one pass")->check(at_least(0));
   decode->add_flag("--json", d.json, "one JSON object");
   BenchStepOptions& s = arguments.step;
   CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");

@@ -28,17 +28,17 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
   app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
-  app.add_option(
-         "--length", a.options.length,
-         "tokens to add: texts need it (prompt and length fit into the context), images are drawn whole")
+  app.add_option("--length", a.options.length,
+                 "tokens to add: texts need it (beyond the context, a window moves), images are drawn whole")
       ->check(at_least(1));
-  add_shown(app, "--temperature", a.options.temperature, "0: always the most likely token");
+  add_shown(app, "--temperature", a.options.temperature, "0 is greedy: always the most likely token");
   add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
   add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
   add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<std::uint64_t>());
   add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option("--batch", a.batch,
-                 "samples at a time: does not change them (8 texts, images of about 800,000 tokens)")
+                 "samples at a time: does not change them (as many texts as have room, images of about "
+                 "800,000 tokens)")
       ->check(at_least(1));
   add_weights(app, a.weights);
   add_output(app, "--out", a.out,
@@ -46,14 +46,20 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
              Devices::written);
   app.add_flag("--tokens", a.tokens,
                "text: prompt and samples are token numbers, as they always are with a vocabulary over 256");
-  app.add_flag("--stats", a.stats, "tokens a second, keys read and cache size, to stderr");
+  app.add_option("--stop", a.stop, "text: a sample ends before this text");
+  app.add_flag("--interactive", a.interactive,
+               "text: after each sample, which has --length tokens at most, goes on with a line from stdin")
+      ->excludes("--out", "--count");
+  app.add_flag("--stats", a.stats, "tokens a second, time to the first, keys read and cache size, to stderr");
+  app.add_flag("--json", a.json, "the speed as one JSON object, to stderr");
   add_device(app, a.device);
   add_no_verify(app);
   add_gpus(app, a.gpus);
   add_image_options(app, a);
   app.footer(
       "Writes what follows the prompt, as it comes; several samples one after the other, a line between "
-      "them.\nA model whose position_axes are rows, columns and channels draws images.\n"
+      "them.\nCtrl-C ends a text, twice the program.\nA model whose position_axes are rows, columns and "
+      "channels draws images.\n"
       "Examples:\n"
       "  sample --checkpoint runs/tiny/best.h5 --length 200\n"
       "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "

@@ -72,7 +72,6 @@ void check(const ChooseToken& k) {
 
 void compute(CpuQueue&, const ChooseToken& k) {
   const std::int64_t position = *k.position, batch = k.logits.shape[0], vocab = k.logits.cols();
-  if (position < k.given) return;
   auto *tokens = k.tokens.as<std::int32_t>(), *drawn = k.drawn.as<std::int32_t>();
   dispatch_float(k.logits.dtype, [&]<class T>() {
 #pragma omp parallel for schedule(static) if (k.logits.size() > kParallelElements)

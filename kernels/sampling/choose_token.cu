@@ -92,7 +92,6 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     choose_kernel(const __grid_constant__ ChooseToken k, int number_bits) {
   const std::int64_t position = *k.position, b = blockIdx.x;
-  if (position < k.given) return;
   const Philox4 counter = sample_counter(*k.first_sample + b, position);
   const uint4 bits =
       curand_Philox4x32_10(make_uint4(counter[0], counter[1], counter[2], counter[3]),

@@ -39,7 +39,7 @@ inline double sample_uniform(std::uint64_t seed, std::int64_t sample, std::int64
 // The definition for one row of logits; -1 when one of them is not finite.
 std::int32_t choose_token(std::span<const double> logits, const Choice&, double uniform);
 
-// For each of B samples, unless *position < given: u = sample_uniform(seed, *first_sample + b, *position).
+// For each of B samples: u = sample_uniform(seed, *first_sample + b, *position).
 struct ChooseToken {
   static constexpr const char* kName = "choose_token";
   TensorView tokens;  // (B, n)  i32: column *position is written; 0 where no token can be chosen
@@ -47,7 +47,6 @@ struct ChooseToken {
   TensorView logits;  // (B, V)  T, V <= 2^31 - 1
   const std::int32_t* position = nullptr;      // in the queue's memory, 0 .. n - 1
   const std::int32_t* first_sample = nullptr;  // in the queue's memory
-  std::int64_t given = 0;                      // positions of the prompt
   Choice choice;
   std::uint64_t seed = 0;
 };

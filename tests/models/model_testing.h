@@ -78,26 +78,43 @@ struct SmallModel {
   }
 };
 
-// Texts of `length` tokens, decoded from the first position on: at each, the logits are those of the forward
-// pass over the whole text.
-inline void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
+// Texts, decoded from the first position on, or behind a prompt that one pass has read: at each position, the
+// logits are those of the forward pass over the whole text.
+inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_invariant = true) {
+  const std::int64_t batch = s.tokens.shape()[0], length = s.tokens.shape()[1],
+                     vocab = small.config.model.vocab;
   SCOPED_TRACE(str("batch ", batch, ", length ", length));
-  const Tensor tokens = small.tokens(batch, length, static_cast<unsigned>(length));
   Ctx ctx = small.engine.ctx();
-  ctx.batch_invariant = true;
-  const std::int64_t vocab = small.config.model.vocab;
-  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
-  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-  for (std::int64_t t = 0; t < length; ++t) {
-    std::vector<double> expected;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const auto first = want.begin() + (b * length + t) * vocab;
-      expected.insert(expected.end(), first, first + vocab);
+  ctx.batch_invariant = batch_invariant;
+  const std::vector<double> want = small.engine.host(small.model->logits(ctx, s));
+  const std::int64_t half = (length + 1) / 2, most = length - 1;
+  for (const std::int64_t given : {std::int64_t{0}, std::int64_t{1}, half, most}) {
+    if (given > most) continue;
+    SCOPED_TRACE(str("prompt of ", given));
+    const auto cache = small.model->make_cache(*small.engine.device, batch, length);
+    for (std::int64_t b = 0; b < batch && given > 0; ++b) {
+      const auto row = [&](const Tensor& t) {
+        return t ? t.slice(b * t.view().cols(), {1, t.view().cols()}) : Tensor{};
+      };
+      small.model->read_prompt(ctx, *cache, {row(s.tokens), {}, row(s.positions), row(s.conditions)}, given,
+                               b, 1);
     }
-    expect_near(small.engine.host(small.model->decode(ctx, *cache, tokens, t)), expected, 1e-5,
-                str("logits at position ", t));
-    if (testing::Test::HasFailure()) return;
+    for (std::int64_t t = given; t < length; ++t) {
+      const Tensor logits = small.model->decode(ctx, *cache, s, t);
+      ASSERT_EQ(logits.shape(), (Shape{batch, vocab}));
+      std::vector<double> expected;
+      for (std::int64_t b = 0; b < batch; ++b) {
+        const auto first = want.begin() + (b * length + t) * vocab;
+        expected.insert(expected.end(), first, first + vocab);
+      }
+      expect_near(small.engine.host(logits), expected, 1e-5, str("logits at position ", t));
+      if (testing::Test::HasFailure()) return;
+    }
   }
+}
+
+inline void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
+  check_decoding(small, small.tokens(batch, length, static_cast<unsigned>(length)));
 }
 
 }  // namespace weft

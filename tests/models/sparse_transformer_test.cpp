@@ -183,21 +183,7 @@ void check_decode(const Config& config, std::int64_t batch, std::int64_t length,
       places.push_back(static_cast<double>((5 * i + i / length) % config.model.context));
     tokens.positions = small.engine.tensor({batch, length}, places, DType::i32);
   }
-  Ctx ctx = small.engine.ctx();
-  ctx.batch_invariant = batch_invariant;
-  const std::int64_t vocab = config.model.vocab;
-  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
-  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-  for (std::int64_t t = 0; t < length; ++t) {
-    const Tensor row = small.model->decode(ctx, *cache, tokens, t);
-    ASSERT_EQ(row.shape(), (Shape{batch, vocab}));
-    std::vector<double> expected;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const auto first = want.begin() + (b * length + t) * vocab;
-      expected.insert(expected.end(), first, first + vocab);
-    }
-    expect_near(small.engine.host(row), expected, 1e-5, str("logits at position ", t));
-  }
+  check_decoding(small, tokens, batch_invariant);
 }
 
 TEST_P(EachPattern, DecodesAsItTrains) {

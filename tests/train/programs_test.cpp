@@ -31,7 +31,9 @@ class ProgramsTest : public testing::Test {
     return process.out();
   }
   std::string sampled(const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device", "cpu", "--length", "20"};
+    std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device", "cpu"};
+    if (std::ranges::find(more, "--length") == more.end())
+      arguments.insert(arguments.end(), {"--length", "20"});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return output("sample", arguments);
   }
@@ -133,6 +135,43 @@ TEST_F(ProgramsTest, SampleWritesWhatWasAskedFor) {
   EXPECT_EQ(sampled({"--prompt-file", dir / "prompt", "--stats"}),
             sampled({"--prompt", "\x03\x04", "--stats"}));
   for (const char* part : {"20 tokens in", "tokens/s", "keys read", "cache"}) EXPECT_CONTAINS(notes_, part);
+  EXPECT_CONTAINS(sampled({"--temperature", "0", "--json"}).substr(20), "\n");
+  EXPECT_CONTAINS(notes_, "greedy");
+  for (const char* key : {"\"tok_s\": ", "\"first_ms\": "}) EXPECT_CONTAINS(notes_, key);
+}
+
+// A sample ends before the stop text, whichever batch it is in, and wherever that begins.
+TEST_F(ProgramsTest, SampleStopsBeforeAText) {
+  const std::string whole = sampled({"--seed", "5", "--count", "3"});
+  const std::string one = whole.substr(0, 20), stop = one.substr(7, 2);
+  const std::string begin = one.substr(0, one.find(stop));
+  EXPECT_EQ(sampled({"--seed", "5", "--stop", stop}), begin + "\n");
+  const std::string three = sampled({"--seed", "5", "--count", "3", "--stop", stop});
+  EXPECT_EQ(three.substr(0, begin.size() + 17), begin + "\n==== sample 2 ==");
+  EXPECT_EQ(sampled({"--seed", "5", "--stop", std::string(3, one[19])}),
+            one + "\n");  // held back, then written
+}
+
+TEST_F(ProgramsTest, SampleSaysWhatItForgets) {
+  EXPECT_EQ(sampled({"--seed", "5", "--length", "150"}).size(), 151u);
+  EXPECT_CONTAINS(notes_, "the context holds 64 tokens: when it is full, the last 32 are read again");
+}
+
+// The second line goes on behind the first answer, and the program ends with stdin.
+TEST_F(ProgramsTest, SampleAnswersAPerson) {
+  const auto typed = [&](const std::string& lines) {
+    Process process(dir, "/bin/bash",
+                    {"-c", "printf '" + lines + "' | " WEFT_TEST_BIN "/sample --checkpoint " + checkpoint() +
+                               " --device cpu --interactive --length 5 --temperature 0"},
+                    {.name = "shell"});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return process.out();
+  };
+  const std::string first = typed("\\003\\004\\n"), both = typed("\\003\\004\\n\\005\\n");
+  EXPECT_EQ(first.size(), 6u);
+  EXPECT_EQ(both.substr(0, 6), first);
+  EXPECT_EQ(both.substr(6), sampled({"--temperature", "0", "--length", "5", "--prompt",
+                                     "\x03\x04" + first.substr(0, 5) + "\x05"}));
 }
 
 }  // namespace

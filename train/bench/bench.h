@@ -41,13 +41,16 @@ struct BenchAttentionOptions {
 void bench_attention(const BenchAttentionOptions&, std::ostream& out);
 
 // `bench decode`: sampling in batches from a model with random weights, once cached logits agree with those
-// of forward passes.
+// of forward passes, from the first position on and behind a prompt. `floor_ms` of a position is the time for
+// its bytes, weights and keys and values that are read, at the measured copy bandwidth; `steps` depend on
+// each other. `first_ms`: until the first token of one text, behind prompts of several lengths.
 struct BenchDecodeOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   std::string device = "auto";
   std::int64_t batch = 8;
-  std::int64_t positions = 0;  // of a text; 0: the context
+  std::int64_t positions = 0;  // of a text, prompt included; 0: the context
+  std::int64_t prompt = 0;     // tokens of its prompt
   bool json = false;
 };
 void bench_decode(const BenchDecodeOptions&, std::ostream& out);

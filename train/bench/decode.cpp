@@ -51,6 +51,7 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
   for (std::int32_t& v : values) v = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab));
   const std::vector<std::int32_t> rows = no_conditions(config);
+  const Tensor told = rows.empty() ? Tensor{} : integers({1, static_cast<std::int64_t>(rows.size())}, rows);
   for (std::int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));
   if (!rows.empty())
@@ -60,7 +61,12 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   const Tensor whole = model.logits(ctx, sequences);
   const auto cache = model.make_cache(device, kCheckedTexts, length);
   double largest = 0;
-  for (std::int64_t position = 0; position < length; ++position) {
+  const std::int64_t prompt = length / 2;
+  for (std::int64_t step = 0; step < length + length - prompt; ++step) {
+    const std::int64_t position = step < length ? step : step - length + prompt;
+    for (std::int64_t b = 0; step == length && prompt > 0 && b < kCheckedTexts; ++b)
+      model.read_prompt(ctx, *cache, {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt,
+                        b, 1);
     const Tensor logits = model.decode(ctx, *cache, sequences, position);
     if (position % 16 != 0 && position + 1 < length) continue;
     for (std::int64_t b = 0; b < kCheckedTexts; ++b)
@@ -75,6 +81,40 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   return largest;
 }
 
+// Bytes that a position of `batch` texts reads: all weights but the rows of tables, and the listed keys and
+// values of the positions from `first` on.
+double bytes_of_position(const ParameterStore& store, const Config& config, DType dtype,
+                         const SampleStats& stats, const SampleOptions& o) {
+  double bytes = 0;
+  for (const ParamInfo& p : store.params()) {
+    const bool table = p.name == "start" || p.name.starts_with("position.") ||
+                       (p.name == "token_embedding" && !config.model.tied_output);
+    if (!table)
+      bytes += static_cast<double>(p.size * size_of(p.kind == ParamKind::wide ? wide(dtype) : dtype));
+  }
+  const AttentionShape shape = attention_shape(config.model);
+  for (const CacheUse& use : stats.cache)
+    bytes += keys_read(*use.pattern, static_cast<int>(shape.heads), o.given(), o.given() + o.length).pattern *
+             static_cast<double>(use.layers.size()) *
+             static_cast<double>(o.batch * shape.heads * (shape.qk_size + shape.v_size) * size_of(dtype));
+  return bytes;
+}
+
+// Milliseconds to the first token of one text, once tile tables are there; by the length of its prompt.
+JsonMembers first_tokens(Device& device, Model& model, const Config& config, SampleOptions o) {
+  JsonMembers members;
+  o.count = o.batch = o.length = 1;
+  for (const std::int64_t prompt : {128, 2048, 12000}) {
+    if (prompt >= config.model.context) continue;
+    o.prompt.assign(static_cast<std::size_t>(prompt), 1);
+    double ms = 0;
+    for (int run = 0; run < 2; ++run)
+      ms = 1e3 * sample(device, model, config.model, o, [](auto...) {}).first_seconds;
+    members.emplace_back(str(prompt), ms);
+  }
+  return members;
+}
+
 }  // namespace
 
 void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
@@ -86,14 +126,23 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   store.allocate(*device, dtype, config.seed, false, false);
   fill_output(*device, store);
   SampleOptions sampling;
-  sampling.length = options.positions > 0 ? options.positions : config.model.context;
+  sampling.length = (options.positions > 0 ? options.positions : config.model.context) - options.prompt;
+  sampling.prompt.assign(static_cast<std::size_t>(options.prompt), 1);
   sampling.count = sampling.batch = options.batch;
   sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
+  if (options.positions > config.model.context)
+    fail(str("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
+             options.positions));
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
-  const double ms = 1e3 * stats.seconds / static_cast<double>(stats.positions);
+  const double ms = stats.position_ms();
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
+  const double bytes = bytes_of_position(store, config, dtype, stats, sampling),
+               floor_ms = 1e3 * bytes / device->copy_bandwidth();
+  // A block is norm and QKV, attention, projection, up, down; then embedding, output and choice.
+  const std::int64_t steps = 5 * config.model.layers + 3;
+  const JsonMembers first = first_tokens(*device, *model, config, sampling);
   if (options.json) {
     out << json_object({{"config", config.name},
                         {"device", device->name},
@@ -103,6 +152,12 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
                         {"seconds", stats.seconds},
                         {"ms", ms},
                         {"tok_s", tokens_per_s},
+                        {"bytes", bytes},
+                        {"floor_ms", floor_ms},
+                        {"bandwidth_share", floor_ms / ms},
+                        {"steps", steps},
+                        {"prompt", options.prompt},
+                        {"first_ms", JsonMember::Raw{json_object(first)}},
                         {"kernels", stats.launches},
                         {"cache_bytes", stats.cache_bytes},
                         {"difference", difference}})
@@ -113,6 +168,10 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "texts       " << options.batch << " of " << sampling.length << " tokens in "
       << fixed_text(stats.seconds, 2) << " s\n"
       << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
+      << "floor       " << fixed_text(floor_ms, 3) << " ms for "
+      << bytes_text(static_cast<std::size_t>(bytes)) << ", " << fixed_text(100 * floor_ms / ms, 1)
+      << " % of the copy bandwidth; " << steps << " steps that depend on each other\n"
+      << "first token " << json_members(first) << " (prompt: ms)\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
       << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;

@@ -8,6 +8,7 @@
 
 #include "kernels/view.h"
 #include "train/program/progress.h"
+#include "train/program/utf8.h"
 
 namespace weft {
 namespace {
@@ -113,27 +114,13 @@ std::string line_of(const Frame& f, const Series& s, const Points& points) {
   return str("<g style='--c:var(--c", s.colour, ")'><polyline points='", path, "'/>", dots, "</g>");
 }
 
-// The length of the UTF-8 character at `text[at]`; 0: none.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\t' ? 1 : 0;
-  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  const bool overlong = (first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90);
-  const bool beyond = (first == 0xed && byte(at + 1) > 0x9f) || (first == 0xf4 && byte(at + 1) > 0x8f);
-  return overlong || beyond ? 0 : length;
-}
-
 }  // namespace
 
 std::string html_text(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
-    const std::string character = length == 0 ? "\xef\xbf\xbd" : text.substr(i, length);
+    const std::string character = length == 0 ? kReplacement : text.substr(i, length);
     i += std::max<std::size_t>(length, 1);
     out += character == "&"    ? "&amp;"
            : character == "<"  ? "&lt;"

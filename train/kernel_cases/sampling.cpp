@@ -4,6 +4,7 @@
 
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_linear.h"
+#include "kernels/sampling/gather_rows.h"
 #include "train/kernel_cases/table.h"
 
 namespace weft {
@@ -30,8 +31,8 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
   };
 }
 
-// Position 1 of texts of three, `given` of the prompt; sample numbers from 3 on. `few`: many equal logits.
-Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few, std::int64_t given) {
+// Position 1 of texts of three; sample numbers from 3 on. `few`: many equal logits.
+Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few) {
   return [=](CaseRun& r) {
     ChooseToken k;
     k.tokens = r.output("tokens", {b, 3}, DType::i32);
@@ -41,9 +42,19 @@ Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool fe
     k.logits = few ? r.input_of({b, v}, r.type(), values) : r.input({b, v}, 2);
     k.position = r.numbers({1});
     k.first_sample = r.numbers({3});
-    k.given = given;
     k.choice = choice;
     k.seed = 0x123456789abcdef0u;
+    r.kernel(k);
+  };
+}
+
+// The columns of keys, which others surround. Some rows of the cache get nothing, others the same.
+Build gather_rows(std::int64_t b, std::int64_t rows, std::int64_t t, std::int64_t h, std::int64_t d) {
+  return [=](CaseRun& r) {
+    GatherRows k;
+    k.y = r.updated("y", {b, rows, d}, r.type(), 1, 0);
+    k.x = heads_of(r.input({1, t, h * d + 3}), 2, h, d);
+    k.source = r.integers({rows}, -1, t * h - 1).as<std::int32_t>();
     r.kernel(k);
   };
 }
@@ -79,15 +90,13 @@ void add_linear(Table& t) {
 
 void add_choices(Table& t) {
   const auto add = [&](std::int64_t b, std::int64_t v, const Choice& c, bool few, bool realistic) {
-    t.put<ChooseToken>(realistic, choose_token(b, v, c, few, 0), "B ", b, ", V ", v, ", temperature ",
+    t.put<ChooseToken>(realistic, choose_token(b, v, c, few), "B ", b, ", V ", v, ", temperature ",
                        c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p, few ? ", equal logits" : "");
   };
   const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
   for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 70001})
     for (const Choice& choice : choices)
       for (const bool few : {false, true}) add(v > 1000 ? 2 : 17, v, choice, few, false);
-  for (const std::int64_t given : {1, 2})
-    t.add<ChooseToken>(choose_token(17, 256, {}, false, given), "B 17, V 256, ", given, " given");
   add(256, 256, {}, false, true);
   add(256, 256, {0.9, 50, 0.95}, false, true);
 }
@@ -97,6 +106,10 @@ void add_choices(Table& t) {
 void add_sampling_cases(Table& t) {
   add_linear(t);
   add_choices(t);
+  constexpr std::int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {3, 33, 31, 2, 9}, {2, 300, 17, 5, 64}};
+  for (const auto& [b, rows, n, h, d] : sizes)
+    t.add<GatherRows>(gather_rows(b, rows, n, h, d), "B ", b, ", R ", rows, ", T ", n, ", H ", h, ", D ", d);
+  t.time<GatherRows>(gather_rows(1, 49152, 12288, 8, 64), "B 1, R 49152, T 12288, H 8, D 64");
 }
 
 }  // namespace weft

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
 #include <memory>
-#include <ostream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "data/formats/audio_file.h"
 #include "src/files/files.h"
+#include "train/program/json.h"
 #include "train/program/loaded_model.h"
+#include "train/program/stop_signal.h"
+#include "train/program/utf8.h"
 #include "train/ranks/ranks.h"
 #include "train/sampling/sample_images.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kTextsAtATime = 8;
 
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
@@ -31,60 +38,184 @@ std::string read_text(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Puts tokens into text: a single sample at once, several one after the other when a sample's turn has come.
+void choose_batch(SampleArguments& a, LoadedModel& loaded) {
+  a.options.batch =
+      a.batch > 0 ? a.batch : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
+}
+
+// Puts tokens into text: a sample as it comes, several one after the other when a sample's turn has come. A
+// sample ends before the stop text.
 class SampleWriter {
  public:
-  SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count)
-      : out_(out), vocab_(vocab), texts_(static_cast<std::size_t>(count)) {}
+  // `whole`: characters are, for a terminal.
+  SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count, const std::string& stop, bool whole)
+      : out_(out),
+        vocab_(vocab),
+        whole_(whole),
+        stop_(text_to_tokens(stop, vocab)),
+        texts_(static_cast<std::size_t>(count)) {}
 
-  void add(std::int64_t sample, std::int32_t token) {
-    texts_[static_cast<std::size_t>(sample)] += token_to_text(token, vocab_);
-    if (sample == turn_) flush();
+  void add(std::int64_t sample, std::int32_t token, bool last) {
+    Text& text = texts_[static_cast<std::size_t>(sample)];
+    if (text.done) return;
+    text.waiting.push_back(token);
+    const std::size_t held = may_stop(text.waiting);
+    text.done = last || (held > 0 && held == stop_.size());
+    if (held == stop_.size()) text.waiting.resize(text.waiting.size() - held);
+    if (sample == turn_) write();
   }
-  // Sample `turn_` is complete: the next one follows.
-  void next() {
-    flush();
-    if (++turn_ == static_cast<std::int64_t>(texts_.size())) return;
-    out_ << "\n==== sample " << turn_ + 1 << " ====\n";
-    flush();
+  void end(std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = first; i < first + count && i < samples(); ++i)
+      texts_[static_cast<std::size_t>(i)].done = true;
+    write();
   }
+  bool ended(std::int64_t first, std::int64_t count) const {
+    const auto begin = texts_.begin() + first;
+    return std::all_of(begin, begin + std::min(count, samples() - first),
+                       [](const Text& t) { return t.done; });
+  }
+  void go_on() { texts_[0].done = false; }  // the only sample
 
  private:
-  void flush() {
-    std::string& text = texts_[static_cast<std::size_t>(turn_)];
-    out_ << text << std::flush;
-    text.clear();
+  struct Text {
+    std::vector<std::int32_t> waiting;
+    bool done = false;
+  };
+  std::int64_t samples() const { return static_cast<std::int64_t>(texts_.size()); }
+  // How many of the last tokens are the beginning of the stop text.
+  std::size_t may_stop(const std::vector<std::int32_t>& tokens) const {
+    std::size_t n = std::min(tokens.size(), stop_.size());
+    while (!std::equal(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), stop_.begin())) --n;
+    return n;
+  }
+  void write() {
+    for (;; ++turn_) {
+      Text& text = texts_[static_cast<std::size_t>(turn_)];
+      const auto ready =
+          text.waiting.end() - static_cast<std::ptrdiff_t>(text.done ? 0 : may_stop(text.waiting));
+      for (auto token = text.waiting.begin(); token < ready; ++token) bytes_ += token_to_text(*token, vocab_);
+      text.waiting.erase(text.waiting.begin(), ready);
+      out_ << (whole_ ? take_characters(bytes_, text.done) : std::exchange(bytes_, {}));
+      if (!text.done || turn_ + 1 == samples()) break;
+      out_ << "\n==== sample " << turn_ + 2 << " ====\n";
+    }
+    out_ << std::flush;
   }
 
   std::ostream& out_;
   std::int64_t vocab_;
-  std::vector<std::string> texts_;
+  bool whole_;
+  std::vector<std::int32_t> stop_;
+  std::vector<Text> texts_;
+  std::string bytes_;  // of the sample whose turn it is
   std::int64_t turn_ = 0;
 };
 
+// While it lives, Ctrl-C ends the texts at hand, and a second one the program. nohup and & are respected.
+class TextInterrupt {
+ public:
+  TextInterrupt() {
+    forget();
+    sigaction(SIGINT, nullptr, &earlier_);
+    struct sigaction action = {};
+    action.sa_handler = handle;  // without SA_RESTART: who waits for a line gets none
+    if (earlier_.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
+  }
+  ~TextInterrupt() { sigaction(SIGINT, &earlier_, nullptr); }
+  TextInterrupt& operator=(TextInterrupt&&) = delete;                           // nor copied
+  bool came() { return std::exchange(seen_, presses_ > 0) != (presses_ > 0); }  // true once
+  void forget() { presses_ = 0, seen_ = false; }
+
+ private:
+  static void handle(int number) {
+    if (presses_ == 0) return echo_.begin(), void(presses_ = 1);
+    if (!echo_.lasts()) _exit(128 + number);
+  }
+  static inline volatile sig_atomic_t presses_ = 0;
+  static inline Echo echo_;
+  struct sigaction earlier_ = {};
+  bool seen_ = false;
+};
+
+// Appends the line that a person types; false when there is none.
+bool ask(std::vector<std::int32_t>& text, std::int64_t vocab, Progress& notes) {
+  for (std::string line;;) {
+    if (isatty(STDIN_FILENO)) std::cerr << "> " << std::flush;
+    if (!std::getline(std::cin, line)) return false;
+    try {
+      const std::vector<std::int32_t> tokens = text_to_tokens(line, vocab);
+      text.insert(text.end(), tokens.begin(), tokens.end());
+      return true;
+    } catch (const Error& e) { notes.line(e.what()); }
+  }
+}
+
+std::string json_of(const SampleStats& s, const SampleOptions& options) {
+  return json_object({{"tokens", s.tokens},
+                      {"seconds", s.seconds},
+                      {"tok_s", static_cast<double>(s.tokens) / s.seconds},
+                      {"first_ms", 1e3 * s.first_seconds},
+                      {"position_ms", s.position_ms()},
+                      {"positions", s.positions},
+                      {"batch", options.batch},
+                      {"kernels", s.launches},
+                      {"cache_bytes", s.cache_bytes}});
+}
+
+// What a person should know before the text comes.
+std::string about_text(const LoadedModel& loaded, const SampleOptions& options) {
+  const std::int64_t context = loaded.config.model.context;
+  std::string text = loaded.weights_text();
+  if (options.temperature == 0) text += "; temperature 0 is greedy: the same text for every seed";
+  if (options.next || options.given() + options.length > context)
+    text += str("\nthe context holds ", context, " tokens: when it is full, the last ", context / 2,
+                " are read again as the beginning of a text, and all before them is forgotten");
+  return text;
+}
+
 void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
+  const bool alone = a.options.group->size() == 1;
   if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
+  if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
   const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
   a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), vocab);
-  check_sample_options(a.options, model);
-  notes.line(loaded.weights_text());
   std::ostringstream kept;
-  SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count);
+  SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count, a.stop,
+                      a.out.empty() && isatty(STDOUT_FILENO));
+  std::optional<TextInterrupt> interrupt;
+  if (alone) interrupt.emplace();
+  if (alone)
+    a.options.ended = [&](std::int64_t first, std::int64_t count) {
+      if (interrupt->came()) writer.end(first, count);
+      return writer.ended(first, count);
+    };
+  if (a.interactive)
+    a.options.next = [&](std::vector<std::int32_t>& more) {
+      writer.end(0, 1);
+      text << '\n' << std::flush;
+      interrupt->forget();
+      writer.go_on();
+      return ask(more, vocab, notes);
+    };
+  check_sample_options(a.options, model);
+  choose_batch(a, loaded);
+  notes.line(about_text(loaded, a.options));
+  if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, vocab, notes)) return;
   const std::int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
       [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
-        writer.add(sample, token);
-        if (position + 1 == length) writer.next();
+        writer.add(sample, token, position + 1 == length && !a.interactive);
       },
       a.out.empty() ? OnPositions{} : bar(notes));
   notes.clear();
   if (!a.out.empty() && a.options.group->rank() == 0)
     write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
-  if (a.out.empty()) text << '\n' << std::flush;
-  if (a.stats) notes.line(stats_text(stats, a.options.given(), length));
+  if (a.out.empty() && !a.interactive) text << '\n' << std::flush;
+  if (a.stats) notes.line(stats_text(stats, a.options.given(), std::min(length, model.context)));
+  if (a.json) notes.line(json_of(stats, a.options));
 }
 
 // "a.wav" for a single sample, else "a_1.wav", "a_2.wav" ...
@@ -101,6 +232,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
     fail(str("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens"));
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
+  choose_batch(a, loaded);
   std::vector<std::vector<std::int32_t>> sounds(static_cast<std::size_t>(a.options.count));
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
@@ -122,13 +254,17 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
       a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
   a.options.group = &group;
   const bool image = a.options.length == 0 && draws_images(loaded->config), sound = a.out.ends_with(".wav");
-  if (a.tokens && (image || sound)) fail("--tokens is for text: leave it out, or set --length and no F.wav");
+  const std::string of_text = a.tokens         ? "--tokens"
+                              : a.interactive  ? "--interactive"
+                              : a.stop.empty() ? ""
+                                               : "--stop";
+  if (!of_text.empty() && (image || sound))
+    fail(of_text + " is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
     fail(str(
         a.checkpoint,
         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
-  a.options.batch = a.batch > 0 ? a.batch : kTextsAtATime;
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
 

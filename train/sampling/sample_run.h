@@ -18,8 +18,10 @@ struct SampleArguments {
   std::string weights;  // "ema", "last"; "": ema where it was kept
   SampleOptions options;
   int gpus = 0;
-  std::int64_t batch = 0;  // 0: 8 texts, or images of about 800,000 tokens
-  bool stats = false, tokens = false;
+  std::int64_t batch = 0;  // 0: as many as have room, or images of about 800,000 tokens
+  bool stats = false, json = false, tokens = false;
+  std::string stop;          // texts end before it
+  bool interactive = false;  // a person types what a text goes on with
   // Images.
   std::string singles, augmentation;   // a folder; "rotation=1"
   std::int64_t label = -1;             // the class with data.labels; -1: not given

@@ -18,63 +18,95 @@ namespace {
 // Tokens stay on the device for about this long before they are read.
 constexpr double kLateSeconds = 0.04;
 
-[[noreturn]] void fail_on_logits() {
-  fail("the model's logits are not finite: its weights are damaged or training diverged");
-}
+// Prompts are read in so many positions or a multiple, so that few lengths need tile tables of their own.
+constexpr std::int64_t kPromptUnit = 128;
+// Samples of texts that are longer than the context.
+constexpr std::int64_t kSamplesOfWindow = 1 << 20, kMostTexts = 4096;
 
 // Batches of samples, one after the other, with equal numbers of rows: one cache and one graph serve them
 // all. Rows beyond the last sample are computed and dropped.
 class BatchSampler {
  public:
-  BatchSampler(Device& device, Model& model, const SampleOptions& options, SampleStats& stats)
-      : device_(device), model_(model), options_(options), stats_(stats), graph_(device, options.graph) {
+  BatchSampler(Device& device, Model& model, std::int64_t context, const SampleOptions& options,
+               SampleStats& stats)
+      : device_(device),
+        model_(model),
+        options_(options),
+        stats_(stats),
+        context_(context),
+        graph_(device, options.graph) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
     ctx_.batch_invariant = true;
     batches_ = (options.count + options.batch - 1) / options.batch;
     rows_ = (options.count + batches_ - 1) / batches_;
-    length_ = options.given() + options.length;
-    const auto kinds = static_cast<std::int64_t>(options.conditions.size());
-    sequences_.tokens = integers({rows_, length_});
-    drawn_ = integers({length_, rows_});
+    window_ = options.next ? context : std::min(context, options.given() + options.length);
+    texts_.resize(static_cast<std::size_t>(rows_));
+    sequences_ = sequences(rows_, window_);
+    drawn_ = integers({window_, rows_});
     first_sample_ = integers({1});
-    if (!options.positions.empty()) sequences_.positions = repeated(options.positions, {rows_, length_});
-    if (kinds > 0) sequences_.conditions = repeated(options.conditions, {rows_, kinds});
     if (!options.cached) return;
-    cache_ = model.make_cache(device, rows_, length_);
+    cache_ = model.make_cache(device, rows_, window_);
     stats.cache_bytes = cache_->bytes();
     stats.cache = cache_->use();
   }
 
   void run(const OnToken& on_token, const OnPositions& on_positions) {
-    for (std::int64_t batch = 0; batch < batches_; ++batch) {
-      begin(batch * rows_);
-      cache_ ? run_cached(on_token, on_positions) : run_plain(on_token);
+    for (first_ = 0; first_ < batches_ * rows_; first_ += rows_) {
+      for (std::int64_t b = 0; b < rows_; ++b) {
+        const std::int64_t sample = std::min(first_ + b, options_.count - 1);
+        texts_[b] = options_.prompts.empty() ? options_.prompt : options_.prompts[sample];
+      }
+      windows_ = 0;
+      open_window();
+      do cache_ ? draw(size() + options_.length, on_token, on_positions) : draw_plain(on_token);
+      while (options_.next && options_.next(texts_[0]));
     }
   }
 
  private:
+  std::int64_t size() const { return static_cast<std::int64_t>(texts_[0].size()); }  // of a text by now
   Tensor integers(const Shape& shape) { return Tensor(*device_.pool, shape, DType::i32, "sampling"); }
-  Tensor repeated(const std::vector<std::int32_t>& row, const Shape& shape) {
-    std::vector<std::int32_t> all;
-    for (std::int64_t b = 0; b < rows_; ++b) all.insert(all.end(), row.begin(), row.end());
-    const Tensor t = integers(shape);
-    device_.upload(t, all.data());
-    return t;
+  // What `count` texts are told, in windows of `length` tokens.
+  Sequences sequences(std::int64_t count, std::int64_t length) {
+    const auto repeated = [&](std::vector<std::int32_t> row, std::int64_t columns) {
+      if (row.empty()) return Tensor{};
+      row.resize(static_cast<std::size_t>(columns));
+      std::vector<std::int32_t> all;
+      for (std::int64_t b = 0; b < count; ++b) all.insert(all.end(), row.begin(), row.end());
+      const Tensor t = integers({count, columns});
+      device_.upload(t, all.data());
+      return t;
+    };
+    return {integers({count, length}),
+            {},
+            repeated(options_.positions, length),
+            repeated(options_.conditions, static_cast<std::int64_t>(options_.conditions.size()))};
   }
 
-  // Prompts of the samples from `first` on.
-  void begin(std::int64_t first) {
-    first_ = first;
-    std::vector<std::int32_t> start(static_cast<std::size_t>(rows_ * length_), 0);
-    for (std::int64_t b = 0; b < rows_; ++b) {
-      const auto sample = static_cast<std::size_t>(std::min(first + b, options_.count - 1));
-      const auto& prompt = options_.prompts.empty() ? options_.prompt : options_.prompts[sample];
-      std::copy(prompt.begin(), prompt.end(), start.begin() + b * length_);
-    }
-    device_.upload(sequences_.tokens, start.data());
-    const auto number = static_cast<std::int32_t>(options_.first + first);
+  // The texts so far, or of texts that fill the window the last half of it, are read in one pass each; equal
+  // neighbours share it. A later window draws as another sample would: its positions were there before.
+  void open_window() {
+    base_ = size() < window_ ? 0 : size() - window_ / 2;
+    next_ = size();
+    const std::int64_t known = next_ - base_;
+    std::vector<std::int32_t> all(static_cast<std::size_t>(rows_ * window_), 0);
+    for (std::int64_t b = 0; b < rows_; ++b)
+      std::copy(texts_[b].begin() + base_, texts_[b].end(), all.begin() + b * window_);
+    device_.upload(sequences_.tokens, all.data());
+    const auto number =
+        static_cast<std::int32_t>((options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
     device_.upload(first_sample_, &number);
+    if (!cache_ || known == 0) return;
+    const Sequences text =
+        sequences(1, std::min(context_, (known + kPromptUnit - 1) / kPromptUnit * kPromptUnit));
+    std::vector<std::int32_t> padded(static_cast<std::size_t>(text.tokens.size()), 0);
+    for (std::int64_t b = 0, same = 1; b < rows_; b += same, same = 1) {
+      while (b + same < rows_ && texts_[b + same] == texts_[b]) ++same;
+      std::copy_n(all.begin() + b * window_, known, padded.begin());
+      device_.upload(text.tokens, padded.data());
+      model_.read_prompt(ctx_, *cache_, text, known, b, same);
+    }
   }
 
   // What the GPU does at a position, which it reads from memory: a graph replays it.
@@ -85,56 +117,63 @@ class BatchSampler {
                             .logits = logits,
                             .position = cache_->position(),
                             .first_sample = first_sample_.view().as<std::int32_t>(),
-                            .given = options_.given(),
                             .choice = options_.choice(),
                             .seed = options_.seed});
   }
 
-  // Reads after blocks of positions: as many as take about kLateSeconds.
-  void run_cached(const OnToken& on_token, const OnPositions& on_positions) {
-    std::int64_t read = 0, block = 1;
-    Stopwatch clock;
-    clock.start();
-    for (std::int64_t position = 0; position < length_; ++position) {
-      cache_->seek(position);
-      graph_.run([this] { step(); });
-      if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
-      if (position + 1 - read < block && position + 1 < length_) continue;
-      deliver(read, position + 1, on_token);
-      if (on_positions) on_positions(stats_.positions, batches_ * length_);
+  // Until texts have `length` tokens, or no more is wanted of them. Reads after blocks of positions: as many
+  // as take about kLateSeconds; of a text that a person goes on with each, so that none is drawn in vain.
+  void draw(std::int64_t length, const OnToken& on_token, const OnPositions& on_positions) {
+    std::int64_t block = 1;
+    while (next_ < length && !(options_.ended && options_.ended(first_, rows_))) {
+      if (next_ == base_ + window_ || size() - next_ > kPromptUnit) open_window();
+      Stopwatch clock(true);
+      const std::int64_t begin = next_, end = std::min({begin + block, base_ + window_, length});
+      for (; next_ < end; ++next_) {
+        cache_->seek(next_ - base_);
+        graph_.run([this] { step(); });
+        if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
+        if (next_ < size())  // given in between
+          device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + next_ - base_,
+                               &texts_[0][static_cast<std::size_t>(next_)], sizeof(std::int32_t));
+      }
+      deliver(begin, end, on_token);
       const double seconds = clock.seconds();
-      if (seconds < kLateSeconds / 2) block *= 2;
+      stats_.step_seconds += seconds;
+      if (on_positions) on_positions(stats_.positions, batches_ * options_.length);
+      if (seconds < kLateSeconds / 2 && !options_.next) block *= 2;
       if (seconds > kLateSeconds) block = std::max<std::int64_t>(1, block / 2);
-      read = position + 1;
-      clock.start();
     }
   }
 
   // Waits for the positions first .. last - 1 and hands out what was drawn there.
   void deliver(std::int64_t first, std::int64_t last, const OnToken& on_token) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>((last - first) * rows_));
-    device_.download(tokens.data(), drawn_.slice(first * rows_, {last - first, rows_}));
-    for (std::int64_t position = std::max(first, options_.given()); position < last; ++position)
-      for (std::int64_t b = 0; b < rows_; ++b) {
-        const std::int32_t token = tokens[static_cast<std::size_t>((position - first) * rows_ + b)];
-        if (token < 0) fail_on_logits();
-        if (first_ + b < options_.count) on_token(first_ + b, position, token);
-      }
+    device_.download(tokens.data(), drawn_.slice((first - base_) * rows_, {last - first, rows_}));
+    for (std::int64_t position = std::max(first, size()); position < last; ++position)
+      for (std::int64_t b = 0; b < rows_; ++b)
+        hand_out(b, position, tokens[static_cast<std::size_t>((position - first) * rows_ + b)], on_token);
+  }
+  void hand_out(std::int64_t b, std::int64_t position, std::int32_t token, const OnToken& on_token) {
+    if (token < 0) fail("the model's logits are not finite: its weights are damaged or training diverged");
+    texts_[b].push_back(token);
+    if (first_ + b >= options_.count) return;
+    if (stats_.tokens++ == 0) stats_.first_seconds = since_.seconds();
+    on_token(first_ + b, position, token);
   }
 
   // The reference: whole forward passes, tokens chosen on the host.
-  void run_plain(const OnToken& on_token) {
-    for (std::int64_t position = options_.given(); position < length_; ++position) {
+  void draw_plain(const OnToken& on_token) {
+    for (std::int64_t position = options_.given(); position < window_; ++position) {
       const Tensor logits = model_.logits(ctx_, sequences_);
       const std::int64_t vocab = logits.view().cols();
       for (std::int64_t b = 0; b < rows_ && first_ + b < options_.count; ++b) {
-        const std::int64_t row = b * length_ + position;
+        const std::int64_t row = b * window_ + position;
         const std::int32_t token =
             choose_token(to_host(device_, logits.slice(row * vocab, {vocab})), options_.choice(),
                          sample_uniform(options_.seed, options_.first + first_ + b, position));
-        if (token < 0) fail_on_logits();
+        hand_out(b, position, token, on_token);
         device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + row, &token, sizeof token);
-        on_token(first_ + b, position, token);
       }
       ++stats_.positions;
     }
@@ -144,9 +183,16 @@ class BatchSampler {
   Model& model_;
   const SampleOptions& options_;
   SampleStats& stats_;
+  std::int64_t context_;
+  Stopwatch since_{true};
   GraphedStep graph_;
   Ctx ctx_;
-  std::int64_t batches_ = 0, rows_ = 0, length_ = 0, first_ = 0;
+  std::int64_t batches_ = 0, rows_ = 0, first_ = 0;
+  std::int64_t window_ = 0;   // positions that the cache has
+  std::int64_t windows_ = 0;  // that this batch has opened
+  std::int64_t base_ = 0;     // the token of a text where its window begins
+  std::int64_t next_ = 0;     // the first token that the model has not gone through
+  std::vector<std::vector<std::int32_t>> texts_;
   Sequences sequences_{Tensor{}};
   Tensor drawn_, first_sample_;
   std::unique_ptr<DecodeCache> cache_;
@@ -191,8 +237,8 @@ SampleOptions part_of(const SampleOptions& all, std::int64_t rank, std::int64_t 
 }
 
 // Draws this rank's samples; rank 0 then hands out those of all ranks.
-void sample_part(Device& device, Model& model, const SampleOptions& options, SampleStats& stats,
-                 const OnToken& on_token, const OnPositions& on_positions) {
+void sample_part(Device& device, Model& model, std::int64_t context, const SampleOptions& options,
+                 SampleStats& stats, const OnToken& on_token, const OnPositions& on_positions) {
   ProcessGroup& group = *options.group;
   const SampleOptions part = part_of(options, group.rank(), group.size());
   std::vector<std::int32_t> drawn(static_cast<std::size_t>(part.count * part.length));
@@ -203,11 +249,12 @@ void sample_part(Device& device, Model& model, const SampleOptions& options, Sam
     group.report_step(done);
     if (on_positions) on_positions(done, all);
   };
-  if (part.count > 0) BatchSampler(device, model, part, stats).run(keep, report);
+  if (part.count > 0) BatchSampler(device, model, context, part, stats).run(keep, report);
   std::string all;
   for (const std::string& of_rank :
        group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
     all += of_rank;
+  stats.tokens = options.count * options.length;
   if (group.rank() != 0) return;
   group.take_time();  // it writes
   for (std::int64_t t = 0; t < options.length; ++t)
@@ -224,7 +271,8 @@ void sample_part(Device& device, Model& model, const SampleOptions& options, Sam
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
   const std::int64_t prompt = options.given();
   if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
-  if (prompt + options.length > model.context)
+  const bool fits = prompt + options.length <= model.context;
+  if (!fits && (!options.cached || !options.positions.empty()))
     fail(str("the prompt of ", prompt, " tokens and ", options.length,
              " more do not fit into the context of ", model.context, ": ask for at most ",
              std::max<std::int64_t>(0, model.context - prompt)));
@@ -233,25 +281,35 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
   if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
   if (!(options.top_p > 0 && options.top_p <= 1))
     fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
-  if (options.count < 1 || options.batch < 1 || options.first + options.count > kMaxPositions)
-    fail(str("count and batch must be at least 1, got ", options.count, " and ", options.batch));
+  const std::int64_t most = fits && !options.next ? std::int64_t{kMaxPositions} : kSamplesOfWindow;
+  if (options.count < 1 || options.batch < 1 || options.first + options.count > most)
+    fail(str("count and batch must be at least 1, and samples at most ", most, ", got ", options.count,
+             " and ", options.batch));
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
+}
+
+std::int64_t batch_that_fits(Device& device, Model& model, const ModelConfig& config,
+                             const SampleOptions& options) {
+  if (options.count == 1) return 1;
+  const std::int64_t window = std::min(config.context, options.given() + options.length);
+  const std::size_t each = model.make_cache(device, 1, window)->bytes() +
+                           static_cast<std::size_t>(16 * (config.vocab + config.width + window));
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(device.memory_free() * 4 / 5 / each), 1,
+                                  std::min(options.count, kMostTexts));
 }
 
 SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
                    const OnToken& on_token, const OnPositions& on_positions) {
   check_sample_options(options, config);
   SampleStats stats;
-  Stopwatch clock;
-  clock.start();
+  const Stopwatch clock(true);
   if (options.group && options.group->size() > 1) {
-    sample_part(device, model, options, stats, on_token, on_positions);
+    sample_part(device, model, config.context, options, stats, on_token, on_positions);
   } else {
-    BatchSampler(device, model, options, stats).run(on_token, on_positions);
+    BatchSampler(device, model, config.context, options, stats).run(on_token, on_positions);
   }
   stats.seconds = clock.seconds();
-  stats.tokens = options.count * options.length;
   return stats;
 }
 
@@ -277,11 +335,10 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t firs
 
 std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_t last) {
   const double seconds = std::max(stats.seconds, 1e-9);
-  std::string text = str(
-      stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
-      " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
-      fixed_text(1e3 * stats.seconds / static_cast<double>(std::max<std::int64_t>(1, stats.positions)), 3),
-      " ms a position");
+  std::string text = str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
+                         " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
+                         fixed_text(1e3 * stats.first_seconds, 1), " ms to the first, ",
+                         fixed_text(stats.position_ms(), 3), " ms a position");
   if (stats.launches > 0) text += str(", ", stats.launches, " kernels each");
   text += '\n';
   if (stats.cache.empty()) return text;

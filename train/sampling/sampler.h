@@ -32,22 +32,34 @@ struct SampleOptions {
   bool graph = true;                         // on a GPU: launches of a position are replayed as one
   std::int64_t first = 0;                    // number of the first sample: these may be a part of more
   ProcessGroup* group = nullptr;             // whose ranks share the samples out; null: none
+  // For a process alone. Asked now and then: no more is wanted of the samples first .. first + count - 1.
+  std::function<bool(std::int64_t first, std::int64_t count)> ended = {};
+  // For one sample: called with its text when that has its length or has ended. Appends what the text goes on
+  // with, and `length` more tokens are drawn; or false. The caches are kept.
+  std::function<bool(std::vector<std::int32_t>& text)> next = {};
 
   std::int64_t given() const {  // tokens of a prompt
     return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
   }
   Choice choice() const { return {temperature, top_k, top_p}; }
 };
-// Throws Error for values that make no sense, or a text that does not fit into the context.
+// Throws Error for values that make no sense. A text that is longer than the context goes on in a window that
+// moves: when the context is full, its last half is read again as the beginning of a text.
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
   std::int64_t tokens = 0;      // drawn, all samples
-  std::int64_t positions = 0;   // that the model went through, prompts included, all batches
+  std::int64_t positions = 0;   // that the model went through one by one, all batches
   std::int64_t launches = 0;    // kernels of one position; 0 without a cache
-  double seconds = 0;           // prompts included
+  double seconds = 0;           // of all
+  double first_seconds = 0;     // of these, until the first token was there
+  double step_seconds = 0;      // of these, for `positions`
   std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
   std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
+
+  double position_ms() const {
+    return 1e3 * step_seconds / static_cast<double>(positions > 0 ? positions : 1);
+  }
 };
 
 // Called for each token drawn, by position and then by sample: sample, position in its text (the prompt is
@@ -58,6 +70,9 @@ using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
 // With a group a collective: every rank draws a part, and rank 0 hands out all tokens at the end.
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
+
+// Samples at a time: all of them, or as many as have room for their caches.
+std::int64_t batch_that_fits(Device&, Model&, const ModelConfig&, const SampleOptions&);
 
 // Keys read for a token, mean over heads and positions first .. last - 1, and with dense attention.
 struct KeysRead {

@@ -259,12 +259,19 @@ TEST(Bench, TimesSampling) {
       .config = dir / "small.yaml", .overrides = {}, .device = "cpu", .batch = 3, .json = true};
   std::ostringstream json, text;
   bench_decode(options, json);
-  for (const char* key : {"\"batch\": 3,", "\"positions\": 64,", "\"kernels\": ", "\"difference\": "})
+  for (const char* key : {"\"batch\": 3,", "\"positions\": 64,", "\"kernels\": ", "\"difference\": ",
+                          "\"first_ms\": {},", "\"steps\": 13,"})  // no prompt of 128 fits
     EXPECT_CONTAINS(json.str(), key);
+  EXPECT_NEAR(*json_number(json.str(), "floor_ms") / *json_number(json.str(), "ms"),
+              *json_number(json.str(), "bandwidth_share"),
+              1e-4 * *json_number(json.str(), "bandwidth_share"));
   options.json = false;
   options.positions = 10;
   bench_decode(options, text);
   EXPECT_CONTAINS(text.str(), "3 of 10 tokens in ");
+  options.prompt = 4;
+  bench_decode(options, text);
+  EXPECT_CONTAINS(text.str(), "3 of 6 tokens in ");
   options.positions = 65;
   EXPECT_THROW(bench_decode(options, text), Error);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include "train/program/utf8.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {
@@ -11,6 +12,25 @@ TEST(SampledText, IsBytesUpToAVocabularyOf256) {
   EXPECT_EQ(token_to_text(65, 257), "65 ");
   EXPECT_EQ(text_to_tokens("A", 256), (std::vector<std::int32_t>{65}));
   EXPECT_EQ(text_to_tokens("65", 257), (std::vector<std::int32_t>{65}));
+}
+
+// Characters come whole, however their bytes come; what is none is U+FFFD.
+TEST(SampledText, IsWholeCharactersOnATerminal) {
+  const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xc3(\xed\xa0z\x1b\xe2\x82",
+                    bad = kReplacement,
+                    want = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80" + bad + bad + "(" + bad + bad + "z" + bad;
+  std::string bytes, out;
+  for (const char c : text) {
+    bytes += c;
+    const std::string part = take_characters(bytes, false);
+    EXPECT_TRUE(part.empty() || static_cast<unsigned char>(part[0]) < 0x80 ||
+                static_cast<unsigned char>(part[0]) >= 0xc2);
+    out += part;
+  }
+  EXPECT_EQ(out, want);
+  EXPECT_EQ(bytes, "\xe2\x82");  // may yet be one
+  EXPECT_EQ(take_characters(bytes, true), bad + bad);
+  EXPECT_EQ(bytes, "");
 }
 
 }  // namespace

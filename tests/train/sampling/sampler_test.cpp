@@ -48,6 +48,7 @@ class SamplerTest : public testing::Test {
   void check_cached();
   void check_orders();
   void check_conditions();
+  void check_windows();
 
   TempDir dir_;
   Config config_;
@@ -78,7 +79,7 @@ void SamplerTest::check_cached() {
         .prompt = {5}, .length = 63, .temperature = temperature, .seed = 2, .count = 3, .batch = 2};
     const auto cached = texts(options);
     EXPECT_GT(stats_.launches, 0);
-    EXPECT_EQ(stats_.positions, 2 * 64);
+    EXPECT_EQ(stats_.positions, 2 * 63);  // the prompt is read in one pass
     options.graph = false;
     EXPECT_EQ(texts(options), cached) << "without a graph, temperature " << temperature;
     options.cached = false;
@@ -133,6 +134,67 @@ void SamplerTest::check_conditions() {
 
 TEST_F(SamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 
+// Greedy texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32
+// tokens when it is full; prompts may be longer than the context, too.
+void SamplerTest::check_windows() {
+  for (const std::int64_t given : {3, 90}) {
+    SampleOptions options{.length = 100, .temperature = 0, .count = 2, .batch = 2};
+    for (std::int32_t i = 0; i < 2 * given; ++i) {
+      if (i % given == 0) options.prompts.emplace_back();
+      options.prompts.back().push_back((i * 7 + i / 5) % 32);
+    }
+    const auto all = texts(options);
+    for (int sample = 0; sample < 2; ++sample) {
+      std::vector<std::int32_t> window = options.prompts[sample];
+      for (const std::int32_t token : all[sample]) {
+        if (window.size() >= 64) window.erase(window.begin(), window.end() - 32);
+        const auto one = texts({.prompt = window, .length = 1, .temperature = 0, .cached = false})[0];
+        ASSERT_EQ(one[0], token) << "behind " << window.size();
+        window.push_back(token);
+      }
+    }
+  }
+  const auto drawn = texts({.length = 200, .seed = 4, .count = 2, .batch = 2});
+  EXPECT_EQ(texts({.length = 200, .seed = 4, .count = 2, .batch = 1}), drawn);
+  EXPECT_EQ(drawn[0].size(), 200u);
+}
+
+TEST_F(SamplerTest, GoesOnBeyondTheContext) { check_windows(); }
+
+// A text goes on with what is given in between, short or long: the caches are those of all of it.
+TEST_F(SamplerTest, GoesOnWithWhatAPersonTypes) {
+  for (const std::size_t typed : {0, 1, 5, 150}) {
+    SampleOptions options{.prompt = {1, 2}, .length = 6, .temperature = 0};
+    std::vector<std::int32_t> all = options.prompt, drawn;
+    bool asked = false;
+    options.next = [&](std::vector<std::int32_t>& text) {
+      if (std::exchange(asked, true)) return false;
+      for (std::size_t i = 0; i < typed; ++i) text.push_back(static_cast<std::int32_t>(i * 5 % 32));
+      all = text;
+      return true;
+    };
+    sample(*device_, *model_, config_.model, options,
+           [&](std::int64_t, std::int64_t, std::int32_t token) { drawn.push_back(token); });
+    ASSERT_EQ(drawn.size(), 12u);
+    if (all.size() >= 64) all.erase(all.begin(), all.end() - 32);
+    const auto rest = texts({.prompt = all, .length = 6, .temperature = 0})[0];
+    EXPECT_EQ(std::vector<std::int32_t>(drawn.begin() + 6, drawn.end()), rest) << typed;
+  }
+}
+
+TEST_F(SamplerTest, EndsWhenNoMoreIsWanted) {
+  std::int64_t drawn = 0;
+  SampleOptions options{.length = 60, .count = 4, .batch = 2};
+  options.ended = [&](std::int64_t first, std::int64_t) { return first == 0 && drawn > 0; };
+  const SampleStats stats =
+      sample(*device_, *model_, config_.model, options,
+             [&](std::int64_t sample, std::int64_t, std::int32_t) { drawn += sample < 2 ? 1 : 0; });
+  EXPECT_EQ(drawn, 2);
+  EXPECT_EQ(stats.tokens, 2 + 2 * 60);
+  EXPECT_GT(stats.first_seconds, 0);
+  EXPECT_LE(stats.first_seconds + stats.step_seconds / 2, stats.seconds);
+}
+
 TEST_F(SamplerTest, NamesLogitsThatAreNotFinite) {
   const std::vector<float> broken(static_cast<std::size_t>(store_->master().size()), NAN);
   device_->upload(store_->master(), broken.data());
@@ -143,7 +205,7 @@ TEST_F(SamplerTest, NamesLogitsThatAreNotFinite) {
 TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_EQ(refused({.length = 64}), "");
   EXPECT_CONTAINS(refused({.length = 0}), "length");
-  EXPECT_CONTAINS(refused({.prompt = {1, 2}, .length = 63}), "at most 62");
+  EXPECT_CONTAINS(refused({.prompt = {1, 2}, .length = 63, .cached = false}), "at most 62");
   EXPECT_CONTAINS(refused({.length = 5, .temperature = -1}), "temperature");
   EXPECT_CONTAINS(refused({.length = 5, .temperature = NAN}), "temperature");
   EXPECT_CONTAINS(refused({.length = 5, .top_k = -1}), "top-k");
@@ -160,6 +222,8 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.length = 5, .count = 3, .prompts = {{1}}}), "1 prompts for 3");
   EXPECT_CONTAINS(refused({.length = 5, .count = 2, .prompts = {{1}, {1, 2}}}), "of one length");
   EXPECT_CONTAINS(refused({.prompt = {1}, .length = 2, .positions = {0, 1}}), "2 places for texts of 3");
+  EXPECT_EQ(refused({.prompt = {1, 2}, .length = 63}), "");
+  EXPECT_CONTAINS(refused({.length = 65, .count = 1 << 21}), "samples at most 1048576");
   EXPECT_CONTAINS(refused({.length = 2, .positions = {0, 64}}), "place is 64");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("abc", 99); }), "token 2 is 99");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("12 x", 300); }), "numbers");
@@ -176,8 +240,9 @@ TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
 
 TEST_F(SamplerTest, StatisticsAreOfAPosition) {
   SampleStats stats;
-  stats.tokens = 8, stats.positions = 4, stats.seconds = 2;
-  EXPECT_CONTAINS(stats_text(stats, 0, 4), "8 tokens in 2.00 s: 4.0 tokens/s, 500.000 ms a position\n");
+  stats.tokens = 8, stats.positions = 4, stats.seconds = 2, stats.first_seconds = 0.5, stats.step_seconds = 1;
+  EXPECT_CONTAINS(stats_text(stats, 0, 4),
+                  "8 tokens in 2.00 s: 4.0 tokens/s, 500.0 ms to the first, 250.000 ms a position\n");
   const auto launches = [&](std::int64_t length) {
     return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length}, [](auto...) {})
         .launches;
@@ -213,6 +278,7 @@ TEST_F(CudaSamplerTest, SameSeedSameTextInAnyBatch) { check_batches(); }
 TEST_F(CudaSamplerTest, GraphIsEagerIsPlain) { check_cached(); }
 TEST_F(CudaSamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
 TEST_F(CudaSamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
+TEST_F(CudaSamplerTest, GoesOnBeyondTheContext) { check_windows(); }
 #endif
 
 }  // namespace
