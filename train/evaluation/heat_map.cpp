@@ -16,11 +16,11 @@ constexpr std::int64_t kPanel = 384;  // pixels: the longest side of a panel
 constexpr std::int64_t kMargin = 12, kBar = 14;
 constexpr Rgb kPaper{250, 250, 250}, kNothing{215, 215, 215};
 
-// From dark to bright, so that it survives printing in grey.
+// From dark (t 0) to bright (1), so that it survives printing in grey.
 Rgb heat(double t) {
   static constexpr std::array<Rgb, 5> kHeat{
       {{13, 8, 42}, {94, 24, 110}, {188, 55, 84}, {245, 135, 20}, {250, 240, 160}}};
-  const double place = std::clamp(t, 0.0, 1.0) * (kHeat.size() - 1);
+  const double place = t * (kHeat.size() - 1);
   const auto low = std::min<std::size_t>(static_cast<std::size_t>(place), kHeat.size() - 2);
   return mix(kHeat[low], kHeat[low + 1], place - static_cast<double>(low));
 }

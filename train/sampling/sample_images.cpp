@@ -17,7 +17,6 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
-constexpr Rgb kGround{255, 255, 255};
 constexpr std::int32_t kUnknown = 128;
 constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
 
@@ -211,7 +210,6 @@ GridLayout::GridLayout(const ImageShape& shape, std::int64_t cells, std::int64_t
 
 Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {
   Image all(g.columns * (g.width + g.kGap) + g.kGap, g.rows * (g.height + g.kGap) + g.kGap);
-  fill(all, 0, 0, all.width, all.height, kGround);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     Image cell = cells[i];
     const auto index = static_cast<std::int64_t>(i);

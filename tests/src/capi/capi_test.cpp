@@ -155,6 +155,17 @@ TEST(CApi, LayoutsWithAPredicateRunAsDefined) {
   }
 }
 
+TEST(CApi, LayoutsHaveBlocksOfFourSizes) {
+  const std::uint8_t active = 1;
+  for (int block = 1; block <= 128; ++block) {
+    const weft_layout layout{sizeof(layout), &active, 1, 1, 1, block, 1, nullptr, nullptr};
+    weft_pattern* made = nullptr;
+    const bool fits = block == 8 || block == 16 || block == 32 || block == 64;
+    EXPECT_EQ(weft_pattern_create_layout(&layout, 1, &made), fits ? WEFT_OK : WEFT_INVALID_ARGUMENT) << block;
+    const PatternHandle pattern(made);
+  }
+}
+
 TEST(CApi, LowPrecisionAndAxesInAnyOrder) {
   const weft_pattern_spec spec = spec_of("all");
   const PatternHandle pattern = pattern_of(spec, 3);

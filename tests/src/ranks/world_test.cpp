@@ -146,6 +146,7 @@ TEST(World, SrunFindsTheFirstHostAndAPort) {
 }
 
 TEST(World, SrunOnOneHost) {
+  EXPECT_EQ(world_of(without(kSrun, "SLURM_STEP_NUM_NODES")).local_size, 8) << "a number that nobody says";
   const World world = world_of(with(kSrun, {{"SLURM_STEP_NUM_NODES", "1"},
                                             {"SLURM_STEP_TASKS_PER_NODE", "16"},
                                             {"SLURM_LOCALID", "9"},

@@ -381,5 +381,19 @@ TEST(AugmentChoices, AreTextAndBack) {
   EXPECT_EQ(choice_text({}, tiny_image_config(dir.path())), "none");
 }
 
+TEST(HeatMap, ColoursGoFromTheLeastToTheMost) {
+  HeatMap map({1, 2, 3});
+  for (std::int64_t i = 0; i < 6; ++i) map.add(i, static_cast<double>(i + 1));
+  EXPECT_EQ(map.text(),
+            "bits of a pixel: 6.0000 dark (row 0, column 0) to 15.0000 bright (row 0, column 1)\n"
+            "bits of a channel: 1.0000 dark (row 0, column 0) to 6.0000 bright (row 0, column 1)");
+  Image image = map.image();
+  const Rgb dark = image.at(12, 12), bright = image.at(12 + 192, 12);  // behind the margin, 192 pixels each
+  EXPECT_EQ(std::tuple(dark.red, dark.green, dark.blue), std::tuple(13, 8, 42));
+  EXPECT_EQ(std::tuple(bright.red, bright.green, bright.blue), std::tuple(250, 240, 160));
+  EXPECT_EQ(image.at(408, 12 + 191).red, 14) << "the bar's end";
+  EXPECT_EQ(image.at(408, 12 + 192).red, 250) << "the paper below it";
+}
+
 }  // namespace
 }  // namespace weft
