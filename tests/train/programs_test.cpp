@@ -2,8 +2,11 @@
 // The programs as people run them: train, evaluate, sample.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <numbers>
+#include <thread>
 
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
@@ -155,6 +158,28 @@ TEST_F(ProgramsTest, SampleStopsBeforeAText) {
 TEST_F(ProgramsTest, SampleSaysWhatItForgets) {
   EXPECT_EQ(sampled({"--seed", "5", "--length", "150"}).size(), 151u);
   EXPECT_CONTAINS(notes_, "the context holds 64 tokens: when it is full, the last 32 are read again");
+}
+
+// Ctrl-C ends the text, with its line end and figures.
+TEST_F(ProgramsTest, SampleEndsATextOnRequest) {
+  const std::vector<std::string> endless{"--checkpoint", checkpoint(), "--device", "cpu",
+                                         "--length",     "100000000",  "--json"};
+  Process process(dir, "sample", endless);
+  const fs::path out = fs::path(dir.path()) / "sample.out";
+  while (!fs::exists(out) || fs::file_size(out) < 100)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  const std::string text = process.out(), notes = process.err();
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_CONTAINS(notes, str("{\"tokens\": ", text.size() - 1, ", "));
+}
+
+TEST_F(ProgramsTest, SampleIsInteractiveOrWritesFiles) {
+  Process process(dir, "sample",
+                  {"--checkpoint", checkpoint(), "--length", "5", "--interactive", "--out", dir / "t"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_CONTAINS(process.err(), "--interactive");
 }
 
 // The second line goes on behind the first answer, and the program ends with stdin.

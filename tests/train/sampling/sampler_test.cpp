@@ -134,11 +134,11 @@ void SamplerTest::check_conditions() {
 
 TEST_F(SamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 
-// Greedy texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32
-// tokens when it is full; prompts may be longer than the context, too.
+// Texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32 tokens
+// when it is full, and then draws as another sample; prompts may be longer than the context, too.
 void SamplerTest::check_windows() {
   for (const std::int64_t given : {3, 90}) {
-    SampleOptions options{.length = 100, .temperature = 0, .count = 2, .batch = 2};
+    SampleOptions options{.length = 100, .seed = 9, .count = 2, .batch = 2};
     for (std::int32_t i = 0; i < 2 * given; ++i) {
       if (i % given == 0) options.prompts.emplace_back();
       options.prompts.back().push_back((i * 7 + i / 5) % 32);
@@ -146,9 +146,12 @@ void SamplerTest::check_windows() {
     const auto all = texts(options);
     for (int sample = 0; sample < 2; ++sample) {
       std::vector<std::int32_t> window = options.prompts[sample];
+      if (window.size() >= 64) window.erase(window.begin(), window.end() - 32);
+      std::int64_t first = sample;
       for (const std::int32_t token : all[sample]) {
-        if (window.size() >= 64) window.erase(window.begin(), window.end() - 32);
-        const auto one = texts({.prompt = window, .length = 1, .temperature = 0, .cached = false})[0];
+        if (window.size() == 64) window.erase(window.begin(), window.end() - 32), first += 1 << 20;
+        const auto one =
+            texts({.prompt = window, .length = 1, .seed = 9, .cached = false, .first = first})[0];
         ASSERT_EQ(one[0], token) << "behind " << window.size();
         window.push_back(token);
       }
