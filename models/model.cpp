@@ -125,7 +125,7 @@ struct BlockBytes {
   }
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention.
   std::int64_t forward_only() const {
-    return std::max(3 * stream + hidden, 3 * stream + qkv + attended + attention_rows);
+    return std::max(3 * stream + hidden, 2 * stream + qkv + attended + attention_rows);
   }
 };
 

@@ -150,7 +150,7 @@ TEST_F(BadInputTest, Sampling) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return error_line("sample", arguments);
   };
-  EXPECT_CONTAINS(with({"--length", "65"}), "context of 64");
+  EXPECT_CONTAINS(with({"--length", "5", "--stop", "abc"}), "the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--top-p", "2"}), "top-p");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");  // bytes beyond the vocabulary of 32
   EXPECT_CONTAINS(with({"--length", "5", "--prompt-file", dir / "none.txt"}), "none.txt");
