@@ -124,12 +124,16 @@ class TextInterrupt {
   ~TextInterrupt() { sigaction(SIGINT, &earlier_, nullptr); }
   TextInterrupt& operator=(TextInterrupt&&) = delete;                           // nor copied
   bool came() { return std::exchange(seen_, presses_ > 0) != (presses_ > 0); }  // true once
-  void forget() { presses_ = 0, seen_ = false; }
+  void forget() {
+    presses_ = 0;
+    seen_ = false;
+  }
 
  private:
   static void handle(int number) {
-    if (presses_ == 0) return echo_.begin(), void(presses_ = 1);
-    if (!echo_.lasts()) _exit(128 + number);
+    if (presses_ > 0 && !echo_.lasts()) _exit(128 + number);
+    if (presses_ == 0) echo_.begin();
+    presses_ = 1;
   }
   static inline volatile sig_atomic_t presses_ = 0;
   static inline Echo echo_;

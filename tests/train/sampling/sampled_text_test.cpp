@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include "kernels/view.h"
 #include "train/program/utf8.h"
 #include "train/sampling/sampler.h"
 
@@ -17,8 +18,8 @@ TEST(SampledText, IsBytesUpToAVocabularyOf256) {
 // Characters come whole, however their bytes come; what is none is U+FFFD.
 TEST(SampledText, IsWholeCharactersOnATerminal) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xc3(\xed\xa0z\x1b\xe2\x82",
-                    bad = kReplacement,
-                    want = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80" + bad + bad + "(" + bad + bad + "z" + bad;
+                    two = str(kReplacement, kReplacement),
+                    want = str("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", two, "(", two, "z", kReplacement);
   std::string bytes, out;
   for (const char c : text) {
     bytes += c;
@@ -29,7 +30,7 @@ TEST(SampledText, IsWholeCharactersOnATerminal) {
   }
   EXPECT_EQ(out, want);
   EXPECT_EQ(bytes, "\xe2\x82");  // may yet be one
-  EXPECT_EQ(take_characters(bytes, true), bad + bad);
+  EXPECT_EQ(take_characters(bytes, true), two);
   EXPECT_EQ(bytes, "");
 }
 
