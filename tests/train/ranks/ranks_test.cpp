@@ -134,13 +134,13 @@ TEST_F(RanksTest, WhatIsWrongOnAllRanksIsOneLineOfRankZeroAtOnce) {
   const std::vector<std::string> good{"--checkpoint", path, "--device", "cpu", "--length", "9"},
       unknown{"--checkpoint", path, "--lenght", "9"}, none{"--checkpoint", dir / "none.h5"},
       gpus{"--checkpoint", path, "--gpus", "2"},
-      long_one{"--checkpoint", path, "--device", "cpu", "--length", "100"};
+      strange{"--checkpoint", path, "--device", "cpu", "--length", "9", "--tokens", "--prompt", "99"};
   EXPECT_CONTAINS(said(unknown, unknown), "--lenght");
   EXPECT_CONTAINS(said(none, none), "none.h5");
   EXPECT_CONTAINS(said(gpus, gpus), "--gpus starts the processes itself");
   EXPECT_CONTAINS(said(good, good, {"MASTER_PORT=99999"}), "MASTER_PORT=99999");
   EXPECT_CONTAINS(said(good, good, {"LOCAL_WORLD_SIZE="}), "no LOCAL_WORLD_SIZE");
-  EXPECT_CONTAINS(said(long_one, long_one), "do not fit into the context of 64");
+  EXPECT_CONTAINS(said(strange, strange), "prompt: token 0 is 99, the model knows 0 to");
   // What another rank alone has, rank 0 says of it.
   for (const auto& of_one : {unknown, none}) {
     const std::string line = said(good, of_one);
@@ -204,9 +204,11 @@ TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
 
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
   train_some_steps();
-  const std::string line =
-      error_line("sample", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "100"}, 3);
-  EXPECT_CONTAINS(line, "do not fit into the context of 64");
+  const std::string line = error_line("sample",
+                                      {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length",
+                                       "9", "--tokens", "--prompt", "99"},
+                                      3);
+  EXPECT_CONTAINS(line, "prompt: token 0 is 99, the model knows 0 to");
 }
 
 TEST_F(RanksTest, ProcessesThatDoNotBelongTogetherSaySo) {
