@@ -153,6 +153,8 @@ TEST_F(BadInputTest, Sampling) {
   EXPECT_CONTAINS(with({"--length", "5", "--stop", "abc"}), "the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--top-p", "2"}), "top-p");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");  // bytes beyond the vocabulary of 32
+  EXPECT_CONTAINS(with({"--length", "5", "--prompt", " "}), "token 0 is 32, the model knows 0 to 31");
+  EXPECT_CONTAINS(with({"--length", "5", "--tokens", "--prompt", "31 32"}), "32, the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt-file", dir / "none.txt"}), "none.txt");
   EXPECT_CONTAINS(error_line("evaluate", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
                                           "--min-context", "64"}),

@@ -52,6 +52,10 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
   const std::string both = run_page({run.string(), (dir / "two") + "/"});
   EXPECT_TRUE(has(both, "one, valid <b>3.125</b>"));
   EXPECT_TRUE(has(both, "two, train <b>8</b>"));
+  write((dir / "two/config.yaml"), small_yaml(dir.path()) + "# <mine>\n");
+  const std::string two = run_page({dir / "two"});
+  EXPECT_TRUE(has(two, "<h2>Config</h2>") && has(two, "# &lt;mine&gt;")) << two;
+  EXPECT_FALSE(has(page, "<h2>Config</h2>"));
   EXPECT_CONTAINS(error_of([&] { run_page({dir / "three"}); }), "is no folder of a run");
 }
 
