@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// g++ 12's address sanitizer does not hold its allocator's locks over fork(), as the C library does: a copy made while
-// another thread holds one waits for it forever. A thread holds them longest at its start, when a rank's watcher begins
-// and the rank makes the process that reads its data file. So fork() waits until threads are past that.
+// g++ 12's address sanitizer does not hold its allocator's locks over fork(), as the C library does: a copy
+// made while another thread holds one waits for it forever. A thread holds them longest at its start, when a
+// rank's watcher begins and the rank makes the process that reads its data file. So fork() waits until
+// threads are past that.
 #ifdef __SANITIZE_ADDRESS__
 #include <pthread.h>
 
