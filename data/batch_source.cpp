@@ -6,7 +6,6 @@
 // a run resumes from its step, and each process reads its own windows of one batch.
 #include "data/batch_source.h"
 
-#include <functional>
 #include <numeric>
 
 #include "kernels/philox.h"
@@ -25,9 +24,8 @@ Philox4 window_bits(std::uint64_t seed, std::int64_t step, std::int64_t index) {
 
 void check_window(const TokenDataset& data, std::int64_t context) {
   if (data.size() < context)
-    fail(str(data.path(), ": the split ", data.split(), " has ", data.size(),
-             " tokens, fewer than a window of model.context ", context,
-             "; use more data or a shorter context"));
+    fail(data.path(), ": the split ", data.split(), " has ", data.size(),
+         " tokens, fewer than a window of model.context ", context, "; use more data or a shorter context");
 }
 
 }  // namespace

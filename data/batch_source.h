@@ -4,8 +4,6 @@
 // batch.
 #pragma once
 
-#include <optional>
-
 #include "data/augment/augment.h"
 
 namespace weft {

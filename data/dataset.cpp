@@ -2,7 +2,6 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "kernels/philox.h"
@@ -14,12 +13,11 @@ namespace weft {
 namespace {
 
 [[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
-  if (file.has("/params")) fail(str(file.path(), ": is a checkpoint, expected a data file made by prepare"));
+  if (file.has("/params")) fail(file.path(), ": is a checkpoint, expected a data file made by prepare");
   auto there = file.list("/");
   if (there.size() > 8) there.resize(8), there.push_back("...");
-  fail(str(file.path(), ": has no split ", split, "; ",
-           there.empty() ? "it has no arrays at all" : "it has " + joined(there),
-           ". prepare makes data files"));
+  fail(file.path(), ": has no split ", split, "; ",
+       there.empty() ? "it has no arrays at all" : "it has " + joined(there), ". prepare makes data files");
 }
 
 // How many tokens an array has. The sizes that a file states must be possible before memory is taken:
@@ -31,8 +29,8 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
   std::int64_t size = 1;
   for (const std::int64_t axis : shape) {
     if (axis < 0 || axis > most / size)
-      fail(str(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
-               " bytes can hold; it is damaged: copy or make it again"));
+      fail(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
+           " bytes can hold; it is damaged: copy or make it again");
     size *= axis;
   }
   return size;
@@ -50,11 +48,11 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   const auto shape = file.shape_of(name);
   const StoredType type = file.type_of(name);
   if ((shape.size() != 1 && shape.size() != 4) || type > StoredType::u32)
-    fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
-             " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
-             "(count, height, width, channels)"));
+    fail(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
+         " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
+         "(count, height, width, channels)");
   size_ = tokens_of(file, name, shape);
-  if (size_ == 0) fail(str(path, ": the split ", split, " is empty"));
+  if (size_ == 0) fail(path, ": the split ", split, " is empty");
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
   item_ = type == StoredType::u8 ? 1 : type == StoredType::u16 ? 2 : 4;
   if (const auto bytes = file.int_attribute("bytes")) {
@@ -103,8 +101,8 @@ void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
     for (std::int32_t& wide : out) {
       std::memcpy(&token, raw, sizeof token);
       if (token >= vocab_)
-        fail(str(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ",
-                 std::uint32_t{token}, ", outside the vocabulary of ", vocab_, " (model.vocab)"));
+        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ", std::uint32_t{token},
+             ", outside the vocabulary of ", vocab_, " (model.vocab)");
       wide = static_cast<std::int32_t>(token);
       raw += sizeof token;
     }
@@ -151,8 +149,8 @@ std::string find_data(const std::string& path, const std::string& config_source)
   std::error_code ignored;
   if (fs::exists(path, ignored)) return path;
   if (fs::exists(beside, ignored)) return beside.string();
-  fail(str("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
-           "; make it with prepare, or name another with --set data.path=F.h5"));
+  fail("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
+       "; make it with prepare, or name another with --set data.path=F.h5");
 }
 
 }  // namespace weft

@@ -26,26 +26,25 @@ bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
 ImageShape image_shape(const Config& config) {
   const std::vector<std::int64_t>& axes = config.model.position_axes;
   if (axes.size() != 3)
-    fail(str("model.position_axes: images have 3 axes (rows, columns, channels), found ", axes.size()));
+    fail("model.position_axes: images have 3 axes (rows, columns, channels), found ", axes.size());
   return {axes[0], axes[1], axes[2]};
 }
 
 std::vector<std::uint16_t> labels_of(const Config& config, const TokenDataset& data) {
   std::vector<std::uint16_t> labels;
   if (!config.data.labels) return labels;
-  if (!data.image())
-    fail(str("data.labels: ", data.path(), " has a stream of tokens; only images have classes"));
+  if (!data.image()) fail("data.labels: ", data.path(), " has a stream of tokens; only images have classes");
   labels.resize(static_cast<std::size_t>(data.images()));
   if (!data.stored()) return labels;
   const Hdf5File file = Hdf5File::open(data.path());
   const std::string name = "/labels/" + data.split();
   if (!file.has(name))
-    fail(str("data.labels: ", data.path(), " has no ", name, "; prepare it anew from images with classes"));
+    fail("data.labels: ", data.path(), " has no ", name, "; prepare it anew from images with classes");
   file.read(name, StoredType::u16, {data.images()}, labels.data());
   for (const std::uint16_t label : labels)
     if (label >= config.data.classes)
-      fail(str("data.classes: ", data.path(), " has an image of class ", label, ", expected 0 to ",
-               config.data.classes - 1, "; set data.classes"));
+      fail("data.classes: ", data.path(), " has an image of class ", label, ", expected 0 to ",
+           config.data.classes - 1, "; set data.classes");
   return labels;
 }
 
@@ -53,23 +52,23 @@ void BatchSource::check_images() const {
   const std::string& path = train_.path();
   const ImageShape& image = train_.image();
   if (!image) {
-    if (mix_) fail(str("data.mix: ", path, " has a stream of tokens; only images are mixed"));
+    if (mix_) fail("data.mix: ", path, " has a stream of tokens; only images are mixed");
     if (!augmentations(config_).empty() || config_.augment.flip)
-      fail(str("augment: ", path, " has a stream of tokens; only images are augmented"));
+      fail("augment: ", path, " has a stream of tokens; only images are augmented");
     return;
   }
   if (image.tokens() != config_.model.context)
-    fail(str("model.context is ", config_.model.context, ", but an image of ", path, " has ", image.text(),
-             " = ", image.tokens(), " tokens"));
+    fail("model.context is ", config_.model.context, ", but an image of ", path, " has ", image.text(), " = ",
+         image.tokens(), " tokens");
   if (!config_.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
   if (mix_ && mix_->image() != image)
-    fail(str("data.mix: ", mix_->path(), " has ",
-             mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
-             image.text()));
+    fail("data.mix: ", mix_->path(), " has ",
+         mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
+         image.text());
   if (image_shape(config_) != image)
-    fail(str("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path, " has ",
-             image.text()));
+    fail("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path, " has ",
+         image.text());
 }
 
 void BatchSource::read_images(std::int64_t step, std::int64_t first, std::int64_t count,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "data/dataset.h"
@@ -19,7 +18,7 @@ void check_split(const std::vector<double>& split) {
   const bool good =
       split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
   if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
-    fail(str("split ", joined(split, ","), ": ", expected));
+    fail("split ", joined(split, ","), ": ", expected);
 }
 
 // A file with the attributes that all have.
@@ -56,7 +55,7 @@ FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t ite
     for (std::int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
       const std::int64_t token = tokens.value(i);
       if (token < 0 || token >= vocab)
-        fail(str("token ", i, " is ", token, ", outside the vocabulary of ", vocab));
+        fail("token ", i, " is ", token, ", outside the vocabulary of ", vocab);
       for (std::int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
     }
   };
@@ -74,7 +73,7 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   const std::int64_t size = tokens.size();
   const std::int64_t train = std::llround(split[0] * static_cast<double>(size)),
                      valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
-  if (train == 0) fail(str("split: nothing is left for train of ", size, " tokens"));
+  if (train == 0) fail("split: nothing is left for train of ", size, " tokens");
 
   Hdf5File file = create_file(path, vocab, description, sources, Hdf5File::Size::large);
   for (const auto& [name, value] : attributes) file.set_attribute(name, value);
@@ -98,7 +97,7 @@ std::string write_image_file(const std::string& path, const ImageShape& shape, c
                              const ImageSplit& valid, const ImageSplit& test, const std::string& description,
                              const std::vector<std::string>& sources) {
   WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.text());
-  if (train.pixels.empty()) fail(str(path, ": no image is left for train"));
+  if (train.pixels.empty()) fail(path, ": no image is left for train");
   Hdf5File file = create_file(path, 256, description, sources);
   file.set_attribute("height", shape.height);
   file.set_attribute("width", shape.width);

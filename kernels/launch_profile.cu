@@ -2,7 +2,6 @@
 // Time of launches on a GPU, between two events. What events add is measured with an empty kernel against
 // launches in a CUDA graph, and subtracted. Where the host is not ahead, the time is that of the launch.
 #include <algorithm>
-#include <utility>
 
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/event.cuh"

@@ -2,9 +2,7 @@
 // The debug level, read once from the environment, and what it does on the CPU.
 #include "kernels/queue.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -24,7 +22,7 @@ int debug_level() {
     const char* text = std::getenv("WEFT_DEBUG");
     if (!text || !*text) return 0;
     if (text[0] < '0' || text[0] > '3' || text[1] != 0)
-      fail(str("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'"));
+      fail("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'");
     return text[0] - '0';
   }();
   return level;

@@ -12,8 +12,8 @@ namespace {
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
-  fail(str(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
-           "); WEFT_DEBUG=2 waits for every launch and names the first that fails"));
+  fail(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+       "); WEFT_DEBUG=2 waits for every launch and names the first that fails");
 }
 
 // NaN and infinity are counted in whole numbers, so that blocks may add theirs in any order.

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <variant>
-#include <vector>
 
 #include "kernels/launch_profile.h"
 #include "kernels/view.h"

@@ -2,7 +2,6 @@
 // What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no other.
 #pragma once
 
-#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -25,13 +24,16 @@ std::string str(const Args&... args) {
   return out.str();
 }
 
-[[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
+template <class... Args>
+[[noreturn]] void fail(const Args&... what) {
+  throw Error(str(what...));
+}
 
 // Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
-#define WEFT_CHECK(condition, ...)                                                                          \
-  do {                                                                                                      \
-    if (!(condition))                                                                                       \
-      ::weft::fail(::weft::str(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", __LINE__, "]")); \
+#define WEFT_CHECK(condition, ...)                                                             \
+  do {                                                                                         \
+    if (!(condition))                                                                          \
+      ::weft::fail(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", __LINE__, "]"); \
   } while (0)
 
 #ifndef __FILE_NAME__  // g++ before 12 and nvcc's front end
@@ -84,7 +86,7 @@ void dispatch_float(DType t, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<f16>();
     case DType::bf16: return f.template operator()<bf16>();
-    default: fail(str("expected a floating type, got ", name_of(t)));
+    default: fail("expected a floating type, got ", name_of(t));
   }
 }
 

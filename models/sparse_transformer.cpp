@@ -8,8 +8,6 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
-#include <map>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {

@@ -2,8 +2,6 @@
 // PackedMaps in the memory of a device.
 #pragma once
 
-#include <map>
-
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"

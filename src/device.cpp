@@ -6,10 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <vector>
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
@@ -68,7 +65,7 @@ class CpuDevice : public Device {
 int cuda_index(const std::string& name) {
   if (name == "cuda") return 0;
   const auto index = number_in<int>(std::string_view(name).substr(5));
-  if (!index || *index < 0) fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
+  if (!index || *index < 0) fail("device '", name, "': expected cuda:N with N = 0, 1, ...");
   return *index;
 }
 
@@ -88,9 +85,9 @@ std::unique_ptr<Device> open_any() {
 #else
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
-  fail(str("device '", name,
-           "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
-           "--preset cuda), or use --device cpu"));
+  fail("device '", name,
+       "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
+       "--preset cuda), or use --device cpu");
 }
 
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
@@ -169,7 +166,7 @@ std::unique_ptr<Device> make_device(const std::string& name) {
   if (name == "cpu") return std::make_unique<CpuDevice>();
   if (name == "auto") return open_any();
   if (name == "cuda" || name.starts_with("cuda:")) return open_cuda(name);
-  fail(str("device '", name, "': expected cpu, cuda, cuda:N or auto"));
+  fail("device '", name, "': expected cpu, cuda, cuda:N or auto");
 }
 
 std::vector<double> to_host(Device& device, const TensorView& view) {

@@ -2,9 +2,6 @@
 // Device: a queue, the pool its tensors come from, and copies.
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "kernels/queue.h"
 #include "src/tensor.h"
 

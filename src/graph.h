@@ -2,9 +2,6 @@
 // GraphedStep: ordinary code, run eagerly the first times and replayed as a CUDA graph afterwards.
 #pragma once
 
-#include <functional>
-#include <memory>
-
 #include "src/device.h"
 
 namespace weft {

@@ -2,8 +2,6 @@
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
 
-#include <array>
-
 #include "kernels/attention/documents.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/parameters.h"
 
-#include <array>
-#include <cmath>
 #include <numbers>
 
 #include "kernels/layers/pointwise.h"

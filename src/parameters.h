@@ -4,12 +4,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
 #include <unordered_set>
-#include <vector>
 
 #include "src/device.h"
 #include "src/ranks/communicator.h"

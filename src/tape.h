@@ -5,10 +5,7 @@
 #pragma once
 
 #include <array>
-#include <functional>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"

@@ -2,9 +2,6 @@
 // Tensor: shared, pooled, contiguous, row-major memory with a shape. Kernels take its view.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "kernels/view.h"
 #include "src/memory.h"
 

@@ -3,7 +3,6 @@
 #include "data/augment/augment.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "data/augment/randaugment.h"
@@ -64,16 +63,16 @@ void Augmenter::check_shape() const {
   for (const auto& [used, key] : {std::pair{config_.rotation, "augment.rotation"},
                                   std::pair{config_.transposition, "augment.transposition"}}) {
     if (used && shape_.height != shape_.width)
-      fail(str(key, ": images must be square, these are ", size, "; augment.reversal works for any"));
+      fail(key, ": images must be square, these are ", size, "; augment.reversal works for any");
   }
   if (config_.jigsaw > 1 && (shape_.height % config_.jigsaw != 0 || shape_.width % config_.jigsaw != 0))
-    fail(str("augment.jigsaw: ", config_.jigsaw, " does not divide the sides of images of ", size));
+    fail("augment.jigsaw: ", config_.jigsaw, " does not divide the sides of images of ", size);
   for (const auto& [used, key] : {std::pair{config_.color, "augment.color"},
                                   std::pair{config_.randaugment > 0, "augment.randaugment"}}) {
-    if (used && shape_.channels != 3) fail(str(key, ": images must have 3 channels, these are ", size));
+    if (used && shape_.channels != 3) fail(key, ": images must have 3 channels, these are ", size);
   }
   if (config_.randaugment > 0 && vocab_ != 256)
-    fail(str("augment.randaugment: wants images of 8 bits, model.vocab 256, not ", vocab_));
+    fail("augment.randaugment: wants images of 8 bits, model.vocab 256, not ", vocab_);
   if (config_.random_order > 0 && config_.random_order_seeds.empty())
     fail("augment.random_order_seeds: at least one seed is needed, for example [42]");
 }

@@ -3,9 +3,7 @@
 #include "data/augment/randaugment.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <functional>
 #include <numbers>
 #include <numeric>
 

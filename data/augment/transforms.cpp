@@ -3,7 +3,6 @@
 #include "data/augment/transforms.h"
 
 #include <numeric>
-#include <utility>
 
 #include "kernels/philox.h"
 #include "kernels/view.h"

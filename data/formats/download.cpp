@@ -12,8 +12,8 @@ namespace weft {
 DownloadFolder::DownloadFolder(const std::string& path) : path_(path) {
   std::error_code error;
   const bool made = std::filesystem::create_directory(path, error);
-  if (error) fail(str(path, ": cannot be made: ", error.message()));
-  if (!made) fail(str(path, ": is there already, from a download that was broken off? Remove it"));
+  if (error) fail(path, ": cannot be made: ", error.message());
+  if (!made) fail(path, ": is there already, from a download that was broken off? Remove it");
 }
 
 DownloadFolder::~DownloadFolder() {
@@ -41,7 +41,7 @@ void download_file(const std::string& url, const std::string& path, const std::s
   if (loader.empty()) fail("neither curl nor wget is installed" + way_out);
   std::clog << "downloading " << url << " (" << size << ")" << std::endl;
   if (!run_command(loader + shell_quoted(path) + " " + shell_quoted(url)))
-    fail(str(url, " could not be downloaded (no network?)", way_out));
+    fail(url, " could not be downloaded (no network?)", way_out);
 }
 
 }  // namespace weft

@@ -2,7 +2,6 @@
 #include "data/formats/image_files.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "data/formats/archive.h"
 #include "data/formats/raw_file.h"
@@ -35,16 +34,16 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images, std::int64_t limit,
                    const std::string& where, ImageSplit& out) {
   if (static_cast<std::int64_t>(labels.size()) != images)
-    fail(str(where, ": has ", images, " images and ", labels.size(), " labels"));
+    fail(where, ": has ", images, " images and ", labels.size(), " labels");
   for (std::size_t i = 0; i < labels.size(); ++i)
     if (labels[i] < 0 || labels[i] >= limit)
-      fail(str(where, ": the label of image ", i, " is ", labels[i], ", expected 0 to ", limit - 1));
+      fail(where, ": the label of image ", i, " is ", labels[i], ", expected 0 to ", limit - 1);
   out.labels.insert(out.labels.end(), labels.begin(), labels.end());
 }
 
 std::vector<std::int64_t> integers_of(const NpyArray& array, const std::string& where) {
   if (array.shape.size() != 1)
-    fail(str(where, ": labels have the shape ", shape_text(array.shape), ", expected one axis"));
+    fail(where, ": labels have the shape ", shape_text(array.shape), ", expected one axis");
   std::vector<std::int64_t> values(array.size());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.value(static_cast<std::int64_t>(i));
   return values;
@@ -61,12 +60,12 @@ void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& o
       path, [&](const std::string& member) { return is_data(member) || member == "labels.npy"; },
       [&](const std::string& member, std::string bytes) {
         std::optional<std::string>& place = is_data(member) ? data : labels;
-        if (place) fail(str(path, ": has ", member, " beside ", is_data(member) ? name : member));
+        if (place) fail(path, ": has ", member, " beside ", is_data(member) ? name : member);
         if (is_data(member)) name = member;
         place = std::move(bytes);
       },
       {.member = std::int64_t{64} << 30});
-  if (!data) fail(str(path, ": has no member data.npy or arr_0.npy, where .npz files have the images"));
+  if (!data) fail(path, ": has no member data.npy or arr_0.npy, where .npz files have the images");
   const std::int64_t before = image_count(out, square_rgb(side));
   append_array_images(parse_npy(*data, path + ": " + name), path + ": " + name, side, out);
   if (!labels) return;
@@ -83,12 +82,12 @@ void append_cifar_records(std::string_view bytes, const std::string& where, Imag
   const ImageShape shape = square_rgb(kCifarSide);
   const auto record = static_cast<std::size_t>(1 + shape.tokens());
   if (bytes.empty() || bytes.size() % record != 0)
-    fail(str(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ",
-             record, " (a label and three planes of 32 x 32): truncated, or another file"));
+    fail(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ", record,
+         " (a label and three planes of 32 x 32): truncated, or another file");
   for (std::size_t at = 0; at < bytes.size(); at += record)
     if (const int label = static_cast<std::uint8_t>(bytes[at]); label >= kCifarLabels)
-      fail(str(where, ": the label of record ", at / record, " is ", label,
-               ", expected 0 to 9: damaged, or not CIFAR-10"));
+      fail(where, ": the label of record ", at / record, " is ", label,
+           ", expected 0 to 9: damaged, or not CIFAR-10");
   out.pixels.reserve(out.pixels.size() + bytes.size());
   for (std::size_t at = 0; at < bytes.size(); at += record) {
     out.labels.push_back(static_cast<std::uint8_t>(bytes[at]));
@@ -100,16 +99,15 @@ void append_array_images(const NpyArray& array, const std::string& where, std::i
                          ImageSplit& out) {
   const ImageShape shape = square_rgb(side);
   if (array.kind != 'u' || array.item != 1)
-    fail(str(where, ": holds elements of type '", array.kind, array.item,
-             "', expected uint8 pixels ('u1'); in numpy: a.astype(numpy.uint8)"));
+    fail(where, ": holds elements of type '", array.kind, array.item,
+         "', expected uint8 pixels ('u1'); in numpy: a.astype(numpy.uint8)");
   const std::vector<std::int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1),
                                         array.shape.end());
   const bool whole = sizes == std::vector{side, side, shape.channels};
   if (!whole && sizes != std::vector{shape.channels, side, side} && sizes != std::vector{shape.tokens()})
-    fail(str(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
-             ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ", shape.tokens(),
-             ")"));
-  if (array.shape[0] == 0) fail(str(where, ": has no images"));
+    fail(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
+         ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ", shape.tokens(), ")");
+  if (array.shape[0] == 0) fail(where, ": has no images");
   if (whole)
     out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
   else
@@ -121,7 +119,7 @@ bool is_pickle(std::string_view bytes) {
 }
 
 void fail_on_pickle(const std::string& where, const std::string& form) {
-  fail(str(where, ": is a Python pickle, which weft does not read; fetch ", form));
+  fail(where, ": is a Python pickle, which weft does not read; fetch ", form);
 }
 
 void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out) {
@@ -130,7 +128,7 @@ void append_image_file(const std::string& path, std::int64_t side, ImageSplit& o
   const std::string_view bytes(raw.data(), raw.size());
   if (is_npy(bytes)) return append_array_images(parse_npy(bytes, path), path, side, out);
   if (is_pickle(bytes)) fail_on_pickle(path, "the same images as .npz files");
-  fail(str(path, ": is no .npy or .npz file (", bytes.size(), " bytes of something else)"));
+  fail(path, ": is no .npy or .npz file (", bytes.size(), " bytes of something else)");
 }
 
 std::int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
@@ -141,8 +139,8 @@ ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t cou
                      const std::string& option) {
   const std::int64_t all = image_count(from, shape);
   if (count < 0 || count >= all)
-    fail(str(option, ": cannot take ", count, " of ", all, " images and leave some to train on; choose ",
-             option, " with another number"));
+    fail(option, ": cannot take ", count, " of ", all, " images and leave some to train on; choose ", option,
+         " with another number");
   const auto cut = [&](auto& values, std::int64_t first) {
     std::decay_t<decltype(values)> tail(values.begin() + first, values.end());
     values.resize(first);

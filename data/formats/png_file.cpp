@@ -4,8 +4,6 @@
 
 #include <png.h>
 
-#include <memory>
-
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
 
@@ -25,12 +23,12 @@ std::uint32_t big_endian(std::string_view four) {
 void check_whole(std::string_view bytes, const std::string& where) {
   constexpr std::size_t kAround = 12;  // length, type and checksum of a chunk
   if (!bytes.starts_with(kSignature))
-    fail(str(where, ": is not a PNG file (", bytes.size(), " bytes of something else)"));
+    fail(where, ": is not a PNG file (", bytes.size(), " bytes of something else)");
   for (std::size_t at = kSignature.size();;) {
     const std::size_t left = bytes.size() - at;
     const std::size_t size = left < kAround ? 0 : big_endian(bytes.substr(at, 4));
     if (left < kAround || size > left - kAround)
-      fail(str(where, ": is truncated or damaged: its ", bytes.size(), " bytes end within a chunk"));
+      fail(where, ": is truncated or damaged: its ", bytes.size(), " bytes end within a chunk");
     if (bytes.substr(at + 4, 4) == "IEND") return;
     at += size + kAround;
   }
@@ -44,11 +42,10 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
   const std::unique_ptr<png_image, void (*)(png_image*)> guard(&png, png_image_free);
   png.version = PNG_IMAGE_VERSION;
   if (!png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()))
-    fail(str(where, ": is damaged or no PNG file: ", png.message));
+    fail(where, ": is damaged or no PNG file: ", png.message);
   const std::int64_t height = png.height, width = png.width;
   if (height > kMostPngPixels / width)
-    fail(str(where, ": has ", height, " x ", width, " pixels, more than the ", kMostPngPixels,
-             " that are read"));
+    fail(where, ": has ", height, " x ", width, " pixels, more than the ", kMostPngPixels, " that are read");
   const bool alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   const std::int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
   // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no colour.
@@ -56,7 +53,7 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
   png.format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
   PngImage image{{height, width, channels}, std::vector<std::uint8_t>(PNG_IMAGE_SIZE(png))};
   if (!png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr))
-    fail(str(where, ": is damaged or truncated: ", png.message));
+    fail(where, ": is damaged or truncated: ", png.message);
   if (!alpha) return image;
   const std::int64_t stored = channels + 1;
   for (std::int64_t p = 0; p < height * width; ++p)

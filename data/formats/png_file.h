@@ -2,8 +2,6 @@
 // PNG files as images of 8 bits a channel, through libpng. The stated size is checked before memory is taken.
 #pragma once
 
-#include <string_view>
-
 #include "data/dataset.h"
 
 namespace weft {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/raw_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -13,17 +11,17 @@ namespace weft {
 
 std::vector<char> read_raw_file(const std::string& path, std::int64_t most) {
   std::vector<char> bytes = read_input(path, most);
-  if (bytes.empty()) fail(str(path, ": is empty"));
+  if (bytes.empty()) fail(path, ": is empty");
   return bytes;
 }
 
 std::string file_beginning(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) fail(str(path, ": is a folder, expected a file"));
+  if (std::filesystem::is_directory(path, ignored)) fail(path, ": is a folder, expected a file");
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    fail(str(path, ": is a device or pipe, expected a file"));
+    fail(path, ": is a device or pipe, expected a file");
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  if (!in) fail(path, ": cannot be opened: ", std::strerror(errno));
   std::string bytes(512, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(in.gcount());
@@ -33,7 +31,7 @@ std::string file_beginning(const std::string& path) {
 void check_not_written(const std::string& file, const std::string& out) {
   std::error_code ignored;
   if (std::filesystem::equivalent(file, out, ignored))
-    fail(str(out, ": is both read and written; choose another --out"));
+    fail(out, ": is both read and written; choose another --out");
 }
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }

@@ -46,8 +46,8 @@ void check_complete(const std::string& where, const std::function<bool(const std
     if (!there(name)) missing.push_back(name);
   if (missing.empty()) return;
   if (there(kFirstPickle)) fail_on_pickle(where, kForm);
-  if (missing.size() < official_names().size()) fail(str(where, ": lacks ", joined(missing), " of CIFAR-10"));
-  fail(str(where, ": has no files of CIFAR-10: expected ", joined(missing)));
+  if (missing.size() < official_names().size()) fail(where, ": lacks ", joined(missing), " of CIFAR-10");
+  fail(where, ": has no files of CIFAR-10: expected ", joined(missing));
 }
 
 std::vector<Source> from_folder(const std::string& folder) {
@@ -74,7 +74,7 @@ std::vector<Source> from_archive(const std::string& path) {
       },
       [&](const std::string& member, std::string bytes) {
         if (!members.try_emplace(file_name(member), bytes.begin(), bytes.end()).second)
-          fail(str(path, ": has two members ", file_name(member)));
+          fail(path, ": has two members ", file_name(member));
       },
       {.member = std::int64_t{256} << 20, .total = std::int64_t{1} << 30});
   check_complete(path, [&](const std::string& name) { return members.contains(name); });
@@ -91,7 +91,7 @@ std::vector<Source> downloaded(const PrepareCifar10& o) {
   const std::string path = folder / "cifar-10-binary.tar.gz";
   download_file(o.url, path, "162 MB", way_out);
   if (const std::string sum = md5(read_raw_file(path)); sum != kMd5)
-    fail(str(o.url, ": the download has md5 ", sum, ", the archive has ", kMd5, way_out));
+    fail(o.url, ": the download has md5 ", sum, ", the archive has ", kMd5, way_out);
   return from_archive(path);
 }
 
@@ -121,8 +121,8 @@ std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
   append_cifar_records(bytes, source.where, out);
   const std::int64_t count = image_count(out, square_rgb(kSide)) - before;
   if (is_official(source.name) && count != batch)
-    fail(str(source.where, ": has ", count, " images, the official file of this name has ", batch,
-             ": truncated? (Give other files another name)"));
+    fail(source.where, ": has ", count, " images, the official file of this name has ", batch,
+         ": truncated? (Give other files another name)");
   return count;
 }
 
@@ -136,7 +136,7 @@ std::string prepare_cifar10(const PrepareCifar10& o) {
   std::map<std::string, std::string> sums;  // md5 -> file
   for (const Source& source : sources_of(o)) {
     const auto [other, fresh] = sums.try_emplace(md5(source.bytes), source.where);
-    if (!fresh) fail(str(source.where, ": is the same as ", other->second));
+    if (!fresh) fail(source.where, ": is the same as ", other->second);
     const std::int64_t count = append(source, o.batch, source.test ? test : train);
     lines += str("read ", source.where, ": ", count, source.test ? " test" : " training", " images\n");
     names.push_back(source.name);

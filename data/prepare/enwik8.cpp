@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // prepare enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5 million.
-#include <string_view>
 
 #include "data/dataset.h"
 #include "data/formats/download.h"
@@ -23,7 +22,7 @@ std::vector<char> download(const PrepareEnwik8& o) {
   const std::string zip = folder / "enwik8.zip";
   download_file(o.url, zip, "36 MB", way_out);
   if (!run_command("unzip -q -o " + shell_quoted(zip) + " -d " + shell_quoted(folder / "") + " 2>/dev/null"))
-    fail(str("what ", o.url, " gave is not a whole zip file", way_out));
+    fail("what ", o.url, " gave is not a whole zip file", way_out);
   return read_raw_file(folder / "enwik8");
 }
 
@@ -32,17 +31,17 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
   const std::string where = o.from.empty() ? o.url : o.from;
   const std::string_view text(bytes.data(), bytes.size());
   if (text.starts_with("PK"))
-    fail(str(where, ": is a zip file; unzip it and give the file enwik8 that is inside"));
+    fail(where, ": is a zip file; unzip it and give the file enwik8 that is inside");
   if (text.size() == kLength) {
     if (const std::string sum = md5(bytes); sum != kMd5)
-      fail(str(where, ": has md5 ", sum, ", enwik8 has ", kMd5));
+      fail(where, ": has md5 ", sum, ", enwik8 has ", kMd5);
     return "enwik8";
   }
-  if (!text.starts_with(kBeginning)) fail(str(where, ": does not begin as enwik8 does (", kBeginning, ")"));
-  if (text.size() > kLength) fail(str(where, ": has ", text.size(), " bytes, enwik8 has ", kLength));
+  if (!text.starts_with(kBeginning)) fail(where, ": does not begin as enwik8 does (", kBeginning, ")");
+  if (text.size() > kLength) fail(where, ": has ", text.size(), " bytes, enwik8 has ", kLength);
   if (!o.allow_prefix)
-    fail(str(where, ": has ", text.size(), " bytes, enwik8 has ", kLength,
-             "; --allow-prefix takes its beginning alone"));
+    fail(where, ": has ", text.size(), " bytes, enwik8 has ", kLength,
+         "; --allow-prefix takes its beginning alone");
   return str("the first ", text.size(), " bytes of enwik8 (not checked further)");
 }
 

@@ -38,8 +38,8 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
   const std::int64_t all = image_count(train, shape),
                      count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
   if (count < 0)
-    fail(str("--valid: say how many of the last training images validate: there are ", all,
-             ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known"));
+    fail("--valid: say how many of the last training images validate: there are ", all,
+         ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known");
   const ImageSplit valid = take_last(train, shape, count, "--valid");
   const std::string what =
       str("ImageNet ", o.side, " x ", o.side, ": the last ", count, " of ", all, " training images validate",

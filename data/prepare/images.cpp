@@ -36,7 +36,7 @@ Folder listed(const std::string& path) {
     else
       ++folder.others;
   }
-  if (error) fail(str(path, ": cannot be read as a folder: ", error.message()));
+  if (error) fail(path, ": cannot be read as a folder: ", error.message());
   std::sort(folder.images.begin(), folder.images.end());
   std::sort(folder.folders.begin(), folder.folders.end());
   return folder;
@@ -53,25 +53,25 @@ struct Gathered {
 Gathered gather(const std::string& path) {
   Folder top = listed(path);
   if (!top.images.empty() && !top.folders.empty())
-    fail(str(path, ": has images beside the folder ", top.folders.front(),
-             "; expected images alone, or a folder for each label alone"));
+    fail(path, ": has images beside the folder ", top.folders.front(),
+         "; expected images alone, or a folder for each label alone");
   Gathered all;
   all.images = std::move(top.images);
   all.others = top.others;
   constexpr std::size_t kMostLabels = 65536;
   if (top.folders.size() > kMostLabels)
-    fail(str(path, ": has ", top.folders.size(), " folders, at most ", kMostLabels, " labels are possible"));
+    fail(path, ": has ", top.folders.size(), " folders, at most ", kMostLabels, " labels are possible");
   for (const std::string& folder : top.folders) {
     const Folder inner = listed(folder);
     if (!inner.folders.empty())
-      fail(str(inner.folders.front(), ": folders for labels hold images alone, no further folders"));
+      fail(inner.folders.front(), ": folders for labels hold images alone, no further folders");
     all.labels.insert(all.labels.end(), inner.images.size(),
                       static_cast<std::uint16_t>(all.label_names.size()));
     all.images.insert(all.images.end(), inner.images.begin(), inner.images.end());
     all.label_names.push_back(file_name(folder));
     all.others += inner.others;
   }
-  if (all.images.empty()) fail(str(path, ": has no .png files"));
+  if (all.images.empty()) fail(path, ": has no .png files");
   return all;
 }
 
@@ -84,8 +84,8 @@ ImageSplit read_all(const Gathered& all, ImageShape& shape) {
     PngImage image = read_png(path);
     if (!shape) shape = image.shape;
     if (image.shape.height != shape.height || image.shape.width != shape.width)
-      fail(str(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ",
-               size_text(shape), "; all images must have one size"));
+      fail(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ", size_text(shape),
+           "; all images must have one size");
     if (image.shape.channels > shape.channels) {
       const std::int64_t images = image_count(split, shape);
       split.pixels = as_rgb({{images * shape.height, shape.width, 1}, std::move(split.pixels)}).pixels;

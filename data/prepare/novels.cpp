@@ -38,14 +38,14 @@ std::map<std::string, std::string> download(const PrepareNovels& o) {
 std::map<std::string, std::string> read_folder(const fs::path& folder) {
   std::error_code none;
   const fs::path corpus = fs::is_directory(folder / "corpus", none) ? folder / "corpus" : folder;
-  if (!fs::is_directory(corpus, none)) fail(str(folder.string(), ": is no folder, expected a clone"));
+  if (!fs::is_directory(corpus, none)) fail(folder.string(), ": is no folder, expected a clone");
   std::map<std::string, std::string> novels;
   for (const auto& entry : fs::directory_iterator(corpus)) {
     if (entry.path().extension() != ".txt") continue;
     const std::vector<char> bytes = read_raw_file(entry.path());
     novels[entry.path().filename()] = {bytes.begin(), bytes.end()};
   }
-  if (novels.empty()) fail(str(corpus.string(), ": has no .txt files, expected those of corpus/"));
+  if (novels.empty()) fail(corpus.string(), ": has no .txt files, expected those of corpus/");
   return novels;
 }
 
@@ -66,8 +66,8 @@ std::string prepare_novels(const PrepareNovels& o) {
   std::vector<char> bytes;
   for (const auto& [name, text] : novels) append_novel(bytes, text);
   if (const std::string sum = md5(bytes); sum != o.md5)
-    fail(str(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
-             " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit));
+    fail(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
+         " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit);
   const std::string what = str(novels.size(), " English novels, ", bytes.size(), " bytes");
   return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
 }

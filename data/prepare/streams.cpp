@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // prepare text: a stream of bytes. prepare audio: a stream of mu-law codes. prepare copy: each token repeats
 // the one `distance` before it, unless renewed; a model reaches the entropy only by attending that far.
-#include <cmath>
 
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
@@ -59,12 +58,12 @@ double copy_entropy(std::int64_t vocab, double resample) {
 }
 
 std::string prepare_copy(const PrepareCopy& o) {
-  if (o.vocab < 2 || o.vocab > 65536) fail(str("--vocab: expected 2 to 65536, got ", o.vocab));
-  if (o.length > kMostTokens) fail(str("--length: expected at most ", kMostTokens, ", got ", o.length));
+  if (o.vocab < 2 || o.vocab > 65536) fail("--vocab: expected 2 to 65536, got ", o.vocab);
+  if (o.length > kMostTokens) fail("--length: expected at most ", kMostTokens, ", got ", o.length);
   if (o.distance < 1 || o.length <= o.distance)
-    fail(str("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance));
+    fail("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance);
   if (!(o.resample > 0 && o.resample <= 1))
-    fail(str("--resample: expected more than 0 and at most 1, got ", o.resample));
+    fail("--resample: expected more than 0 and at most 1, got ", o.resample);
   std::vector<std::uint16_t> tokens(o.length);
   for (std::int64_t t = 0; t < o.length; ++t) {
     const Philox4 bits =

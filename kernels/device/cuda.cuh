@@ -20,8 +20,8 @@ namespace weft {
   } while (0)
 
 [[noreturn]] inline void cuda_failure(cudaError_t status, const char* statement, const char* file, int line) {
-  fail(str("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ",
-           file, ":", line, "]"));
+  fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ", file,
+       ":", line, "]");
 }
 
 template <>
@@ -36,7 +36,7 @@ void dispatch_cuda(DType t, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<__half>();
     case DType::bf16: return f.template operator()<__nv_bfloat16>();
-    default: fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
+    default: fail("CUDA kernels take f32, f16 or bf16, got ", name_of(t));
   }
 }
 

@@ -2,8 +2,6 @@
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <utility>
 
 #include "kernels/device/event.cuh"
 #include "kernels/linear/matmul.cuh"

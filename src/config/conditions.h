@@ -4,9 +4,6 @@
 // of their embeddings replaces the plain start vector.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "src/config/config.h"
 
 namespace weft {

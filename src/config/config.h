@@ -4,10 +4,7 @@
 // reading, writing, --set and configs/reference.yaml come from it.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/dtype.h"
 #include "src/config/names.h"

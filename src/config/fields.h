@@ -2,13 +2,9 @@
 // The table of config keys that reading, writing, documentation and checks share. Internal to src/config.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <map>
-#include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "src/config/config.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Config to YAML, and the table of keys in configs/README.md.
 #include <algorithm>
-#include <charconv>
 
 #include "kernels/view.h"
 #include "src/config/fields.h"

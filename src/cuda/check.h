@@ -6,9 +6,8 @@
 
 #include "kernels/view.h"
 
-#define WEFT_CUDA_CALL(call)                                                                           \
-  do {                                                                                                 \
-    if (const cudaError_t result_ = (call); result_ != cudaSuccess)                                    \
-      ::weft::fail(::weft::str("CUDA: ", cudaGetErrorString(result_), " (", cudaGetErrorName(result_), \
-                               ") in ", #call));                                                       \
+#define WEFT_CUDA_CALL(call)                                                                                \
+  do {                                                                                                      \
+    if (const cudaError_t result_ = (call); result_ != cudaSuccess)                                         \
+      ::weft::fail("CUDA: ", cudaGetErrorString(result_), " (", cudaGetErrorName(result_), ") in ", #call); \
   } while (0)

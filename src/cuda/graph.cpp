@@ -55,8 +55,7 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
   recorded_ = nullptr;
   uploads_.clear();
-  fail(str("the step could not be captured as a CUDA graph: ", trouble,
-           "; train.graph: false runs without one"));
+  fail("the step could not be captured as a CUDA graph: ", trouble, "; train.graph: false runs without one");
 }
 
 void CudaGraph::launch(const CudaQueue& queue) {

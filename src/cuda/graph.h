@@ -2,9 +2,7 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <vector>
 
 #include "kernels/queue.h"
 

@@ -2,7 +2,6 @@
 #include "src/cuda/staging.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "src/cuda/check.h"
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstring>
 #include <exception>
 
 #include "kernels/view.h"
@@ -52,7 +51,7 @@ bool receive_message(int socket, std::string& text) {
 AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    fail(str("no socket for a new process: ", std::strerror(errno)));
+    fail("no socket for a new process: ", std::strerror(errno));
   child_ = fork();
   if (child_ == 0) {
     close(ends[0]);
@@ -61,7 +60,7 @@ AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
   const int error = errno;
   close(ends[1]);
   socket_ = Descriptor(ends[0]);
-  if (child_ < 0) fail(str("no new process: ", std::strerror(error)));
+  if (child_ < 0) fail("no new process: ", std::strerror(error));
 }
 
 AnswerProcess::~AnswerProcess() {
@@ -85,7 +84,7 @@ std::string AnswerProcess::ask(const std::string& name, const std::string& quest
                     : WTERMSIG(status) == SIGKILL ? "took too long or was killed"
                     : WTERMSIG(status) == SIGXCPU ? "took too long"
                                                   : strsignal(WTERMSIG(status));
-  fail(str(name, ": is damaged, or memory is out (the process that read it: ", how, ")"));
+  fail(name, ": is damaged, or memory is out (the process that read it: ", how, ")");
 }
 
 }  // namespace weft

@@ -4,9 +4,6 @@
 
 #include <sys/types.h>
 
-#include <functional>
-#include <string>
-
 #include "src/files/files.h"
 
 namespace weft {

@@ -8,13 +8,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string_view>
 
 #include "kernels/view.h"
@@ -51,8 +49,8 @@ Output find_output(const std::string& path, Devices devices) {
   if (path.empty()) fail("expected the name of a file to write, got an empty one");
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (!exists && errno != ENOENT) fail(str(shown(path), ": cannot be written: ", std::strerror(errno)));
-  if (exists && S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected the name of a file to write"));
+  if (!exists && errno != ENOENT) fail(shown(path), ": cannot be written: ", std::strerror(errno));
+  if (exists && S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected the name of a file to write");
   Output output{path, exists && !S_ISREG(info.st_mode)};
   // A link to nothing passes stat() as a missing file; one that leads in a circle does not.
   std::error_code none;
@@ -63,7 +61,7 @@ Output find_output(const std::string& path, Devices devices) {
     output.target = at.string();
   }
   if (output.is_device && devices == Devices::refused)
-    fail(str(path, ": is a device or pipe, expected the name of a regular file to write"));
+    fail(path, ": is a device or pipe, expected the name of a regular file to write");
   return output;
 }
 
@@ -117,8 +115,8 @@ int read_at(int file, std::int64_t at, std::size_t size, void* to) {
 void StoredBytes::read(std::int64_t first, std::size_t size, void* to) const {
   if (values) return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
   const int error = read_at(file->get(), offset + first, size, to);
-  if (error > 0) fail(str(path, ": cannot be read: ", std::strerror(error)));
-  if (error < 0) fail(str(path, ": is truncated in ", name, "; copy or make it again"));
+  if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
+  if (error < 0) fail(path, ": is truncated in ", name, "; copy or make it again");
 }
 
 void StoredBytes::expect(std::int64_t first, std::int64_t size) const {
@@ -159,8 +157,8 @@ NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
   else
     open_unnamed();
   if (!file_ && errno == ENOENT)
-    fail(str(path_, ": cannot be written: there is no folder ", parent_folder(target_)));
-  if (!file_) fail(str(path_, ": cannot be written: ", std::strerror(errno)));
+    fail(path_, ": cannot be written: there is no folder ", parent_folder(target_));
+  if (!file_) fail(path_, ": cannot be written: ", std::strerror(errno));
 }
 
 // Some file systems give every file a name.
@@ -191,8 +189,8 @@ NewFile::~NewFile() {
 void NewFile::check(int error) const {
   if (error == 0) return;
   std::error_code unknown;
-  fail(str(path_, ": could not be written: ", disk_error(error),
-           !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
+  fail(path_, ": could not be written: ", disk_error(error),
+       !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : "");
 }
 
 void NewFile::write(const char* bytes, std::size_t size) { check(write_all(file_.get(), bytes, size)); }
@@ -225,12 +223,12 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
 
 void copy_whole_file(const std::string& from, const std::string& path) {
   const Descriptor in = open_file(from, O_RDONLY);
-  if (!in) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
+  if (!in) fail(from, ": cannot be opened: ", std::strerror(errno));
   NewFile file(path);
   std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
-    if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
+    if (n < 0) fail(from, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return file.commit();
     file.write(piece.data(), static_cast<std::size_t>(n));
   }
@@ -238,25 +236,24 @@ void copy_whole_file(const std::string& from, const std::string& path) {
 
 std::vector<char> read_input(const std::string& path, std::int64_t most) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail(str(shown(path), ": cannot be opened: ", std::strerror(errno)));
-  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected a file"));
+  if (::stat(path.c_str(), &info) != 0) fail(shown(path), ": cannot be opened: ", std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected a file");
   if (!S_ISREG(info.st_mode) && !(S_ISFIFO(info.st_mode) && is_open_file(path)))
-    fail(
-        str(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)"));
+    fail(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)");
   const Descriptor in = open_file(path, O_RDONLY | O_NOCTTY);
-  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  if (!in) fail(path, ": cannot be opened: ", std::strerror(errno));
   constexpr std::int64_t kMostOfPipe = std::int64_t{1} << 30;
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
-  if (info.st_size > most) fail(str(path, ": has ", info.st_size, " bytes; at most ", most, " are read"));
+  if (info.st_size > most) fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
   std::vector<char> bytes, piece(std::size_t{1} << 20);
   bytes.reserve(static_cast<std::size_t>(info.st_size));
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
-    if (n < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
+    if (n < 0) fail(path, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return bytes;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
     if (static_cast<std::int64_t>(bytes.size()) > most)
-      fail(str(path, ": has more than ", most, " bytes, which is all that is read"));
+      fail(path, ": has more than ", most, " bytes, which is all that is read");
   }
 }
 

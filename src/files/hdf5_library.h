@@ -4,10 +4,6 @@
 
 #include <hdf5.h>
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "src/files/hdf5.h"
 
 namespace weft {

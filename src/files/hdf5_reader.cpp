@@ -2,8 +2,6 @@
 #include "src/files/hdf5_reader.h"
 
 #include <algorithm>
-#include <optional>
-#include <sstream>
 
 #include "kernels/view.h"
 #include "src/config/names.h"
@@ -47,7 +45,7 @@ Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(st
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
-    fail(str(path_, ": is not an HDF5 file (", size, " bytes of something else)"));
+    fail(path_, ": is not an HDF5 file (", size, " bytes of something else)");
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_stdio(access);
   H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
@@ -55,8 +53,8 @@ Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(st
   if (file_.ok()) return;
   const std::string reason = library_error();
   if (reason.find("truncated") != std::string::npos)
-    fail(str(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
-  fail(str(path_, ": is damaged or not readable as HDF5: ", reason));
+    fail(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again");
+  fail(path_, ": is damaged or not readable as HDF5: ", reason);
 }
 
 std::string Hdf5Reader::answer(const std::string& question) const {
@@ -69,8 +67,8 @@ std::string Hdf5Reader::answer(const std::string& question) const {
     case 't': {
       const auto type = type_in(open_dataset(name));
       if (type) return {static_cast<char>(*type)};
-      fail(str(path_, ": ", name, " has an element type that is not one of ",
-               joined(types(), ", ", &TypeRow::name)));
+      fail(path_, ": ", name, " has an element type that is not one of ",
+           joined(types(), ", ", &TypeRow::name));
     }
     case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
     case 'x': return text_attribute(name);
@@ -80,15 +78,15 @@ std::string Hdf5Reader::answer(const std::string& question) const {
 }
 
 void Hdf5Reader::library_failed(const std::string& what) const {
-  fail(str(path_, ": ", what, ": ", library_error()));
+  fail(path_, ": ", what, ": ", library_error());
 }
 
 Id Hdf5Reader::open_dataset(const std::string& name) const {
   Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!set.ok()) fail(str(path_, ": has no dataset ", name));
+  if (!set.ok()) fail(path_, ": has no dataset ", name);
   const Id creation(H5Dget_create_plist(set), H5Pclose);
   if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
-    fail(str(path_, ": ", name, " lies in another file, expected its values in this one"));
+    fail(path_, ": ", name, " lies in another file, expected its values in this one");
   return set;
 }
 
@@ -103,7 +101,7 @@ bool Hdf5Reader::has(const std::string& object) const {
 
 std::string Hdf5Reader::list(const std::string& group) const {
   const Id root(H5Gopen2(file_, group.c_str(), H5P_DEFAULT), H5Gclose);
-  if (!root.ok()) fail(str(path_, ": has no group ", group));
+  if (!root.ok()) fail(path_, ": has no group ", group);
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
     if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
@@ -141,7 +139,7 @@ std::string Hdf5Reader::values_of(const std::string& dataset, StoredType as) con
   const Id set = open_dataset(dataset), type(H5Dget_type(set), H5Tclose);
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
-    fail(str(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it"));
+    fail(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it");
   std::string values(elements_of(place_of(dataset).shape) * H5Tget_size(row.memory), '\0');
   if (!values.empty() && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
     library_failed(dataset + " cannot be read (a damaged file?)");
@@ -155,7 +153,7 @@ Id Hdf5Reader::open_attribute(const std::string& name, H5T_class_t cls, const ch
   if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
   const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
   if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
-    fail(str(path_, ": attribute ", name, " should be ", wanted));
+    fail(path_, ": attribute ", name, " should be ", wanted);
   return a;
 }
 

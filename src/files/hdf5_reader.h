@@ -2,10 +2,6 @@
 // What the child process of an Hdf5File does: it parses the file and answers questions.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "src/files/hdf5_library.h"
 
 namespace weft {

@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
 #include "kernels/view.h"
 #include "src/files/files.h"
@@ -35,7 +33,7 @@ bool check_seal(const std::string& path, int file) {
   const auto size = static_cast<std::size_t>(info.st_size);
   const auto get = [&](std::size_t at, std::size_t wanted, void* to) {
     const int error = read_at(file, static_cast<std::int64_t>(at), wanted, to);
-    if (error > 0) fail(str(path, ": cannot be read: ", std::strerror(error)));
+    if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
     return error == 0;
   };
   Seal seal{};
@@ -47,12 +45,12 @@ bool check_seal(const std::string& path, int file) {
     std::size_t at = kSealBlock;
     for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
       if (seal.size != size - kSealBlock || !get(at, wanted, piece.data()))
-        fail(str(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kSealBlock,
-                 ") or damaged; copy or make it again"));
+        fail(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kSealBlock,
+             ") or damaged; copy or make it again");
       hash.add(piece.data(), wanted);
     }
     if (hash.value() != seal.hash || seal.size != size - kSealBlock)
-      fail(str(path, ": is damaged (its hash is not that of its bytes); copy or make it again"));
+      fail(path, ": is damaged (its hash is not that of its bytes); copy or make it again");
   };
   if (verify_seals) check_once(file, "seal", check);
   return true;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/weights.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/files/safetensors.h"
@@ -23,16 +20,16 @@ void check_shapes(const WeightsFile& file, const ParameterStore& store) {
     const auto there = std::count_if(file.shapes.begin(), file.shapes.end(),
                                      [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)
-      fail(str(file.path, ": has position tables of ", there, " axes, the model has ", here,
-               ": take the model.position_axes of the file, with a larger first one for a longer context"));
+      fail(file.path, ": has position tables of ", there, " axes, the model has ", here,
+           ": take the model.position_axes of the file, with a larger first one for a longer context");
   };
   of_axes(std::count_if(store.params().begin(), store.params().end(),
                         [](const ParamInfo& p) { return is_position(p.name); }));
   for (const ParamInfo& p : store.params()) {
     const auto found = file.shapes.find(p.name);
     if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p)) continue;
-    fail(str(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
-             " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : ""));
+    fail(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
+         " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : "");
   }
 }
 
@@ -46,8 +43,7 @@ std::vector<float> WeightsFile::values(const std::string& name) const {
   std::vector<float> all = read(name);
   const auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
   if (bad != all.end())
-    fail(str(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(),
-             "), expected finite numbers"));
+    fail(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(), "), expected finite numbers");
   return all;
 }
 

@@ -2,12 +2,6 @@
 // Weights that travel: those of a checkpoint without the rest of its run, or a safetensors file.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "src/parameters.h"
 
 namespace weft {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/gradient_buckets.h"
 
-#include <algorithm>
-
 namespace weft {
 
 GradientRange GradientBuckets::passed(std::int32_t first) {

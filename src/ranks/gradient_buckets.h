@@ -2,9 +2,6 @@
 // GradientBuckets: the flat gradient block in the parts in which processes that train together all-reduce it.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "src/parameters.h"
 
 namespace weft {

@@ -39,8 +39,8 @@ struct ProcessGroup::State {
   // The watcher ends this process meanwhile if that rank is dead.
   [[noreturn]] void lost(int rank) const {
     std::this_thread::sleep_for(std::chrono::seconds(5));
-    weft::fail(str(peer(rank).name(), " has left ", watcher->where(), ", and rank ", world.rank,
-                   " still expects something of it"));
+    weft::fail(peer(rank).name(), " has left ", watcher->where(), ", and rank ", world.rank,
+               " still expects something of it");
   }
 
   void send(int rank, Kind kind, const std::string& body) const {
@@ -53,9 +53,9 @@ struct ProcessGroup::State {
     Frame frame;
     if (!receive_frame(to(rank), frame, ~std::uint64_t{0})) lost(rank);
     if (frame.kind != kind || frame.number != number)
-      weft::fail(str("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
-                     name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
-                     name_of(frame.kind)));
+      weft::fail("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
+                 name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
+                 name_of(frame.kind));
     return std::move(frame.body);
   }
 };

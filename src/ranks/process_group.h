@@ -4,9 +4,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "src/ranks/world.h"

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <sstream>
 #include <thread>
 
 #include "kernels/view.h"
@@ -123,9 +122,9 @@ class Reception {
       fail(line);
     }
     const std::string unknown = host_trouble(world_.address);
-    fail(str(missing().size() == 1 ? "rank " : "ranks ", listed(missing()), " of ", world_.size,
-             " did not come to ", world_.address, ':', world_.port, " within ", patience.count(), " s: ",
-             unknown.empty() ? "was every process started, and can its host reach this one?" : unknown));
+    fail(missing().size() == 1 ? "rank " : "ranks ", listed(missing()), " of ", world_.size,
+         " did not come to ", world_.address, ':', world_.port, " within ", patience.count(),
+         " s: ", unknown.empty() ? "was every process started, and can its host reach this one?" : unknown);
   }
 
   void welcome() const {
@@ -178,8 +177,8 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
     std::this_thread::sleep_for(milliseconds(200));
   }
   if (world.rank != 1 && world.local_rank != 0) leave_quietly();  // others say it
-  fail(str("rank ", world.rank, " did not reach rank 0 at ", world.address, ':', world.port, " within ",
-           patience.count(), " s: ", why));
+  fail("rank ", world.rank, " did not reach rank 0 at ", world.address, ':', world.port, " within ",
+       patience.count(), " s: ", why);
 }
 
 }  // namespace

@@ -2,10 +2,6 @@
 // How the processes of a run meet: rank 0 listens; each other rank opens two connections, messages and watch.
 #pragma once
 
-#include <chrono>
-#include <string>
-#include <vector>
-
 #include "src/ranks/sockets.h"
 #include "src/ranks/world.h"
 

@@ -10,8 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <thread>
 
 #include "kernels/view.h"
@@ -76,17 +74,17 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
   const Clock::time_point deadline = Clock::now() + milliseconds(500);
   for (;;) {
     Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listener) fail(str("rank 0 cannot open a socket: ", error_text(errno)));
+    if (!listener) fail("rank 0 cannot open a socket: ", error_text(errno));
     set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(listener.get(), generic(where), sizeof where) == 0 && listen(listener.get(), SOMAXCONN) == 0)
       return listener;
     if (errno != EADDRINUSE || Clock::now() > deadline) break;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  fail(str("rank 0 cannot listen at ", address, ':', port, ": ",
-           errno == EADDRINUSE ? "the port is taken by another program, or by another process that is rank 0 "
-                                 "too; choose another one (MASTER_PORT)"
-                               : error_text(errno)));
+  fail("rank 0 cannot listen at ", address, ':', port, ": ",
+       errno == EADDRINUSE ? "the port is taken by another program, or by another process that is rank 0 "
+                             "too; choose another one (MASTER_PORT)"
+                           : error_text(errno));
 }
 
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline) {
@@ -103,7 +101,7 @@ Descriptor connect_to(const std::string& address, int port, Clock::time_point de
     sockaddr_in where{};
     if (resolve(address, port, where, why)) {
       Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (!socket) fail(str("cannot open a socket: ", error_text(errno)));
+      if (!socket) fail("cannot open a socket: ", error_text(errno));
       set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
       set_option(socket, SOL_SOCKET, SO_SNDTIMEO, timeval{2, 0});  // of the attempt
       if (connect(socket.get(), generic(where), sizeof where) == 0) {

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "src/files/files.h"
 

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "kernels/view.h"
 #include "src/config/names.h"

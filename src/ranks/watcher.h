@@ -3,12 +3,7 @@
 // step.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "src/ranks/rendezvous.h"
 

@@ -2,7 +2,6 @@
 // The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case, errors.
 #pragma once
 
-#include <cstring>
 #include <optional>
 
 #include "kernels/attention/documents.h"

@@ -2,11 +2,7 @@
 // `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
 // are right, and rows of times and of rates.
 #include <algorithm>
-#include <cmath>
-#include <memory>
-#include <ostream>
 #include <random>
-#include <sstream>
 
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
@@ -49,9 +45,9 @@ AttentionBenchShape custom_shape(const std::string& text) {
   std::vector<std::int64_t> numbers;
   for (const std::string& part : split(text)) {
     numbers.push_back(number_in<std::int64_t>(part).value_or(0));
-    if (numbers.back() < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
+    if (numbers.back() < 1) fail("--shape: '", part, "' is not a positive whole number");
   }
-  if (numbers.size() != 7) fail(str("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'"));
+  if (numbers.size() != 7) fail("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'");
   return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
 }
 
@@ -62,8 +58,8 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   for (const std::string& name : split(options.shapes)) {
     const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
     if (found == kPaperShapes.end())
-      fail(str("--shapes: no shape '", name, "'; known: paper (all), ",
-               joined(kPaperShapes, ", ", &AttentionBenchShape::name)));
+      fail("--shapes: no shape '", name, "'; known: paper (all), ",
+           joined(kPaperShapes, ", ", &AttentionBenchShape::name));
     chosen.push_back(*found);
   }
   return chosen;
@@ -177,9 +173,9 @@ class AttentionBenchCase {
     if (!options.verify) return;
     error = spot_check(device, *pattern_, load.tensors, 12, 7);
     if (!(error <= tolerance(load.dtype())))
-      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
-               ": results differ from f64 by ", error, " of the largest number of a row; at most ",
-               tolerance(load.dtype()), " was expected"));
+      fail("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
+           ": results differ from f64 by ", error, " of the largest number of a row; at most ",
+           tolerance(load.dtype()), " was expected");
   }
   void run_forward() const { launch(device_.queue, forward_); }
   void run_both() const {

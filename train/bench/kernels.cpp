@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include <ostream>
 #include <set>
 
 #include "src/config/names.h"
@@ -43,7 +42,7 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     if (c.realistic && title(c).find(options.filter) != std::string::npos) chosen.push_back(&c);
   }
   if (chosen.empty()) {
-    fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels)));
+    fail("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels));
   }
   if (!options.json) {
     out << device->description() << ", " << options.dtype << "\n";

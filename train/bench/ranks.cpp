@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/ranks.h"
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <optional>
-#include <span>
-#include <sstream>
-
 #include "train/bench/run_timer.h"
 #include "train/program/loaded_model.h"
 #include "train/program/progress.h"

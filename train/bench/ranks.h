@@ -2,9 +2,6 @@
 // What `bench step` measures of several ranks: each rank's own work, waiting for each other, all-reduces.
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "data/batch_source.h"
 #include "data/dataset.h"
 #include "models/model.h"

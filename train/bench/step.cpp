@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 // `bench step`: the training step alone, without data, logs and checkpoints.
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <ostream>
 
+#include "train/trainer/step.h"
 #include "train/bench/bench.h"
 #include "train/bench/ranks.h"
 #include "train/bench/step_breakdown.h"
@@ -12,7 +9,6 @@
 #include "train/program/loaded_model.h"
 #include "train/ranks/ranks.h"
 #include "train/trainer/report.h"
-#include "train/trainer/step.h"
 
 namespace weft {
 namespace {
@@ -117,7 +113,7 @@ void write_text(const Report& r, std::ostream& out) {
 
 void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
   Laps start;
-  if (options.steps < 1) fail(str("--steps must be at least 1, got ", options.steps));
+  if (options.steps < 1) fail("--steps must be at least 1, got ", options.steps);
   Config config = load_config(options.config, options.overrides);
   config.ranks = group.size();
   check_config(config);

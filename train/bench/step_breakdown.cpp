@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/step_breakdown.h"
 
-#include <algorithm>
-#include <map>
-#include <ostream>
-
 #include "kernels/attention/attention.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/table.h"

@@ -2,10 +2,6 @@
 // Where the time of a training step goes: launches grouped by kernel and shape, each with its roofline time.
 #pragma once
 
-#include <iosfwd>
-#include <string>
-#include <vector>
-
 #include "data/batch_source.h"
 #include "kernels/launch_profile.h"
 #include "models/model.h"

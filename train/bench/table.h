@@ -2,10 +2,7 @@
 // Tables whose rows are printed as they come, in columns of fixed widths.
 #pragma once
 
-#include <ostream>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "train/program/progress.h"
 

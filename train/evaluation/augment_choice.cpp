@@ -2,7 +2,6 @@
 #include "train/evaluation/augment_choice.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "kernels/view.h"
 #include "src/config/names.h"
@@ -33,7 +32,7 @@ AugmentChoice parse_choice(const std::string& text, const Config& config) {
     const auto value =
         number_in<std::int32_t>(std::string_view(part).substr(std::min(equals + 1, part.size())));
     if (kind == kinds.end() || !value || *value < 0 || *value >= kind->values)
-      fail(str("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ", known_kinds(kinds)));
+      fail("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ", known_kinds(kinds));
     choice[kind->kind] = *value;
   }
   return choice;
@@ -50,8 +49,7 @@ std::vector<AugmentChoice> all_choices(const Config& config) {
   std::vector<AugmentChoice> choices(1);
   for (const Condition& kind : augmentations(config)) {
     if (static_cast<std::int64_t>(choices.size()) > kMostChoices / kind.values)
-      fail(str("there are more than ", kMostChoices,
-               " combinations of augmentations; name one instead of all"));
+      fail("there are more than ", kMostChoices, " combinations of augmentations; name one instead of all");
     std::vector<AugmentChoice> more;
     for (const AugmentChoice& choice : choices)
       for (std::int32_t value = 0; value < kind.values; ++value) {

@@ -2,9 +2,6 @@
 // Augmentations chosen by a person: "rotation=1,color=2".
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "data/augment/augment.h"
 
 namespace weft {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluate_run.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <numbers>
-#include <ostream>
 
 #include "src/files/hdf5.h"
 #include "train/evaluation/augment_choice.h"
@@ -63,7 +60,7 @@ class Evaluation {
         data_(path_, a_.split, loaded_->config.model.vocab),
         augmenter_(augmenter_for(loaded_->config, data_)) {
     if (!a_.augmentations.empty() && !data_.image())
-      fail(str("--augmentations are of images; ", path_, " has a stream of tokens"));
+      fail("--augmentations are of images; ", path_, " has a stream of tokens");
     choices_ = a_.augmentations == "all"
                    ? all_choices(loaded_->config)
                    : std::vector<AugmentChoice>{parse_choice(a_.augmentations, loaded_->config)};
@@ -120,7 +117,7 @@ class Evaluation {
     group_.take_time();  // for files
     progress_.clear();
     if (!std::isfinite(result.bits))
-      fail(str(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged"));
+      fail(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged");
     return result;
   }
   std::string part_text(std::size_t number) const {

@@ -2,9 +2,7 @@
 // The work of the program `evaluate`.
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
-#include <string>
 
 #include "src/ranks/process_group.h"
 #include "train/program/progress.h"

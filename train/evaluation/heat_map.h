@@ -2,10 +2,6 @@
 // Where a model finds it hard: mean bits by position, as a picture.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "data/dataset.h"
 #include "train/inspect/picture.h"
 

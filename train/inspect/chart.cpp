@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/chart.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <limits>
 

@@ -3,9 +3,7 @@
 
 #include <unistd.h>
 
-#include <bit>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -66,7 +64,7 @@ EventFile::EventFile(const std::string& folder) {
   const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
   std::error_code error;
   std::filesystem::create_directories(inside, error);
-  if (error) fail(str("cannot make the folder ", inside.string(), ": ", error.message()));
+  if (error) fail("cannot make the folder ", inside.string(), ": ", error.message());
   char host[256] = "host";
   gethostname(host, sizeof host - 1);
   path_ =
@@ -91,7 +89,7 @@ void EventFile::write(const std::string& event) const {
       length + little_endian(masked_crc(length), 4) + event + little_endian(masked_crc(event), 4);
   std::ofstream out(path_, std::ios::binary | std::ios::app);
   out << record << std::flush;
-  if (!out) fail(str("cannot write ", path_, ": is the disk full?"));
+  if (!out) fail("cannot write ", path_, ": is the disk full?");
 }
 
 }  // namespace weft

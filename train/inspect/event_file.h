@@ -4,8 +4,6 @@
 // masked CRC-32C (tensorflow/core/lib/io).
 #pragma once
 
-#include <string>
-
 #include "train/trainer/metrics.h"
 
 namespace weft {

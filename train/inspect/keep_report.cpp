@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <ostream>
 
 #include "data/batch_source.h"
 #include "src/files/files.h"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/run_page.h"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <filesystem>
 
 #include "models/model.h"
@@ -86,8 +83,7 @@ struct Run {
 Run read_run(const std::string& folder) {
   const fs::path root = folder;
   if (!fs::is_regular_file(root / "metrics.jsonl"))
-    fail(
-        str(folder, ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME"));
+    fail(folder, ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME");
   Run run;
   run.name = fs::absolute(root).lexically_normal().filename().string();
   if (run.name.empty()) run.name = fs::absolute(root).lexically_normal().parent_path().filename().string();

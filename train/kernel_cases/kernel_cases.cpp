@@ -2,8 +2,6 @@
 #include "train/kernel_cases/kernel_cases.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 

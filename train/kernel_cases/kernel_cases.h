@@ -3,12 +3,6 @@
 // through it on every device and type; bench verifies with it and times its realistic sizes.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "kernels/attention/attention.h"
 #include "kernels/step_scalars.h"
 #include "src/device.h"

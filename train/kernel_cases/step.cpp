@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
-#include <cmath>
 #include <limits>
 
 #include "kernels/optimizer/adamw.h"

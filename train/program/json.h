@@ -2,10 +2,6 @@
 // JSON objects on one line.
 #pragma once
 
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "kernels/view.h"
 #include "src/config/names.h"
 

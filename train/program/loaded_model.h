@@ -4,11 +4,7 @@
 
 #include <unistd.h>
 
-#include <cstdint>
-#include <functional>
 #include <iostream>
-#include <memory>
-#include <string>
 
 #include "models/model.h"
 #include "src/config/config.h"

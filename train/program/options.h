@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include "kernels/view.h"
 #include "src/config/names.h"

@@ -7,13 +7,11 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <new>
-#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -72,8 +70,8 @@ void hold_standard_files() {
 void check_stdout() {
   errno = 0;
   if (std::cout.flush() && std::fflush(stdout) == 0) return;
-  fail(str("stdout: not all output could be written: ",
-           errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?"));
+  fail("stdout: not all output could be written: ",
+       errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?");
 }
 
 // Nothing, or the exit code: it was --help or --version.
@@ -102,8 +100,8 @@ void start_threads() {
   end.notify_all();
   for (std::thread& thread : trial) thread.join();
   if (!enough)
-    fail(str("no room for ", count,
-             " threads: raise the limits (ulimit -v, ulimit -u), or lower OMP_NUM_THREADS"));
+    fail("no room for ", count,
+         " threads: raise the limits (ulimit -v, ulimit -u), or lower OMP_NUM_THREADS");
   std::atomic<int> started = 0;
 #pragma omp parallel
   ++started;

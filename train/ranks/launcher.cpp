@@ -10,10 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -33,7 +31,7 @@ constexpr seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 constexpr milliseconds kTurn(50);
 
 int checked(int result, const char* what) {
-  if (result < 0) fail(str("--gpus: ", what, ": ", std::strerror(errno)));
+  if (result < 0) fail("--gpus: ", what, ": ", std::strerror(errno));
   return result;
 }
 
@@ -247,12 +245,12 @@ std::vector<std::string> command_line() {
 void launch_ranks(int count, const std::string& device) {
   constexpr int kAnyHost = 64;  // small models share cores
   if (const int most = std::max(kAnyHost, omp_get_num_procs()); device == "cpu" && count > most)
-    fail(str("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
-             " cores of this machine"));
+    fail("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
+         " cores of this machine");
   Launcher launcher(count);  // from here on signals are blocked in threads that the driver may start
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
-    fail(str("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
-             "; --device cpu starts processes without any"));
+    fail("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
+         "; --device cpu starts processes without any");
   launcher.run();
 }
 

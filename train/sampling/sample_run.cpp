@@ -4,13 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <iostream>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <utility>
-
 #include "data/formats/audio_file.h"
 #include "src/files/files.h"
 #include "train/program/json.h"
@@ -232,8 +225,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   if (!a.prompt.empty() || !a.prompt_file.empty())
     fail("a sound has no text to go on from: leave out --prompt");
-  if (model.vocab > 256)
-    fail(str("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens"));
+  if (model.vocab > 256) fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
@@ -266,9 +258,8 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
     fail(of_text + " is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
-    fail(str(
-        a.checkpoint,
-        ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
+    fail(a.checkpoint,
+         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images");
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
 

@@ -2,10 +2,7 @@
 // The work of the program `sample`.
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
-#include <string>
-#include <vector>
 
 #include "src/ranks/process_group.h"
 #include "train/program/progress.h"

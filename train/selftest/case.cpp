@@ -77,7 +77,7 @@ SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
 int SelftestCase::first_head(int group) const {
   for (int head = 0; head < heads(); ++head)
     if (pattern->group(head) == group) return head;
-  fail(str("groups: group ", group, " has no head"));
+  fail("groups: group ", group, " has no head");
 }
 
 std::string SelftestCase::text() const {

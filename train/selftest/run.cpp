@@ -25,8 +25,7 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
   const Stopwatch watch(true);
   const AttentionForm form = attention::parse_form(options.form);
   const bool all = form == AttentionForm::automatic;
-  if (!all && !device.is_cuda())
-    fail(str("--form ", options.form, ": ", device.name, " has no CUDA kernels"));
+  if (!all && !device.is_cuda()) fail("--form ", options.form, ": ", device.name, " has no CUDA kernels");
   const std::int64_t last = options.only ? 1 : options.cases;
   const std::uint32_t first = options.only ? *options.only : options.seed;
   for (std::uint32_t seed = first;
@@ -39,7 +38,7 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
       text = c.text();
       if (options.only) progress.line(str("case ", seed, ": ", text));
       const auto forms = all ? check_case(device, c) : check_kernels(device, c, form);
-      if (forms.empty() && options.only) fail(str(options.form, " does not cover it"));
+      if (forms.empty() && options.only) fail(options.form, " does not cover it");
       if (forms.empty()) continue;
       ++result.cases;
       for (const AttentionForm ran : forms) ++result.ran[device.is_cuda() ? name_of(ran) : "cpu"];
@@ -67,11 +66,10 @@ void selftest(const SelftestOptions& options, std::ostream& out, Progress& progr
   out << "cases by pattern, type and kernels:";
   for (const auto& [name, count] : result.ran) out << ' ' << name << ' ' << count;
   out << '\n';
-  if (result.cases == 0)
-    fail(str("selftest: no case that ", options.form, " covers on ", device->description()));
+  if (result.cases == 0) fail("selftest: no case that ", options.form, " covers on ", device->description());
   if (!result.failures.empty())
-    fail(str("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ", result.cases,
-             " cases; first: ", result.failures.front()));
+    fail("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ", result.cases,
+         " cases; first: ", result.failures.front());
   out << "selftest passed on " << device->description() << ": " << result.cases << " cases" << std::endl;
 }
 

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <optional>
-#include <ostream>
 
 #include "kernels/attention/attention.h"
 #include "train/program/progress.h"

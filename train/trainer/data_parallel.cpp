@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/data_parallel.h"
 
-#include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include "kernels/layers/pointwise.h"

@@ -2,11 +2,6 @@
 // Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "kernels/step_scalars.h"
 #include "src/config/config.h"
 #include "src/ranks/communicator.h"

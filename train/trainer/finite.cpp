@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // When a loss or a gradient is not finite: which tensor it was first.
-#include <cmath>
 
 #include "src/tape.h"
 #include "train/trainer/step.h"

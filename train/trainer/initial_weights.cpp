@@ -22,10 +22,10 @@ std::vector<std::string> take_initial_weights(const std::string& path, const Con
   const WeightsFile file = open_weights(path);
   const Config there = parse_config(file.config, path);
   if (there.model.heads != config.model.heads)
-    fail(str(path, ": its model has ", there.model.heads, " heads, this one ", config.model.heads,
-             ": set model.heads=", there.model.heads));
+    fail(path, ": its model has ", there.model.heads, " heads, this one ", config.model.heads,
+         ": set model.heads=", there.model.heads);
   const TakenWeights result = take_weights(file, device, store);
-  if (result.taken.empty()) fail(str(path, ": holds none of the parameters of this model"));
+  if (result.taken.empty()) fail(path, ": holds none of the parameters of this model");
   std::vector<std::string> lines = {
       str(file.text(), ": ", result.taken.size(), " of ", store.params().size(), " parameters taken")};
   for (const std::string& name : result.extended)

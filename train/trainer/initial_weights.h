@@ -2,9 +2,6 @@
 // train --init: fine-tuning from the weights of another run.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "src/config/config.h"
 #include "src/parameters.h"
 

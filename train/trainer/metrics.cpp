@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/metrics.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numbers>
-#include <sstream>
 
 #include "kernels/view.h"
 #include "src/files/files.h"
@@ -105,7 +103,7 @@ void MetricsLog::append_evaluation(const StepMetrics& metrics) {
 void MetricsLog::append_line(const std::string& line) const {
   std::ofstream out(path_, std::ios::binary | std::ios::app);
   out << line + "\n" << std::flush;
-  if (!out) fail(str("cannot write ", path_, ": is the disk full?"));
+  if (!out) fail("cannot write ", path_, ": is the disk full?");
 }
 
 }  // namespace weft

@@ -26,13 +26,13 @@ bool divides(const Config& config, std::int64_t accumulation) {
 
 std::int64_t sequences(const std::string& wish, const Config& config) {
   const std::int64_t count = number_in<std::int64_t>(wish).value_or(0);
-  if (count < 1) fail(str("--batch ", wish, ": expected auto, or a number of sequences"));
+  if (count < 1) fail("--batch ", wish, ": expected auto, or a number of sequences");
   const std::int64_t batch = config.train.batch / config.ranks;
   const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
   if (works(count)) return count;
-  fail(str("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
-           config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
-           joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works))));
+  fail("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
+       config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
+       joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works)));
 }
 
 std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
@@ -63,9 +63,9 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
       return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ", bytes_text(needed),
                                 " of ", bytes_text(free), " free")};
   }
-  fail(str("--batch auto: one sequence at a time needs ", bytes_text(needed), ", but ", device.name, " has ",
-           bytes_text(free), " free (a ", kSpareShare,
-           "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context"));
+  fail("--batch auto: one sequence at a time needs ", bytes_text(needed), ", but ", device.name, " has ",
+       bytes_text(free), " free (a ", kSpareShare,
+       "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context");
 }
 
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config& config) {

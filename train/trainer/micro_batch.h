@@ -2,9 +2,6 @@
 // `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "src/config/config.h"
 #include "src/device.h"
 

@@ -115,9 +115,9 @@ std::string check_memory(const Config& config, const Device& device, bool replay
   const std::size_t more = replay ? replay_memory(plan) : 0, free = device.memory_free();
   const std::string planned = plan_text(plan, more);
   if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
-  fail(str("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
-           " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
-           " now), lower train.batch, set train.recompute: block, or shorten model.context"));
+  fail("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
+       " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
+       " now), lower train.batch, set train.recompute: block, or shorten model.context");
 }
 
 std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {

@@ -2,9 +2,6 @@
 // What training says before the first step and at each log line.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "data/dataset.h"
 #include "models/model.h"
 #include "src/config/config.h"

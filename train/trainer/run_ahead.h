@@ -5,8 +5,6 @@
 
 #include <chrono>
 #include <deque>
-#include <memory>
-#include <vector>
 
 #include "kernels/step_scalars.h"
 #include "src/device.h"

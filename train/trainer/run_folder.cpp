@@ -5,10 +5,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -49,7 +47,7 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
   if (!resume) return "";
   const std::string path =
       resume->empty() ? (fs::path(folder_of(config, out)) / "latest.h5").string() : *resume;
-  if (!fs::exists(path)) fail(str("nothing to resume: ", path, " does not exist"));
+  if (!fs::exists(path)) fail("nothing to resume: ", path, " does not exist");
   return path;
 }
 
@@ -57,17 +55,16 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
                      const std::string& allowed)
     : folder_(folder_of(config, out)) {
   if (fs::exists(folder_) && !fs::is_directory(folder_))
-    fail(str(folder_, " is not a folder: choose another with --out"));
+    fail(folder_, " is not a folder: choose another with --out");
   resumed_from_ = checkpoint_to_resume(config, out, resume);
   check_latest();
   if (!resume) return;
   const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
   const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
-    fail(str("cannot resume ", resumed_from_, " with another config: ", difference,
-             ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
-             keys_on_resume(OnResume::free), "; with --allow-changes also ", keys_on_resume(OnResume::asked),
-             "; for another run choose --out"));
+    fail("cannot resume ", resumed_from_, " with another config: ", difference,
+         ". Only these may differ: ", keys_on_resume(OnResume::told), ", ", keys_on_resume(OnResume::free),
+         "; with --allow-changes also ", keys_on_resume(OnResume::asked), "; for another run choose --out");
   for (const KeyDifference& d : config_differences(there, config))
     if (!d.effect.empty()) changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
 }
@@ -75,11 +72,11 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
 void RunFolder::check_latest() const {
   if (!fs::exists(path("latest.h5"))) return;
   if (resumed_from_.empty())
-    fail(str(folder_,
-             " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
+    fail(folder_,
+         " holds a run already (latest.h5): go on with --resume, or choose another folder with --out");
   if (!fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
-    fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
-             ": choose another folder with --out"));
+    fail(folder_, " holds another run (latest.h5) than ", resumed_from_,
+         ": choose another folder with --out");
 }
 
 std::string RunFolder::lock() {
@@ -87,15 +84,15 @@ std::string RunFolder::lock() {
   const std::string name = path("lock");
   lock_ =
       Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // NFS locks what can be written
-  if (!lock_) fail(str(name, ": cannot be opened: ", std::strerror(errno)));
+  if (!lock_) fail(name, ": cannot be opened: ", std::strerror(errno));
   int tries = 10, error = 0;  // a process that was killed may take a moment to end
   while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK && --tries > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (error == EWOULDBLOCK) {
     char owner[300] = "";
     static_cast<void>(!pread(lock_.get(), owner, sizeof owner - 1, 0));
-    fail(str(folder_, " is in use by another train (", owner,
-             "): wait for its end, or choose another folder with --out"));
+    fail(folder_, " is in use by another train (", owner,
+         "): wait for its end, or choose another folder with --out");
   }
   if (error != 0)
     return str("warning: ", name, ": this file system has no locks (", std::strerror(error),
@@ -109,7 +106,7 @@ std::string RunFolder::lock() {
 std::string RunFolder::create(const Config& config) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) fail(str("cannot make the run folder ", folder_, ": ", error.message()));
+  if (error) fail("cannot make the run folder ", folder_, ": ", error.message());
   const std::string warning = lock();
   write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
   return warning;
@@ -136,7 +133,7 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
     copy_whole_file(path(name), path("latest.h5"));
   } else if (fs::rename(temporary, path("latest.h5"), error); error) {
     fs::remove(temporary, ignored);
-    fail(str("cannot write ", path("latest.h5"), ": ", error.message()));
+    fail("cannot write ", path("latest.h5"), ": ", error.message());
   }
   sync_names_beside(path(name));  // before any that it replaces goes
   if (keep <= 0) return;

@@ -3,11 +3,6 @@
 // all-reduced, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run on.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "src/config/config.h"

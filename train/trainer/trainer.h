@@ -2,12 +2,6 @@
 // Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "src/config/config.h"

@@ -7,10 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <thread>
 
 #include "kernels/layers/pointwise.h"
