@@ -6,7 +6,7 @@
 #include <array>
 
 #include "data/augment/transforms.h"
-#include "src/config/conditions.h"
+#include "src/config/config.h"
 
 namespace weft {
 
@@ -62,5 +62,14 @@ class Augmenter {
   Order flip_;
   std::vector<std::uint16_t> labels_;
 };
+
+// ---- chosen by a person: "rotation=1,color=2" ----
+
+// Kinds that are not named have the value 0; "" and "none" name none. Errors list the model's kinds.
+AugmentChoice parse_choice(const std::string& text, const Config&);
+// All kinds of the config with their values, "rotation=1,color=0"; "none" when it has no kinds.
+std::string choice_text(const AugmentChoice&, const Config&);
+// Every combination of values of the config's kinds, the last kind varying fastest.
+std::vector<AugmentChoice> all_choices(const Config&);
 
 }  // namespace weft

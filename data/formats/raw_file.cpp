@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/raw_file.h"
 
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -35,5 +39,65 @@ void check_not_written(const std::string& file, const std::string& out) {
 }
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+namespace {
+
+using State = std::array<std::uint32_t, 4>;
+
+// T[i] = floor(2^32 |sin(i + 1)|), section 3.4.
+const std::array<std::uint32_t, 64>& sines() {
+  static const auto table = [] {
+    std::array<std::uint32_t, 64> t{};
+    for (std::size_t i = 0; i < 64; ++i)
+      t[i] = static_cast<std::uint32_t>(std::floor(0x1p32 * std::fabs(std::sin(static_cast<double>(i + 1)))));
+    return t;
+  }();
+  return table;
+}
+
+void add_block(State& state, const char* bytes) {
+  static constexpr int kShift[4][4] = {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
+  std::uint32_t x[16];
+  for (int k = 0; k < 16; ++k) {
+    x[k] = 0;
+    for (int b = 3; b >= 0; --b) x[k] = x[k] << 8 | static_cast<unsigned char>(bytes[4 * k + b]);
+  }
+  auto [a, b, c, d] = state;
+  for (int i = 0; i < 64; ++i) {
+    const int round = i / 16;
+    const std::uint32_t f = round == 0   ? (b & c) | (~b & d)
+                            : round == 1 ? (b & d) | (c & ~d)
+                            : round == 2 ? b ^ c ^ d
+                                         : c ^ (b | ~d);
+    const int k = round == 0 ? i : round == 1 ? (5 * i + 1) % 16 : round == 2 ? (3 * i + 5) % 16 : 7 * i % 16;
+    const std::uint32_t sum = a + f + x[k] + sines()[i];
+    a = d;
+    d = c;
+    c = b;
+    b += std::rotl(sum, kShift[round][i % 4]);
+  }
+  state = {state[0] + a, state[1] + b, state[2] + c, state[3] + d};
+}
+
+}  // namespace
+
+std::string md5(std::span<const char> bytes) {
+  State state = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u};
+  const std::size_t whole = bytes.size() / 64 * 64;
+  for (std::size_t at = 0; at < whole; at += 64) add_block(state, bytes.data() + at);
+  // The rest, a 1 bit, zeros, and the length in bits: one or two blocks.
+  char tail[128] = {};
+  const std::size_t rest = bytes.size() - whole, length = rest < 56 ? 64 : 128;
+  if (rest > 0) std::memcpy(tail, bytes.data() + whole, rest);
+  tail[rest] = static_cast<char>(0x80);
+  for (std::size_t i = 0; i < 8; ++i)
+    tail[length - 8 + i] = static_cast<char>(std::uint64_t{bytes.size()} * 8 >> 8 * i);
+  for (std::size_t at = 0; at < length; at += 64) add_block(state, tail + at);
+
+  std::string digits;
+  for (const std::uint32_t word : state)
+    for (int i = 0; i < 8; ++i) digits += "0123456789abcdef"[word >> (8 * (i / 2) + 4 * (1 - i % 2)) & 15];
+  return digits;
+}
 
 }  // namespace weft

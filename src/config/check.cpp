@@ -4,7 +4,7 @@
 
 #include "kernels/philox.h"
 #include "kernels/view.h"
-#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/patterns/pattern.h"
 

@@ -221,6 +221,12 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
   file.commit();
 }
 
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail("cannot make the folder ", path, ": ", error.message());
+}
+
 void copy_whole_file(const std::string& from, const std::string& path) {
   const Descriptor in = open_file(from, O_RDONLY);
   if (!in) fail(from, ": cannot be opened: ", std::strerror(errno));
@@ -260,6 +266,16 @@ std::vector<char> read_input(const std::string& path, std::int64_t most) {
 void sync_names_beside(const std::string& path) {
   if (const Descriptor folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY))
     static_cast<void>(sync_to_disk(folder.get()));
+}
+
+void print_error_line(const std::string& what) noexcept {
+  std::string line = "error: ";
+  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
+  while (line.ends_with("; ")) line.resize(line.size() - 2);
+  line += '\n';
+  const char* of_launcher = std::getenv("WEFT_ERROR_FD");
+  if (of_launcher && write(std::atoi(of_launcher), line.data(), line.size()) > 0) return;
+  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 // Weights that travel: those of a checkpoint without the rest of its run, or a safetensors file.
 #pragma once
 
+#include "src/config/config.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -32,5 +33,12 @@ struct TakenWeights {
 // may hold fewer rows: a longer context. Throws Error for other shapes, and for position tables of other
 // axes. Collective where the store has shards.
 TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
+
+// train --init: fine-tuning from the weights of another run.
+// Takes what the file (see open_weights) has into an allocated store. Lines for people: what was taken,
+// extended, drawn anew or left, and which keys of the model differ. Throws Error when nothing fits, and when
+// heads differ in number: then weights of equal shape mean something else.
+std::vector<std::string> take_initial_weights(const std::string& path, const Config&, Device&,
+                                              ParameterStore&);
 
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/program/json.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/bench/ranks.h"
+#include "train/bench/step_breakdown.h"
 
 #include "train/bench/run_timer.h"
 #include "train/program/loaded_model.h"

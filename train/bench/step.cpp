@@ -3,7 +3,6 @@
 
 #include "train/trainer/step.h"
 #include "train/bench/bench.h"
-#include "train/bench/ranks.h"
 #include "train/bench/step_breakdown.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"

@@ -3,7 +3,6 @@
 
 #include "kernels/attention/attention.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <numbers>
 
+#include "data/augment/augment.h"
 #include "src/files/hdf5.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
 #include "train/program/counts.h"
@@ -107,8 +107,7 @@ class Evaluation {
     };
     if (losses || map) options.on_losses = keep;
     std::int64_t rounds = 0;
-    Stopwatch clock;
-    clock.start();
+    Stopwatch clock(true);
     const EvalResult result =
         evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
           group_.report_step(++rounds);

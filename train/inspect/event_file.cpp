@@ -62,9 +62,7 @@ std::string scalar(const char* tag, double value) {
 
 EventFile::EventFile(const std::string& folder) {
   const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
-  std::error_code error;
-  std::filesystem::create_directories(inside, error);
-  if (error) fail("cannot make the folder ", inside.string(), ": ", error.message());
+  make_folder(inside.string());
   char host[256] = "host";
   gethostname(host, sizeof host - 1);
   path_ =

@@ -6,7 +6,7 @@
 #include "src/files/files.h"
 #include "train/inspect/picture.h"
 #include "train/inspect/run_page.h"
-#include "train/sampling/sample_images.h"
+#include "train/sampling/sample_run.h"
 #include "train/sampling/sampler.h"
 
 namespace fs = std::filesystem;
@@ -36,8 +36,7 @@ void draw_sample(const Evaluated& now, const fs::path& folder) {
   const Config& config = now.config;
   const SampleOptions options = options_for(config);
   std::vector<std::vector<std::int32_t>> drawn(static_cast<std::size_t>(options.count));
-  Stopwatch clock;
-  clock.start();
+  Stopwatch clock(true);
   sample(
       now.device, now.model, config.model, options,
       [&](std::int64_t i, std::int64_t, std::int32_t token) {

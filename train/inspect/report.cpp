@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "models/model.h"
-#include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/device.h"

@@ -38,10 +38,7 @@ font:13px/1.45 ui-monospace,monospace}img{max-width:100%;image-rendering:pixelat
 font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}
 </style>)";
 
-std::string text_of(const fs::path& file) {
-  const std::vector<char> bytes = read_input(file.string(), kMostBytes);
-  return {bytes.begin(), bytes.end()};
-}
+std::string text_of(const fs::path& file) { return read_text(file.string(), kMostBytes); }
 
 std::string base64(const std::string& bytes) {
   constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

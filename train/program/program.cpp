@@ -17,7 +17,6 @@
 
 #include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/error_line.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"
 

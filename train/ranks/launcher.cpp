@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/ranks/launcher.h"
+#include "train/ranks/ranks.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

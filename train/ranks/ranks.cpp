@@ -11,7 +11,6 @@
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
-#include "train/ranks/launcher.h"
 
 namespace weft {
 namespace {

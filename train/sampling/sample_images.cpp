@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "train/sampling/sample_images.h"
+#include "train/sampling/sample_run.h"
 
 #include <cstdio>
 #include <filesystem>
 
+#include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/png_file.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluator.h"
 
 namespace fs = std::filesystem;
@@ -87,8 +87,7 @@ class ImageSampler {
   void run(Progress& progress) {
     std::vector<Tokens> drawn = options_.prompts;
     drawn.resize(static_cast<std::size_t>(options_.count));
-    Stopwatch clock;
-    clock.start();
+    Stopwatch clock(true);
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
         [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
@@ -151,9 +150,7 @@ class ImageSampler {
     write_png(a_.out, draw_grid(cells, GridLayout(shape_, static_cast<std::int64_t>(cells.size()), in_row)));
   }
   void write_singles(const std::vector<Tokens>& drawn) const {
-    std::error_code error;
-    fs::create_directories(a_.singles, error);
-    if (error) fail("cannot make the folder ", a_.singles, ": ", error.message());
+    make_folder(a_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       char name[32];
       std::snprintf(name, sizeof name, "%05zu.png", i);

@@ -11,24 +11,15 @@
 #include "train/program/stop_signal.h"
 #include "train/program/utf8.h"
 #include "train/ranks/ranks.h"
-#include "train/sampling/sample_images.h"
 
 namespace weft {
 namespace {
 
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
-  auto clock = std::make_shared<Stopwatch>();
-  clock->start();
-  return [&progress, clock](std::int64_t done, std::int64_t all) {
-    progress.passing(bar_text(done, all, clock->seconds()));
+  return [&progress, clock = Stopwatch(true)](std::int64_t done, std::int64_t all) {
+    progress.passing(bar_text(done, all, clock.seconds()));
   };
-}
-
-std::string read_text(const std::string& path) {
-  constexpr std::int64_t kMost = 64 << 20;  // bytes
-  const std::vector<char> bytes = read_input(path, kMost);
-  return {bytes.begin(), bytes.end()};
 }
 
 void choose_batch(SampleArguments& a, LoadedModel& loaded) {
@@ -177,7 +168,8 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
   const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
-  a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), vocab);
+  a.options.prompt =
+      text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
   std::ostringstream kept;
   SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count, a.stop,
                       a.out.empty() && isatty(STDOUT_FILENO));

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "train/selftest/run.h"
+#include "train/selftest/case.h"
 
 #include "kernels/attention/select.h"
 #include "src/device.h"
-#include "train/selftest/case.h"
 
 namespace weft {
 namespace {

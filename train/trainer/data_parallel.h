@@ -4,8 +4,8 @@
 
 #include "kernels/step_scalars.h"
 #include "src/config/config.h"
+#include "src/parameters.h"
 #include "src/ranks/communicator.h"
-#include "src/ranks/gradient_buckets.h"
 #include "train/trainer/micro_batch.h"
 
 namespace weft {

@@ -30,9 +30,8 @@ constexpr const char* kGivenUp = ", \"valid_bits\": null}";
 
 // The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
 std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
-  std::vector<char> bytes;
-  if (std::filesystem::exists(history)) bytes = read_input(history, std::int64_t{1} << 40);
-  std::istringstream in{std::string(bytes.begin(), bytes.end())};
+  std::istringstream in;
+  if (std::filesystem::exists(history)) in.str(read_text(history, std::int64_t{1} << 40));
   std::string kept;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     const auto step = json_number(line, "step");

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/memory.h"
 #include "src/patterns/pattern.h"

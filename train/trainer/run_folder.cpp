@@ -104,9 +104,7 @@ std::string RunFolder::lock() {
 }
 
 std::string RunFolder::create(const Config& config) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) fail("cannot make the run folder ", folder_, ": ", error.message());
+  make_folder(folder_);
   const std::string warning = lock();
   write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
   return warning;

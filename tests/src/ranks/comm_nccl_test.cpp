@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "kernels/layers/pointwise.h"
-#include "src/files/error_line.h"
+#include "src/files/files.h"
 #include "src/graph.h"
 #include "src/ranks/communicator.h"
 #include "tests/src/ranks/ranks.h"

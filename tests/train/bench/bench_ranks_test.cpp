@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
-#include "train/bench/ranks.h"
+#include "train/bench/step_breakdown.h"
 
 #include <gtest/gtest.h>
 

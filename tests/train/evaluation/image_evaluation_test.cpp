@@ -6,9 +6,9 @@
 #include <numbers>
 #include <sstream>
 
+#include "data/augment/augment.h"
 #include "src/files/hdf5.h"
 #include "tests/train/image_training.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
