@@ -7,7 +7,6 @@
 #include <limits>
 #include <ostream>
 
-#include "data/formats/mu_law.h"
 #include "kernels/view.h"
 #include "src/files/files.h"
 

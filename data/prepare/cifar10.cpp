@@ -6,7 +6,6 @@
 
 #include "data/dataset.h"
 #include "data/formats/archive.h"
-#include "data/formats/download.h"
 #include "data/formats/image_files.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"

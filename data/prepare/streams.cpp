@@ -11,7 +11,6 @@
 
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/mu_law.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
 #include "kernels/philox.h"

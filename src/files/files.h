@@ -2,6 +2,7 @@
 // Files that appear whole or not at all.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -123,5 +124,18 @@ void sync_names_beside(const std::string& path);
 // file descriptor that WEFT_ERROR_FD names, where a launcher reads the lines of its processes, otherwise to
 // stderr.
 void print_error_line(const std::string& what) noexcept;
+
+// ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows ----
+
+inline constexpr std::size_t kSealBlock = 512;
+inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
+
+// Writes to a block of kSealBlock zeros the seal of a file with so many bytes behind it, whose FastHash is
+// `hash`.
+void write_seal(char* block, std::size_t size, std::uint64_t hash);
+
+// Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
+// for that (check_once). A file that shrinks meanwhile is an error, too.
+bool check_seal(const std::string& path, int file);
 
 }  // namespace weft

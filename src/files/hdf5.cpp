@@ -14,9 +14,9 @@
 #include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/answer_process.h"
+#include "src/files/files.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
-#include "src/files/seal.h"
 
 namespace weft {
 const char* name_of(StoredType type) { return row_of(type).name; }

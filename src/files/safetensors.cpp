@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 
 #include <nlohmann/json.hpp>
 #include <numeric>

@@ -4,7 +4,6 @@
 #include "src/config/names.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
-#include "src/files/safetensors.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "data/batch_source.h"
 #include "data/dataset.h"
-#include "kernels/launch_profile.h"
+#include "kernels/queue.h"
 #include "models/model.h"
 #include "src/config/config.h"
 #include "src/ranks/communicator.h"

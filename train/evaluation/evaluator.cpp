@@ -6,7 +6,6 @@
 
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
-#include "train/trainer/device_batch.h"
 
 namespace weft {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "kernels/view.h"
+#include "train/program/json.h"
 #include "train/program/progress.h"
-#include "train/program/utf8.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // GEMMs with an activation in the epilogue.
 #include "kernels/linear/activation.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

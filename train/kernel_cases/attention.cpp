@@ -5,7 +5,7 @@
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

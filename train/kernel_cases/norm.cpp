@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation, alone and behind a residual connection.
 #include "kernels/layers/layernorm.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions: head sizes that fill a group of lanes and that do not, odd numbers of heads.
 #include "kernels/layers/rotary.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_linear.h"
 #include "kernels/sampling/gather_rows.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -2,11 +2,11 @@
 // Each kernel has a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), and realistic ones to time
 // (the 12,288-token model of width 512, four sequences).
 
-#include "train/kernel_cases/table.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/embedding.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

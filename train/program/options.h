@@ -8,7 +8,6 @@
 #include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
-#include "src/files/seal.h"
 
 namespace weft {
 

@@ -9,7 +9,6 @@
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
-#include "train/program/utf8.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {

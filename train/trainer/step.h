@@ -8,7 +8,6 @@
 #include "src/config/config.h"
 #include "src/graph.h"
 #include "train/trainer/data_parallel.h"
-#include "train/trainer/device_batch.h"
 #include "train/trainer/run_ahead.h"
 #include "train/trainer/step_shape.h"
 
