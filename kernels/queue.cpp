@@ -8,8 +8,8 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

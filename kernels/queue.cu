@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/event.cuh"
 #include "kernels/queue.h"
 
 namespace weft {

@@ -3,6 +3,7 @@
 // declares both, foo.cpp defines the result, foo.cu computes it on the GPU. launch() alone starts kernels.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <variant>
@@ -135,5 +136,19 @@ struct CountNonFinite {
   TensorView x;      // any floating type
 };
 WEFT_KERNEL(CountNonFinite);
+
+// ---- a request to give up the CPU's work. The engine between kernels, and long kernels between their tasks,
+// throw Interrupted. Only a process without collectives may ask: others would wait for it. ----
+
+struct Interrupted {};  // not an Error: the work was given up, nothing went wrong
+
+inline std::atomic<bool> interrupt_requested{false};
+
+inline bool interrupted() { return interrupt_requested.load(std::memory_order_relaxed); }
+// Takes the request back: what unwinds from here may launch kernels again.
+[[noreturn]] inline void throw_interrupted() {
+  interrupt_requested = false;
+  throw Interrupted();
+}
 
 }  // namespace weft

@@ -18,8 +18,7 @@ struct GraphedStep::State {
   bool captured = false;
 
   State(Device& d, bool on) : device(d), enabled(on && d.is_cuda()) {}
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  State& operator=(State&&) = delete;  // nor copied
   ~State() {
     if (captured) device.pool->release_graph();
   }

@@ -19,8 +19,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   MemoryPool(std::string where, Allocate allocate, Free free);
   ~MemoryPool();
-  MemoryPool(const MemoryPool&) = delete;
-  MemoryPool& operator=(const MemoryPool&) = delete;
+  MemoryPool& operator=(MemoryPool&&) = delete;  // nor copied
 
   // 256-byte-aligned memory, back on the free list when the last owner lets go. `name`, for table(), is a
   // literal and a kind ("activations"). Throws Error when memory is out or a frozen pool would have to grow.

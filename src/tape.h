@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"

@@ -31,8 +31,7 @@ class DownloadFolder {
  public:
   explicit DownloadFolder(const std::string& path);
   ~DownloadFolder();
-  DownloadFolder(const DownloadFolder&) = delete;
-  DownloadFolder& operator=(const DownloadFolder&) = delete;
+  DownloadFolder& operator=(DownloadFolder&&) = delete;  // nor copied
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:

@@ -3,12 +3,14 @@
 // and a block in a fixed order, and dispatch over the element types of CUDA (f32, f16, bf16).
 #pragma once
 
+#include <utility>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/checks.h"
 #include "kernels/queue.h"
+#include "kernels/view.h"
 
 namespace weft {
 
@@ -199,5 +201,24 @@ W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, c
   offset += bytes;
   return p;
 }
+
+class CudaEvent {
+ public:
+  CudaEvent() { WEFT_CUDA_CHECK(cudaEventCreate(&event_)); }
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  ~CudaEvent() {
+    if (event_) static_cast<void>(cudaEventDestroy(event_));
+  }
+  void record(const CudaQueue& q) { WEFT_CUDA_CHECK(cudaEventRecord(event_, q.stream)); }
+  double since(const CudaEvent& earlier) const {
+    WEFT_CUDA_CHECK(cudaEventSynchronize(event_));
+    float milliseconds = 0;
+    WEFT_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+    return static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 }  // namespace weft

@@ -2,8 +2,8 @@
 // Softmax cross-entropy: the definition. Rows in parallel.
 #include "kernels/layers/cross_entropy.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

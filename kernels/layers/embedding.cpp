@@ -2,8 +2,8 @@
 // Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
 #include "kernels/layers/embedding.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -2,9 +2,9 @@
 // Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
 #include "kernels/layers/layernorm.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -2,9 +2,9 @@
 // Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
 #include "kernels/layers/pointwise.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -2,8 +2,8 @@
 // QK-norm and rotary positions: the definition, head by head.
 #include "kernels/layers/rotary.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
 void* blas_memory_alloc(int);

@@ -48,8 +48,7 @@ template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
 struct Owned {
   Handle handle = nullptr;
   Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
+  Owned& operator=(Owned&&) = delete;  // nor copied
   ~Owned() {
     if (handle) kDestroy(handle);
   }

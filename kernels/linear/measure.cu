@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/device/event.cuh"
+#include "kernels/device/cuda.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace weft {

@@ -2,8 +2,8 @@
 // AdamW on the CPU: the definition. Threads take pieces of kChunk elements.
 #include "kernels/optimizer/adamw.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -2,9 +2,9 @@
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
 #include "kernels/optimizer/muon.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

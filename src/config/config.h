@@ -151,9 +151,6 @@ void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 
-// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
-std::string config_table();
-
 // ---- what a sequence is told before its first token ----
 
 // The value of each kind of augmentation that training uses, and the class of the image: the sum of their

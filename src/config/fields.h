@@ -41,7 +41,8 @@ void for_each_field(Config&, const Visit&);
 // The keys of one entry of model.attention.
 void for_each_pattern_field(PatternSpec&, const Visit&);
 
-std::string value_text(const Field&);  // as to_yaml writes it
+std::string value_text(const Field&);    // as to_yaml writes it
+std::string full_comment(const Field&);  // the comment, with what the value may be
 
 // Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no place.
 using Places = std::map<std::string, std::string>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Config to YAML, and the table of keys in configs/README.md.
+// Config to YAML.
 #include <algorithm>
 
 #include "kernels/view.h"
@@ -64,14 +64,6 @@ std::string value_text(const PatternSpec& v) {
   return "{" + s + "}";
 }
 
-// The comment, with what the value may be.
-std::string full_comment(const Field& f) {
-  const std::string range = f.range.text(), of = " of ";
-  std::string allowed = joined(f.choices, " | ");
-  if (!range.empty()) allowed = range.starts_with(of) ? range.substr(of.size()) : range.substr(1);
-  return f.comment + (allowed.empty() ? "" : " (" + allowed + ")");
-}
-
 // "model.init.std" after "model.vocab" opens the section "init:" two columns in.
 void open_sections(std::string& out, const std::string& key, std::string& section) {
   const std::size_t dot = key.rfind('.');
@@ -83,6 +75,13 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
 }
 
 }  // namespace
+
+std::string full_comment(const Field& f) {
+  const std::string range = f.range.text(), of = " of ";
+  std::string allowed = joined(f.choices, " | ");
+  if (!range.empty()) allowed = range.starts_with(of) ? range.substr(of.size()) : range.substr(1);
+  return f.comment + (allowed.empty() ? "" : " (" + allowed + ")");
+}
 
 std::string value_text(const Field& f) {
   return std::visit([](const auto* v) { return value_text(*v); }, f.value);
@@ -114,21 +113,5 @@ std::string to_yaml(const Config& config, bool documented) {
 }
 
 std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
-
-std::string config_table() {
-  std::string out = "An entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
-  PatternSpec pattern;
-  for_each_pattern_field(pattern, [&](const Field& f) {
-    out += "| `" + f.key + "` | `" + value_text(f) + "` | ";
-    for (const char c : full_comment(f)) out += c == '|' ? std::string("\\|") : std::string(1, c);
-    out += " |\n";
-  });
-  out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
-  for (const PatternKind& p : patterns()) {
-    const std::string fields = joined(p.fields(PatternSpec{p.kind}), "`, `");
-    out += str("| `", p.kind, "` | ", fields.empty() ? "" : "`" + fields + "`", " | ", p.summary, " |\n");
-  }
-  return out;
-}
 
 }  // namespace weft

@@ -76,8 +76,7 @@ class CudaMark : public QueueMark {
   explicit CudaMark(cudaStream_t stream) : stream_(stream) {
     WEFT_CUDA_CALL(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
-  CudaMark(const CudaMark&) = delete;
-  CudaMark& operator=(const CudaMark&) = delete;
+  CudaMark& operator=(CudaMark&&) = delete;  // nor copied
   ~CudaMark() override { static_cast<void>(cudaEventDestroy(event_)); }
   void record() override { WEFT_CUDA_CALL(cudaEventRecord(event_, stream_)); }
   void wait() override { WEFT_CUDA_CALL(cudaEventSynchronize(event_)); }
@@ -107,8 +106,7 @@ class CudaDevice : public Device {
                cublasLtGetStatusString(status));
     queue = CudaQueue{stream_, cublaslt_, workspace_.get(), kWorkspaceBytes};
   }
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
+  CudaDevice& operator=(CudaDevice&&) = delete;  // nor copied
   ~CudaDevice() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
     forget_algorithms(cublaslt_);

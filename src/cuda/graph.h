@@ -17,8 +17,7 @@ class StagingRing;
 class CudaGraph {
  public:
   CudaGraph() = default;
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
+  CudaGraph& operator=(CudaGraph&&) = delete;  // nor copied
   ~CudaGraph();
 
   // Records what `work` launches on the queue's stream; nothing of it runs yet.

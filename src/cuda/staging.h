@@ -14,8 +14,7 @@ namespace weft {
 class StagingRing {
  public:
   StagingRing() = default;
-  StagingRing(const StagingRing&) = delete;
-  StagingRing& operator=(const StagingRing&) = delete;
+  StagingRing& operator=(StagingRing&&) = delete;  // nor copied
   ~StagingRing();
 
   // A pinned copy of bytes > 0 bytes at `src`; waits while all buffers are in use. It stays until the stream

@@ -13,8 +13,7 @@ class AnswerProcess {
   using Answer = std::function<std::string(const std::string& question)>;
   // `answer` runs in the child only, for at most so many seconds of CPU time in all.
   AnswerProcess(const Answer& answer, std::int64_t cpu_seconds);
-  AnswerProcess(const AnswerProcess&) = delete;
-  AnswerProcess& operator=(const AnswerProcess&) = delete;
+  AnswerProcess& operator=(AnswerProcess&&) = delete;  // nor copied
   ~AnswerProcess();
   // Throws Error with the text of what `answer` throws, or, after `name`, with the end of the child.
   std::string ask(const std::string& name, const std::string& question);

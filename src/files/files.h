@@ -65,8 +65,7 @@ void check_output(const std::string& path, Devices = Devices::refused);
 class NewFile {
  public:
   explicit NewFile(const std::string& path, Devices = Devices::refused);
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+  NewFile& operator=(NewFile&&) = delete;  // nor copied
   ~NewFile();
   void write(const char* bytes, std::size_t size);
   void commit();

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/checks.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

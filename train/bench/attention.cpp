@@ -89,26 +89,21 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 // What rounding to the type may cost, relative to the largest number of a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
-HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 0, x.heads, x.qk_size);
-}
-HeadsView k_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, x.heads * x.qk_size, x.heads, x.qk_size);
-}
-HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
-}
-HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
-
 AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
-  return {.y = y_of(x, x.y),
+  const auto [q, k, v] = packed_heads(x.qkv, x.heads, x.qk_size, x.v_size);
+  return {.y = heads_of(x.y, 0, x.heads, x.v_size),
           .lse = x.lse,
-          .q = q_of(x, x.qkv),
-          .k = k_of(x, x.qkv),
-          .v = v_of(x, x.qkv),
+          .q = q,
+          .k = k,
+          .v = v,
           .maps = maps,
           .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
           .form = form};
+}
+
+AttentionBackward backward_of(const AttentionForward& f, const AttentionTensors& x, const Tensor& delta) {
+  const auto [dq, dk, dv] = packed_heads(x.dqkv, x.heads, x.qk_size, x.v_size);
+  return weft::backward_of(f, dq, dk, dv, delta, heads_of(x.dy, 0, x.heads, x.v_size));
 }
 
 PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& shape) {
@@ -156,9 +151,7 @@ class AttentionBenchCase {
         maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
               std::max(shape.qk_size, shape.v_size)),
         forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
-        backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
-                              k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
-                              load.delta, y_of(load.tensors, load.tensors.dy))),
+        backward_(backward_of(forward_, load.tensors, load.delta)),
         scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
     backward_.scratch = scratch_;
     form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";

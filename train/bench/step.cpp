@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // `bench step`: the training step alone, without data, logs and checkpoints.
-
 #include "train/trainer/step.h"
 #include "train/bench/bench.h"
 #include "train/bench/step_breakdown.h"

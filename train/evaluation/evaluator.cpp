@@ -65,13 +65,10 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
 template <class T>
 void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
-  const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  const std::string mine = message_of(values);
   values.clear();
-  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine)) {
-    const std::size_t before = values.size();
-    values.resize(before + of_rank.size() / sizeof(T));
-    if (!of_rank.empty()) std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
-  }
+  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))
+    append_numbers(values, of_rank);
 }
 
 // Windows first .. first + (ranks * batch) - 1, one batch a rank.

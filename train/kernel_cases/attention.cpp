@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Attention over the patterns of the paper: q, k and v in place in the model's packed projection.
-
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Each kernel has a builder, awkward sizes to verify (1, 31, 32, 33, tiles +- 1), and realistic ones to time
 // (the 12,288-token model of width 512, four sequences).
-
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/embedding.h"
 #include "kernels/layers/pointwise.h"

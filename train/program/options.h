@@ -30,6 +30,18 @@ inline CLI::Validator at_least(double least, bool itself = true) {
 }
 inline CLI::Validator more_than(double least) { return at_least(least, false); }
 
+// The commands of a program: `work` becomes that of the one that is given.
+struct Commands {
+  CLI::App& app;
+  std::function<void()>& work;
+
+  CLI::App* add(const std::string& name, const std::string& purpose, std::function<void()> of_command) {
+    CLI::App* command = app.require_subcommand(1)->add_subcommand(name, purpose);
+    command->callback([&work = work, of_command = std::move(of_command)] { work = of_command; });
+    return command;
+  }
+};
+
 // CLI11 lets unsigned numbers wrap around.
 template <class T>
 CLI::Validator whole_number() {

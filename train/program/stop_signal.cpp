@@ -6,7 +6,7 @@
 
 #include <iterator>
 
-#include "kernels/interrupt.h"
+#include "kernels/queue.h"
 
 namespace weft {
 namespace {

@@ -245,20 +245,14 @@ void sample_part(Device& device, Model& model, std::int64_t context, const Sampl
     if (on_positions) on_positions(done, all);
   };
   if (part.count > 0) BatchSampler(device, model, context, part, stats).run(keep, report);
-  std::string all;
-  for (const std::string& of_rank :
-       group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
-    all += of_rank;
+  std::vector<std::int32_t> all;
+  for (const std::string& of_rank : group.gather(message_of(drawn))) append_numbers(all, of_rank);
   stats.tokens = options.count * options.length;
   if (group.rank() != 0) return;
   group.take_time();  // it writes
   for (std::int64_t t = 0; t < options.length; ++t)
-    for (std::int64_t sample = 0; sample < options.count; ++sample) {
-      std::int32_t token = 0;
-      std::memcpy(&token, all.data() + static_cast<std::size_t>(sample * options.length + t) * sizeof token,
-                  sizeof token);
-      on_token(sample, options.given() + t, token);
-    }
+    for (std::int64_t sample = 0; sample < options.count; ++sample)
+      on_token(sample, options.given() + t, all[sample * options.length + t]);
 }
 
 }  // namespace
