@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "kernels/philox.h"
-#include "kernels/view.h"
 #include "src/files/hdf5.h"
 
 namespace weft {

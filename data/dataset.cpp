@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "kernels/philox.h"
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "kernels/sampling/gather_rows.h"
 #include "models/sparse_transformer.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -5,8 +5,6 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 

@@ -5,7 +5,6 @@
 #include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/patterns/spec.h"
 
 namespace weft {
 

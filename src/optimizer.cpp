@@ -4,7 +4,6 @@
 #include <numbers>
 
 #include "kernels/optimizer/adamw.h"
-#include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "src/device.h"
 #include "src/ranks/communicator.h"
 #include "src/tape.h"
 

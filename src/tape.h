@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "kernels/optimizer/loss_scale.h"
-#include "kernels/queue.h"
-#include "kernels/step_scalars.h"
 #include "src/tensor.h"
 
 namespace weft {

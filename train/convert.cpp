@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // convert: the weights of a checkpoint to safetensors, and back. See train/README.md.
-#include "src/files/weights.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -3,7 +3,6 @@
 #include <iostream>
 
 #include "data/prepare/prepare.h"
-#include "kernels/view.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 

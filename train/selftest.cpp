@@ -6,7 +6,6 @@
 
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/program/progress.h"
 #include "train/selftest/case.h"
 
 namespace weft {

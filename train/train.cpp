@@ -11,7 +11,6 @@
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
-#include "train/trainer/trainer.h"
 
 namespace weft {
 namespace {

@@ -7,8 +7,6 @@
 
 #include "data/augment/randaugment.h"
 #include "kernels/philox.h"
-#include "kernels/view.h"
-#include "src/config/names.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "data/formats/archive.h"
 #include "data/formats/raw_file.h"
-#include "kernels/view.h"
 #include "src/config/names.h"
 
 namespace weft {

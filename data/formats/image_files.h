@@ -4,7 +4,6 @@
 #pragma once
 
 #include "data/dataset.h"
-#include "src/files/npy.h"
 
 namespace weft {
 

@@ -2,10 +2,7 @@
 #include "data/formats/raw_file.h"
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>

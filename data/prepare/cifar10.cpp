@@ -4,12 +4,10 @@
 #include <filesystem>
 #include <map>
 
-#include "data/dataset.h"
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
-#include "kernels/view.h"
 #include "src/config/names.h"
 
 namespace weft {

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <filesystem>
 
-#include "data/dataset.h"
 #include "data/formats/image_files.h"
 #include "data/formats/png_file.h"
 #include "data/formats/raw_file.h"

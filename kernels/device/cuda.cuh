@@ -10,7 +10,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/queue.h"
-#include "kernels/view.h"
 
 namespace weft {
 

@@ -3,7 +3,6 @@
 #include "kernels/layers/cross_entropy.h"
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -3,7 +3,6 @@
 #include "kernels/layers/embedding.h"
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

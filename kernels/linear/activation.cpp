@@ -4,7 +4,6 @@
 
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

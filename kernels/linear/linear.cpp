@@ -6,11 +6,9 @@
 #include <omp.h>
 #include <sys/mman.h>
 
-#include <atomic>
 #include <mutex>
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
 void* blas_memory_alloc(int);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/device/cuda.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace weft {

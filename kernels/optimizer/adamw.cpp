@@ -3,7 +3,6 @@
 #include "kernels/optimizer/adamw.h"
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

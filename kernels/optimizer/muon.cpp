@@ -4,7 +4,6 @@
 
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "kernels/cpu.h"
-#include "kernels/view.h"
 
 namespace weft {
 namespace {

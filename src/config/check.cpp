@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "kernels/philox.h"
-#include "kernels/view.h"
-#include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/patterns/pattern.h"
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "kernels/view.h"
 #include "src/files/files.h"
 
 namespace weft {

@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "kernels/dtype.h"
 #include "src/config/names.h"
 #include "src/patterns/spec.h"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <set>
 
-#include "kernels/view.h"
 #include "src/config/fields.h"
 
 namespace weft {

@@ -2,7 +2,6 @@
 // Config to YAML.
 #include <algorithm>
 
-#include "kernels/view.h"
 #include "src/config/fields.h"
 
 namespace weft {

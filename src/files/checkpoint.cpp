@@ -3,9 +3,7 @@
 
 #include <numeric>
 #include <set>
-#include <string_view>
 
-#include "kernels/view.h"
 #include "src/files/hdf5.h"
 
 namespace weft {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "src/files/weights.h"
-#include "src/parameters.h"
 
 namespace weft {
 

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <random>
 #include <set>
-#include <string_view>
 
 #include "kernels/view.h"
 #include "src/files/hash.h"

@@ -11,10 +11,8 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/answer_process.h"
-#include "src/files/files.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 
 namespace weft {

@@ -2,7 +2,6 @@
 // Layouts in HDF5 files.
 #include <filesystem>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/more/layout.h"

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "src/files/files.h"
 #include "src/files/hdf5.h"
 
 namespace weft {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/weights.h"
 
-#include "src/config/names.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/view.h"
-
 namespace weft {
 namespace {
 

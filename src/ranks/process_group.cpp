@@ -5,9 +5,6 @@
 #include <exception>
 #include <thread>
 
-#include "kernels/view.h"
-#include "src/files/files.h"
-#include "src/ranks/rendezvous.h"
 #include "src/ranks/watcher.h"
 
 namespace weft {

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <thread>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 
 namespace weft {

@@ -6,13 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <mutex>
 #include <thread>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/files.h"
 
 namespace weft {
 namespace {

@@ -8,9 +8,7 @@
 #include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
-#include "src/config/names.h"
 #include "src/files/hdf5.h"
-#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 

@@ -6,7 +6,6 @@
 
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
-#include "src/device.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_oracle {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
 // are right, and rows of times and of rates.
-#include <algorithm>
 #include <random>
 
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
-#include "src/config/names.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"

@@ -6,7 +6,6 @@
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/sampling/sampler.h"
 #include "train/trainer/report.h"
 

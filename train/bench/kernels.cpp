@@ -2,7 +2,6 @@
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
 #include <set>
 
-#include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/kernel_cases/kernel_cases.h"

@@ -3,7 +3,6 @@
 
 #include "train/bench/run_timer.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/trainer/step.h"
 
 namespace weft {

@@ -2,7 +2,6 @@
 #include "train/bench/run_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <thread>
 

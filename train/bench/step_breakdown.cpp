@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/step_breakdown.h"
 
-#include "kernels/attention/attention.h"
 #include "train/bench/run_timer.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"

@@ -4,11 +4,7 @@
 #pragma once
 
 #include "data/batch_source.h"
-#include "data/dataset.h"
-#include "kernels/queue.h"
 #include "models/model.h"
-#include "src/config/config.h"
-#include "src/ranks/communicator.h"
 
 namespace weft {
 

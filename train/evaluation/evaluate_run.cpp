@@ -4,14 +4,12 @@
 #include <cstdio>
 #include <numbers>
 
-#include "data/augment/augment.h"
 #include "src/files/hdf5.h"
 #include "train/evaluation/evaluator.h"
 #include "train/evaluation/heat_map.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {

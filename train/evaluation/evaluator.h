@@ -3,9 +3,7 @@
 #pragma once
 
 #include "data/augment/augment.h"
-#include "data/dataset.h"
 #include "models/model.h"
-#include "src/ranks/process_group.h"
 
 namespace weft {
 

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <limits>
 
-#include "kernels/view.h"
 #include "train/program/json.h"
 #include "train/program/progress.h"
 

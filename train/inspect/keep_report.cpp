@@ -2,12 +2,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "data/batch_source.h"
-#include "src/files/files.h"
-#include "train/inspect/picture.h"
 #include "train/inspect/run_page.h"
 #include "train/sampling/sample_run.h"
-#include "train/sampling/sampler.h"
 
 namespace fs = std::filesystem;
 

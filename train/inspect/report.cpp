@@ -3,16 +3,10 @@
 
 #include <cstdio>
 
-#include "models/model.h"
-#include "src/config/config.h"
-#include "src/config/names.h"
-#include "src/device.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 
 namespace weft {
 namespace {

@@ -3,14 +3,10 @@
 
 #include <filesystem>
 
-#include "models/model.h"
-#include "src/config/names.h"
-#include "src/files/files.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/chart.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
-#include "train/trainer/metrics.h"
 
 namespace fs = std::filesystem;
 

@@ -2,7 +2,6 @@
 // report.html: what a run folder holds, as one page for people, without scripts and without a network.
 #pragma once
 
-#include "src/config/config.h"
 #include "train/trainer/trainer.h"
 
 namespace weft {

@@ -3,7 +3,6 @@
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
-#include "src/patterns/pattern.h"
 #include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 
 namespace weft {

@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "models/model.h"
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
 

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
 

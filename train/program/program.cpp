@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -15,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"

@@ -16,7 +16,6 @@
 #include <iterator>
 #include <thread>
 
-#include "src/device.h"
 #include "src/ranks/sockets.h"
 #include "train/program/stop_signal.h"
 

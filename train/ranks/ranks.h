@@ -2,9 +2,6 @@
 // Programs that run as several processes, one for each GPU: start, identity, output and errors.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 #include "train/program/progress.h"

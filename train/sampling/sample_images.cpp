@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/png_file.h"
 #include "train/evaluation/evaluator.h"

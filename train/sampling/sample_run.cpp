@@ -5,11 +5,8 @@
 #include <unistd.h>
 
 #include "data/formats/audio_file.h"
-#include "src/files/files.h"
 #include "train/program/json.h"
-#include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
-#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {

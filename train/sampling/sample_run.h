@@ -2,13 +2,9 @@
 // The work of the program `sample`.
 #pragma once
 
-#include <iosfwd>
-
 #include "data/dataset.h"
-#include "src/ranks/process_group.h"
 #include "train/inspect/picture.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {

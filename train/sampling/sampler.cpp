@@ -2,7 +2,6 @@
 #include "train/sampling/sampler.h"
 
 #include "src/graph.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"

@@ -5,7 +5,6 @@
 
 #include "kernels/sampling/choose_token.h"
 #include "models/model.h"
-#include "src/ranks/process_group.h"
 
 namespace weft {
 

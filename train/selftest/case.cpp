@@ -2,12 +2,9 @@
 // Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of pattern.
 #include "train/selftest/case.h"
 
-#include <algorithm>
 #include <set>
 
 #include "kernels/attention/select.h"
-#include "src/device.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

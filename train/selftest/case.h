@@ -3,13 +3,9 @@
 // sizes, both from a seed, and its checks.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <random>
 
-#include "kernels/attention/attention.h"
 #include "src/patterns/more/layout.h"
-#include "src/patterns/spec.h"
 #include "train/attention/oracle.h"
 #include "train/program/progress.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/decode_attention.h"
 #include "src/patterns/cache_rows.h"
-#include "src/patterns/pattern.h"
 #include "train/attention/on_device.h"
 #include "train/selftest/case.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Enumeration, tiles, cache rows and pictures against the predicate, pair by pair.
 #include "src/patterns/cache_rows.h"
-#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/selftest/case.h"
 

@@ -2,10 +2,7 @@
 // Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
-#include "kernels/step_scalars.h"
-#include "src/config/config.h"
 #include "src/parameters.h"
-#include "src/ranks/communicator.h"
 #include "train/trainer/micro_batch.h"
 
 namespace weft {

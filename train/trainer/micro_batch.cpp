@@ -3,10 +3,7 @@
 
 #include <ranges>
 
-#include "models/model.h"
-#include "src/config/names.h"
 #include "src/files/checkpoint.h"
-#include "src/memory.h"
 #include "train/trainer/report.h"
 
 namespace weft {

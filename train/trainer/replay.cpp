@@ -2,7 +2,6 @@
 // Replay: an update that is run twice from one state gives the same bits, unless a GPU, its memory, a link or
 // a kernel is at fault.
 #include "kernels/layers/pointwise.h"
-#include "src/tape.h"
 #include "train/trainer/step.h"
 
 namespace weft {

@@ -3,13 +3,8 @@
 
 #include <cstdio>
 
-#include "src/config/config.h"
-#include "src/config/names.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
-#include "train/program/progress.h"
-#include "train/trainer/step_shape.h"
 #include "train/trainer/trainer.h"
 
 namespace weft {

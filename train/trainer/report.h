@@ -4,7 +4,6 @@
 
 #include "data/dataset.h"
 #include "models/model.h"
-#include "src/config/config.h"
 #include "train/trainer/metrics.h"
 
 namespace weft {

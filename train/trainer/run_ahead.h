@@ -6,7 +6,6 @@
 #include <chrono>
 #include <deque>
 
-#include "kernels/step_scalars.h"
 #include "src/device.h"
 #include "src/tape.h"
 

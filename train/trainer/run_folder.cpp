@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "src/files/files.h"
 #include "src/ranks/rendezvous.h"
 
 namespace fs = std::filesystem;

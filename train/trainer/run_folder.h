@@ -6,7 +6,6 @@
 //   lock                 host and pid of the process that writes here; the kernel drops the lock at its end
 #pragma once
 
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "src/ranks/sockets.h"
 

@@ -5,7 +5,6 @@
 
 #include "data/batch_source.h"
 #include "models/model.h"
-#include "src/config/config.h"
 #include "src/graph.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/run_ahead.h"

@@ -2,7 +2,6 @@
 // What an update looks like: its micro-batches, and the scalars that its kernels read.
 #pragma once
 
-#include "kernels/step_scalars.h"
 #include "src/optimizer.h"
 
 namespace weft {

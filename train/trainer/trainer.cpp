@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
 
-#include "src/files/weights.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
-#include "train/ranks/ranks.h"
-#include "train/trainer/micro_batch.h"
 #include "train/trainer/report.h"
 
 namespace weft {

@@ -2,13 +2,7 @@
 // Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
-#include "data/batch_source.h"
-#include "models/model.h"
-#include "src/config/config.h"
-#include "src/files/checkpoint.h"
-#include "src/ranks/communicator.h"
 #include "train/program/progress.h"
-#include "train/trainer/data_parallel.h"
 #include "train/trainer/metrics.h"
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"

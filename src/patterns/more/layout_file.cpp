@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <fstream>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/npy.h"
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "kernels/view.h"
 #include "src/cuda/check.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
