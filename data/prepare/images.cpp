@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "data/formats/image_files.h"
-#include "data/formats/png_file.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
 #include "kernels/view.h"

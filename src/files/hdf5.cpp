@@ -12,7 +12,6 @@
 #include <map>
 
 #include "src/config/names.h"
-#include "src/files/answer_process.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
 

@@ -5,7 +5,6 @@
 #include "train/bench/step_breakdown.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/trainer/report.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "data/batch_source.h"
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "train/evaluation/evaluator.h"
 
 namespace fs = std::filesystem;

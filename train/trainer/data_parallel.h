@@ -2,8 +2,7 @@
 // Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
-#include "src/parameters.h"
-#include "train/trainer/micro_batch.h"
+#include "train/trainer/report.h"
 
 namespace weft {
 

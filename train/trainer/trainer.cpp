@@ -4,7 +4,6 @@
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/stop_signal.h"
-#include "train/trainer/report.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "tests/train/image_training.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sample_run.h"

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "src/memory.h"
+#include "src/tensor.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
-
-#include "kernels/view.h"
 
 namespace weft {
 
