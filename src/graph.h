@@ -15,7 +15,7 @@ class GraphedStep {
 
   // Calls 1 and 2 run `work` (warming pools and libraries), call 3 captures it and launches, later calls
   // replay. `work` must do the same launches every time, and no host synchronisation. Tensors it makes come
-  // from the graph side of the pool (src/memory.h); what it reads and writes besides must stay where it is.
+  // from the graph side of the pool (src/tensor.h); what it reads and writes besides must stay where it is.
   void run(const std::function<void()>& work);
   bool replaying() const;
 

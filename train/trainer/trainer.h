@@ -24,7 +24,7 @@ struct TrainOptions {
   std::string init = "";                   // a file of weights to start from
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";             // train/trainer/micro_batch.h; "": train.accumulation as it is
+  std::string batch = "";             // train/trainer/report.h; "": train.accumulation as it is
   std::int64_t max_steps = 0;         // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;             // stop and save after this long; 0: no limit
   std::int64_t verify_every = 0;      // run every such update twice and compare the bits; 0: none
