@@ -4,7 +4,6 @@
 #pragma once
 
 #include "data/batch_source.h"
-#include "src/graph.h"
 #include "src/optimizer.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/run_ahead.h"

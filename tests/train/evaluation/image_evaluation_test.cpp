@@ -12,7 +12,6 @@
 #include "tests/train/image_training.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
 

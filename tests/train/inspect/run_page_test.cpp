@@ -10,7 +10,6 @@
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
-#include "train/inspect/chart.h"
 #include "train/inspect/event_file.h"
 
 namespace weft {
