@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "train/inspect/event_file.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -3,11 +3,10 @@
 #include "data/augment/randaugment.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 #include <numeric>
 
-#include "data/augment/transforms.h"
+#include "data/augment/augment.h"
 #include "kernels/philox.h"
 
 namespace weft {

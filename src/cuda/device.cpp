@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "kernels/linear/linear.h"
-#include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
 

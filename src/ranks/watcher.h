@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "src/ranks/rendezvous.h"
+#include "src/ranks/sockets.h"
 
 namespace weft {
 

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "src/ranks/sockets.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
@@ -149,7 +149,7 @@ class Launcher {
     return std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; });
   }
 
-  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (stop_signal.cpp).
+  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (program.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
       if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;

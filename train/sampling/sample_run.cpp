@@ -6,7 +6,7 @@
 
 #include "data/formats/audio_file.h"
 #include "train/program/json.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {

@@ -10,8 +10,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "src/ranks/rendezvous.h"
-
 namespace fs = std::filesystem;
 
 namespace weft {

@@ -3,7 +3,7 @@
 
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
 

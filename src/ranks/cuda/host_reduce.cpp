@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "kernels/layers/pointwise.h"
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/sockets.h"
 
 namespace weft {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "src/config/fields.h"
-#include "src/ranks/rendezvous.h"
+#include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
 #include "train/trainer/metrics.h"
