@@ -3,6 +3,7 @@
 #include "train/trainer/step.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
+#include "train/bench/step_breakdown.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 

@@ -65,7 +65,7 @@ struct Range {
   }
 };
 
-struct Frame {
+struct Plot {
   Range x, y;
   bool log_y;
   double value(double v) const { return log_y ? std::log10(v) : v; }
@@ -86,7 +86,7 @@ std::string label(const std::string& x, const std::string& y, int dy, const char
 }
 
 // Decades where a logarithmic axis spans two or more, else round numbers.
-std::vector<double> heights_of(const Frame& f) {
+std::vector<double> heights_of(const Plot& f) {
   if (!f.log_y) return ticks(f.y.low, f.y.high, 5);
   if (f.y.high - f.y.low < 2) return ticks(std::pow(10, f.y.low), std::pow(10, f.y.high), 5);
   std::vector<double> decades;
@@ -94,7 +94,7 @@ std::vector<double> heights_of(const Frame& f) {
   return decades;
 }
 
-std::string axes(const Frame& f, const std::string& x_name) {
+std::string axes(const Plot& f, const std::string& x_name) {
   std::string svg;
   const std::string left = fixed_text(kLeft, 0), right = fixed_text(kWidth - kRight, 0),
                     bottom = fixed_text(kHeight - kBottom, 0);
@@ -107,7 +107,7 @@ std::string axes(const Frame& f, const std::string& x_name) {
   return svg + label(right, fixed_text(kHeight - 6, 0), 0, "end", x_name);
 }
 
-std::string line_of(const Frame& f, const Series& s, const Points& points) {
+std::string line_of(const Plot& f, const Series& s, const Points& points) {
   std::string path, dots;
   for (const auto& [x, y] : points) {
     path += str(path.empty() ? "" : " ", f.px(x), ",", f.py(y));
@@ -136,7 +136,7 @@ std::string html_text(const std::string& text) {
 
 std::string svg_of(const Chart& chart) {
   std::vector<Points> lines;
-  Frame f{{}, {}, chart.log_y};
+  Plot f{{}, {}, chart.log_y};
   std::vector<double> heights;
   for (const Series& s : chart.series) {
     for (const auto& [x, y] : lines.emplace_back(thinned(s.points, chart.log_y))) {
