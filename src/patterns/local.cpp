@@ -32,19 +32,6 @@ class Local : public AttentionPattern {
   bool causal_;
 };
 
-}  // namespace
-
-PatternKind local_pattern() {
-  return {"local",
-          "the last `stride` positions, the own one included; with causal: false as many later ones too",
-          reads({"stride", "causal"}), [](const PatternSpec& spec, int) {
-            check_pattern_field("local", "stride", spec.stride);
-            return std::make_unique<Local>(spec.stride, spec.causal);
-          }};
-}
-
-namespace {
-
 class All : public AttentionPattern {
  public:
   explicit All(bool causal) : causal_(causal) {}
@@ -60,6 +47,15 @@ class All : public AttentionPattern {
 };
 
 }  // namespace
+
+PatternKind local_pattern() {
+  return {"local",
+          "the last `stride` positions, the own one included; with causal: false as many later ones too",
+          reads({"stride", "causal"}), [](const PatternSpec& spec, int) {
+            check_pattern_field("local", "stride", spec.stride);
+            return std::make_unique<Local>(spec.stride, spec.causal);
+          }};
+}
 
 PatternKind all_pattern() {
   return {"all", "every earlier position and the own one; with causal: false every position",

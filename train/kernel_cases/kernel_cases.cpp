@@ -101,14 +101,6 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
   return blocks_.back().view;
 }
 
-TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, type(), noise(options_.rounded, deviation, mean));
-}
-
-TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
-}
-
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
   return add("", shape, stored, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
@@ -122,22 +114,10 @@ TensorView CaseRun::integers(const Shape& shape, std::int64_t first, std::int64_
   });
 }
 
-TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
-  return add(name, shape, t, nullptr);
-}
-
 GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
   has_gradients_ = true;
   if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
   return {add(name, shape, stored, noise(rounded, 1, 0)), true};
-}
-
-TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
-  return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
-}
-
-TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
-  return add(name, shape, type(), noise(options_.rounded, deviation, 0));
 }
 
 TensorView CaseRun::scratch(const Shape& shape, DType t) {

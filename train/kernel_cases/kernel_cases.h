@@ -50,14 +50,18 @@ class CaseRun {
   bool has_gradients() const { return has_gradients_; }
 
   // For builders. Values are mean + deviation * (random, about normal).
-  TensorView input(const Shape&, double deviation = 1, double mean = 0);       // type T
-  TensorView wide_input(const Shape&, double deviation = 1, double mean = 0);  // type wide(T)
+  TensorView input(const Shape& shape, double deviation = 1, double mean = 0) {  // type T
+    return add("", shape, type(), noise(options_.rounded, deviation, mean));
+  }
+  TensorView wide_input(const Shape& shape, double deviation = 1, double mean = 0) {  // type wide(T)
+    return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
+  }
   TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
   const std::int32_t* numbers(const std::vector<double>& values) {
     return input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
   }
   TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
-  TensorView output(const char* name, const Shape&, DType);
+  TensorView output(const char* name, const Shape& shape, DType t) { return add(name, shape, t, nullptr); }
   // The output made last is a function of values that the kernel has rounded to T.
   void through_rounded() { blocks_.back().through = type(); }
   GradView gradient(const char* name, const Shape& shape) {
@@ -66,9 +70,13 @@ class CaseRun {
   GradView wide_gradient(const char* name, const Shape& shape) {
     return gradient_of(name, shape, wide_type(), wide(options_.rounded));
   }
-  TensorView updated(const char* name, const Shape&, DType, double deviation,
-                     double mean);                                            // read and written
-  TensorView replaced(const char* name, const Shape&, double deviation = 1);  // an input whose place it takes
+  // Read and written.
+  TensorView updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
+    return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
+  }
+  TensorView replaced(const char* name, const Shape& shape, double deviation = 1) {  // takes an input's place
+    return add(name, shape, type(), noise(options_.rounded, deviation, 0));
+  }
   // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
   template <class T>
   T* memory(const char* name, const T& value) {

@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 #include "models/model.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 

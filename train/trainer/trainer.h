@@ -3,7 +3,6 @@
 #pragma once
 
 #include "train/program/progress.h"
-#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
 #include "train/trainer/data_parallel.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {

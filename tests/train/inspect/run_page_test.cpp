@@ -10,7 +10,7 @@
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 namespace {

@@ -12,7 +12,6 @@
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
-#include "train/trainer/metrics.h"
 #include "train/trainer/report.h"
 
 namespace fs = std::filesystem;
