@@ -29,6 +29,16 @@ void check_window(const TokenDataset& data, std::int64_t context) {
          " tokens, fewer than a window of model.context ", context, "; use more data or a shorter context");
 }
 
+constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
+
+// Whether image `index` comes from the second file.
+bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
+  const auto i = static_cast<std::uint64_t>(index);
+  const Philox4 bits =
+      philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed ^ kMixKey);
+  return bits[0] < rate * 0x1p32;
+}
+
 }  // namespace
 
 BatchSource::BatchSource(const Config& config, const TokenDataset& train, const TokenDataset* mix)
@@ -94,20 +104,6 @@ void Batcher::read_offsets(std::int64_t step, std::int64_t first, std::int64_t c
 }
 
 // ---- images: each once an epoch, in a new order, from the file or, at random, from that of data.mix ----
-
-namespace {
-
-constexpr std::uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
-
-// Whether image `index` comes from the second file.
-bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
-  const auto i = static_cast<std::uint64_t>(index);
-  const Philox4 bits =
-      philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed ^ kMixKey);
-  return bits[0] < rate * 0x1p32;
-}
-
-}  // namespace
 
 ImageShape image_shape(const Config& config) {
   const std::vector<std::int64_t>& axes = config.model.position_axes;

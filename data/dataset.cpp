@@ -36,6 +36,74 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
   return size;
 }
 
+// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
+std::uint64_t permuted(std::uint64_t value, int half_bits, std::uint64_t epoch, std::uint64_t seed) {
+  constexpr int kRounds = 6;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t left = value >> half_bits, right = value & mask;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const Philox4 bits =
+        philox4x32({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32) ^ round << 24,
+                    static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32)},
+                   seed ^ kOrderKey);
+    const std::uint64_t next = left ^ (bits[0] & mask);
+    left = right;
+    right = next;
+  }
+  return left << half_bits | right;
+}
+
+constexpr std::int64_t kVersion = 1;
+
+void check_split(const std::vector<double>& split) {
+  const std::string expected =
+      "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
+  const bool good =
+      split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
+  if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
+    fail("split ", joined(split, ","), ": ", expected);
+}
+
+// A file with the attributes that all have.
+Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::string& description,
+                     const std::vector<std::string>& sources,
+                     Hdf5File::Size size = Hdf5File::Size::fits_memory) {
+  Hdf5File file = Hdf5File::create(path, size);
+  file.set_attribute("format", "weft tokens");
+  file.set_attribute("version", kVersion);
+  file.set_attribute("vocab", vocab);
+  file.set_attribute("description", description);
+  file.set_attribute("sources", joined(sources));
+  return file;
+}
+
+// Writes pixels and labels; returns how many images there are.
+std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
+                         const ImageSplit& split) {
+  const auto size = static_cast<std::int64_t>(split.pixels.size()), count = size / shape.tokens();
+  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
+             shape.text(), " images");
+  const auto labels = static_cast<std::int64_t>(split.labels.size());
+  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
+             " labels");
+  file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
+             split.pixels.data());
+  if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
+  return count;
+}
+
+// Writes tokens first .. as unsigned numbers of `item` bytes.
+FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t item, std::int64_t vocab) {
+  return [&tokens, first, item, vocab](std::int64_t at, std::span<char> bytes) {
+    for (std::int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
+      const std::int64_t token = tokens.value(i);
+      if (token < 0 || token >= vocab)
+        fail("token ", i, " is ", token, ", outside the vocabulary of ", vocab);
+      for (std::int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
+    }
+  };
+}
+
 }  // namespace
 
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
@@ -110,27 +178,6 @@ void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
   item_ == 1 ? read_as(std::uint8_t{}) : item_ == 2 ? read_as(std::uint16_t{}) : read_as(std::uint32_t{});
 }
 
-namespace {
-
-// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
-std::uint64_t permuted(std::uint64_t value, int half_bits, std::uint64_t epoch, std::uint64_t seed) {
-  constexpr int kRounds = 6;
-  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
-  std::uint64_t left = value >> half_bits, right = value & mask;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32) ^ round << 24,
-                    static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32)},
-                   seed ^ kOrderKey);
-    const std::uint64_t next = left ^ (bits[0] & mask);
-    left = right;
-    right = next;
-  }
-  return left << half_bits | right;
-}
-
-}  // namespace
-
 std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count) {
   WEFT_CHECK(count > 0 && index >= 0, "image ", index, " of an order of ", count);
   int half_bits = 1;
@@ -152,61 +199,6 @@ std::string find_data(const std::string& path, const std::string& config_source)
   fail("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
        "; make it with prepare, or name another with --set data.path=F.h5");
 }
-
-namespace {
-
-constexpr std::int64_t kVersion = 1;
-
-void check_split(const std::vector<double>& split) {
-  const std::string expected =
-      "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
-  const bool good =
-      split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
-  if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
-    fail("split ", joined(split, ","), ": ", expected);
-}
-
-// A file with the attributes that all have.
-Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::string& description,
-                     const std::vector<std::string>& sources,
-                     Hdf5File::Size size = Hdf5File::Size::fits_memory) {
-  Hdf5File file = Hdf5File::create(path, size);
-  file.set_attribute("format", "weft tokens");
-  file.set_attribute("version", kVersion);
-  file.set_attribute("vocab", vocab);
-  file.set_attribute("description", description);
-  file.set_attribute("sources", joined(sources));
-  return file;
-}
-
-// Writes pixels and labels; returns how many images there are.
-std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
-                         const ImageSplit& split) {
-  const auto size = static_cast<std::int64_t>(split.pixels.size()), count = size / shape.tokens();
-  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
-             shape.text(), " images");
-  const auto labels = static_cast<std::int64_t>(split.labels.size());
-  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
-             " labels");
-  file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
-             split.pixels.data());
-  if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
-  return count;
-}
-
-// Writes tokens first .. as unsigned numbers of `item` bytes.
-FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t item, std::int64_t vocab) {
-  return [&tokens, first, item, vocab](std::int64_t at, std::span<char> bytes) {
-    for (std::int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
-      const std::int64_t token = tokens.value(i);
-      if (token < 0 || token >= vocab)
-        fail("token ", i, " is ", token, ", outside the vocabulary of ", vocab);
-      for (std::int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
-    }
-  };
-}
-
-}  // namespace
 
 std::string write_token_file(const std::string& path, const TokenArray& tokens, std::int64_t vocab,
                              const std::vector<double>& split, const std::string& description,

@@ -15,6 +15,22 @@ namespace {
 
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
+// ---- time of launches on the CPU, where a launch returns when its work is done ----
+
+class CpuProfile : public LaunchProfile {
+ public:
+  void begin() override { began_ = std::chrono::steady_clock::now(); }
+  void end(const char* kernel, LaunchCost cost) override {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began_;
+    records_.push_back({kernel, std::move(cost), took.count()});
+  }
+  std::vector<LaunchRecord> take() override { return std::exchange(records_, {}); }
+
+ private:
+  std::chrono::steady_clock::time_point began_;
+  std::vector<LaunchRecord> records_;
+};
+
 }  // namespace
 
 int debug_level() {
@@ -63,26 +79,6 @@ void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>
                shape_text(x), " are NaN or infinite");
   }
 }
-
-// ---- time of launches on the CPU, where a launch returns when its work is done ----
-
-namespace {
-
-class CpuProfile : public LaunchProfile {
- public:
-  void begin() override { began_ = std::chrono::steady_clock::now(); }
-  void end(const char* kernel, LaunchCost cost) override {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began_;
-    records_.push_back({kernel, std::move(cost), took.count()});
-  }
-  std::vector<LaunchRecord> take() override { return std::exchange(records_, {}); }
-
- private:
-  std::chrono::steady_clock::time_point began_;
-  std::vector<LaunchRecord> records_;
-};
-
-}  // namespace
 
 std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
 

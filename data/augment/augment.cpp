@@ -50,6 +50,42 @@ std::vector<std::int64_t> permutation(std::int64_t count, std::int64_t value) {
   return result;
 }
 
+// ---- from a key to an order ----
+
+constexpr std::uint64_t kAugmentKey = 0x6175676d656e74ull;  // keeps these draws apart from others
+
+// Seed number i: as listed, then counted on from the last.
+std::uint64_t order_seed(const std::vector<std::int64_t>& seeds, std::size_t i) {
+  if (i < seeds.size()) return static_cast<std::uint64_t>(seeds[i]);
+  return static_cast<std::uint64_t>(seeds.back()) + (i - seeds.size() + 1);
+}
+
+// Value 0 of a kind that reorders leaves all where it is.
+bool reorders(Augment kind) { return kind != Augment::randaugment && kind != Augment::dataset; }
+
+Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const AugmentConfig& config) {
+  if (value == 0) return identity_order(shape.tokens());
+  switch (kind) {
+    case Augment::rotation: return rotation_order(shape, value);
+    case Augment::color: return color_order(shape, value);
+    case Augment::transposition: return transposition_order(shape);
+    case Augment::reversal: return rotation_order(shape, 2 * value);
+    case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
+    case Augment::random_order:
+      return random_order(shape.tokens(), order_seed(config.random_order_seeds, value - 1));
+    default: return identity_order(shape.tokens());
+  }
+}
+
+constexpr std::int64_t kMostChoices = 10000;
+
+std::string known_kinds(const std::vector<Condition>& kinds) {
+  if (kinds.empty()) return "this model was trained without augmentation";
+  return "this model knows " + joined(kinds, ", ", [](const Condition& kind) {
+           return str(name_of(kind.kind), "=0 to ", kind.values - 1);
+         });
+}
+
 }  // namespace
 
 Order identity_order(std::int64_t tokens) {
@@ -131,37 +167,6 @@ Order inverse(const Order& order) {
   for (std::size_t t = 0; t < order.size(); ++t) result[order[t]] = static_cast<std::int32_t>(t);
   return result;
 }
-
-// ---- from a key to an order ----
-
-namespace {
-
-constexpr std::uint64_t kAugmentKey = 0x6175676d656e74ull;  // keeps these draws apart from others
-
-// Seed number i: as listed, then counted on from the last.
-std::uint64_t order_seed(const std::vector<std::int64_t>& seeds, std::size_t i) {
-  if (i < seeds.size()) return static_cast<std::uint64_t>(seeds[i]);
-  return static_cast<std::uint64_t>(seeds.back()) + (i - seeds.size() + 1);
-}
-
-// Value 0 of a kind that reorders leaves all where it is.
-bool reorders(Augment kind) { return kind != Augment::randaugment && kind != Augment::dataset; }
-
-Order order_of(Augment kind, std::int64_t value, const ImageShape& shape, const AugmentConfig& config) {
-  if (value == 0) return identity_order(shape.tokens());
-  switch (kind) {
-    case Augment::rotation: return rotation_order(shape, value);
-    case Augment::color: return color_order(shape, value);
-    case Augment::transposition: return transposition_order(shape);
-    case Augment::reversal: return rotation_order(shape, 2 * value);
-    case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
-    case Augment::random_order:
-      return random_order(shape.tokens(), order_seed(config.random_order_seeds, value - 1));
-    default: return identity_order(shape.tokens());
-  }
-}
-
-}  // namespace
 
 Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<std::uint16_t> labels)
     : config_(config.augment),
@@ -288,19 +293,6 @@ void Augmenter::rows(const AugmentChoice& choice, std::span<std::int32_t> out) c
   for (std::size_t i = 0; i < conditions_.size(); ++i)
     out[i] = static_cast<std::int32_t>(conditions_[i].first_row) + choice[conditions_[i].kind];
 }
-
-namespace {
-
-constexpr std::int64_t kMostChoices = 10000;
-
-std::string known_kinds(const std::vector<Condition>& kinds) {
-  if (kinds.empty()) return "this model was trained without augmentation";
-  return "this model knows " + joined(kinds, ", ", [](const Condition& kind) {
-           return str(name_of(kind.kind), "=0 to ", kind.values - 1);
-         });
-}
-
-}  // namespace
 
 AugmentChoice parse_choice(const std::string& text, const Config& config) {
   const std::vector<Condition> kinds = augmentations(config);

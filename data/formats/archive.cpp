@@ -24,18 +24,6 @@ bool is_tar(std::string_view beginning) {
   return beginning.size() >= kTarMagicAt + 5 && beginning.substr(kTarMagicAt, 5) == "ustar";
 }
 
-}  // namespace
-
-bool is_archive(std::string_view beginning) {
-  using namespace std::string_view_literals;
-  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
-         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
-}
-
-#ifdef WEFT_LIBARCHIVE
-
-namespace {
-
 // A tar ends in two blocks of zeros; without them, whole members may be missing.
 void check_end_of_tar(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -115,6 +103,14 @@ class Reader {
 };
 
 }  // namespace
+
+bool is_archive(std::string_view beginning) {
+  using namespace std::string_view_literals;
+  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
+         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
+}
+
+#ifdef WEFT_LIBARCHIVE
 
 bool has_archives() { return true; }
 

@@ -159,6 +159,10 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
   }
 }
 
+void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
+  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
+}
+
 }  // namespace
 
 bool has_audio() { return true; }
@@ -202,14 +206,6 @@ AudioFile append_audio(const std::string& path, std::int64_t, std::int64_t, std:
 }
 
 #endif
-
-namespace {
-
-void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
-  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
-}
-
-}  // namespace
 
 void write_wav(const std::string& path, std::span<const std::int32_t> tokens, std::int64_t rate) {
   constexpr std::int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;

@@ -75,6 +75,30 @@ void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& o
                 kMostLabels, path, out);
 }
 
+constexpr std::int64_t kMostPngBytes = 16 * kMostPngPixels;
+constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
+
+std::uint32_t big_endian(std::string_view four) {
+  std::uint32_t value = 0;
+  for (const char byte : four) value = value << 8 | static_cast<std::uint8_t>(byte);
+  return value;
+}
+
+// Every chunk from the first to IEND lies within the bytes; libpng does not miss what follows the pixels.
+void check_whole(std::string_view bytes, const std::string& where) {
+  constexpr std::size_t kAround = 12;  // length, type and checksum of a chunk
+  if (!bytes.starts_with(kSignature))
+    fail(where, ": is not a PNG file (", bytes.size(), " bytes of something else)");
+  for (std::size_t at = kSignature.size();;) {
+    const std::size_t left = bytes.size() - at;
+    const std::size_t size = left < kAround ? 0 : big_endian(bytes.substr(at, 4));
+    if (left < kAround || size > left - kAround)
+      fail(where, ": is truncated or damaged: its ", bytes.size(), " bytes end within a chunk");
+    if (bytes.substr(at + 4, 4) == "IEND") return;
+    at += size + kAround;
+  }
+}
+
 }  // namespace
 
 ImageShape square_rgb(std::int64_t side) { return {side, side, 3}; }
@@ -178,34 +202,6 @@ ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, std::int64_t c
             from.labels.end() - static_cast<std::ptrdiff_t>(ordered.labels.size()));
   return take_last(from, shape, count, option);
 }
-
-namespace {
-
-constexpr std::int64_t kMostPngBytes = 16 * kMostPngPixels;
-constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
-
-std::uint32_t big_endian(std::string_view four) {
-  std::uint32_t value = 0;
-  for (const char byte : four) value = value << 8 | static_cast<std::uint8_t>(byte);
-  return value;
-}
-
-// Every chunk from the first to IEND lies within the bytes; libpng does not miss what follows the pixels.
-void check_whole(std::string_view bytes, const std::string& where) {
-  constexpr std::size_t kAround = 12;  // length, type and checksum of a chunk
-  if (!bytes.starts_with(kSignature))
-    fail(where, ": is not a PNG file (", bytes.size(), " bytes of something else)");
-  for (std::size_t at = kSignature.size();;) {
-    const std::size_t left = bytes.size() - at;
-    const std::size_t size = left < kAround ? 0 : big_endian(bytes.substr(at, 4));
-    if (left < kAround || size > left - kAround)
-      fail(where, ": is truncated or damaged: its ", bytes.size(), " bytes end within a chunk");
-    if (bytes.substr(at + 4, 4) == "IEND") return;
-    at += size + kAround;
-  }
-}
-
-}  // namespace
 
 PngImage parse_png(std::string_view bytes, const std::string& where) {
   check_whole(bytes, where);

@@ -109,67 +109,7 @@ std::string label_text(const Gathered& all) {
   return all.label_names.size() > kShown ? str(text, " ... ", all.label_names.size(), " in all") : text;
 }
 
-}  // namespace
-
-std::string prepare_images(const PrepareImages& o) {
-  const Gathered all = gather(o.folder);
-  ImageShape shape;
-  ImageSplit train = read_all(all, shape);
-  const auto count = static_cast<std::int64_t>(all.images.size());
-  const std::int64_t tests = o.test >= 0 ? o.test : 0,
-                     valids = o.valid >= 0 ? o.valid : std::min<std::int64_t>(512, count / 10);
-  const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
-                   valid = take_chosen(train, shape, valids, kSplitSeed, "--valid");
-  const std::string what =
-      str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ", valids, " validate and ",
-          tests, " test, chosen with the seed ", kSplitSeed, "; ", label_text(all));
-  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png skipped\n") : "";
-  const std::string name = file_name(fs::path(o.folder + "/").parent_path().string());
-  return str("read ", o.folder, ": ", what, "\n", passed,
-             write_image_file(o.out, shape, train, valid, test, what, {name}));
-}
-
-std::int64_t imagenet_validation(std::int64_t side, std::int64_t images) {
-  if (side == 64 && images == 1281149) return images - 1231149;
-  if (side == 32 && images == 1281167) return images - 1271167;
-  return -1;
-}
-
-std::string prepare_imagenet(const PrepareImagenet& o) {
-  if (o.from.empty()) fail("--from: name the files with the training images (.npy, .npz)");
-  const ImageShape shape = square_rgb(o.side);
-  ImageSplit train, test;
-  std::string lines;
-  std::vector<std::string> names;
-  const auto read = [&](const std::vector<std::string>& files, ImageSplit& split, const char* kind) {
-    for (const std::string& path : files) {
-      const std::int64_t before = image_count(split, shape);
-      const std::size_t labels = split.labels.size();
-      append_image_file(path, o.side, split);
-      lines += str("read ", path, ": ", image_count(split, shape) - before, kind, " images",
-                   split.labels.size() > labels ? "" : ", no labels", "\n");
-      names.push_back(file_name(path));
-    }
-    // Labels of a part of the images are of no use.
-    if (static_cast<std::int64_t>(split.labels.size()) != image_count(split, shape)) split.labels.clear();
-  };
-  read(o.from, train, " training");
-  read(o.valid_from, test, " published validation");
-  const std::int64_t all = image_count(train, shape),
-                     count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
-  if (count < 0)
-    fail("--valid: say how many of the last training images validate: there are ", all,
-         ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known");
-  const ImageSplit valid = take_last(train, shape, count, "--valid");
-  const std::string what =
-      str("ImageNet ", o.side, " x ", o.side, ": the last ", count, " of ", all, " training images validate",
-          o.valid_from.empty() ? "" : ", the published validation images test");
-  return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
-}
-
 // ---- cifar10 ----
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -282,6 +222,62 @@ std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
 }
 
 }  // namespace
+
+std::string prepare_images(const PrepareImages& o) {
+  const Gathered all = gather(o.folder);
+  ImageShape shape;
+  ImageSplit train = read_all(all, shape);
+  const auto count = static_cast<std::int64_t>(all.images.size());
+  const std::int64_t tests = o.test >= 0 ? o.test : 0,
+                     valids = o.valid >= 0 ? o.valid : std::min<std::int64_t>(512, count / 10);
+  const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
+                   valid = take_chosen(train, shape, valids, kSplitSeed, "--valid");
+  const std::string what =
+      str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ", valids, " validate and ",
+          tests, " test, chosen with the seed ", kSplitSeed, "; ", label_text(all));
+  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png skipped\n") : "";
+  const std::string name = file_name(fs::path(o.folder + "/").parent_path().string());
+  return str("read ", o.folder, ": ", what, "\n", passed,
+             write_image_file(o.out, shape, train, valid, test, what, {name}));
+}
+
+std::int64_t imagenet_validation(std::int64_t side, std::int64_t images) {
+  if (side == 64 && images == 1281149) return images - 1231149;
+  if (side == 32 && images == 1281167) return images - 1271167;
+  return -1;
+}
+
+std::string prepare_imagenet(const PrepareImagenet& o) {
+  if (o.from.empty()) fail("--from: name the files with the training images (.npy, .npz)");
+  const ImageShape shape = square_rgb(o.side);
+  ImageSplit train, test;
+  std::string lines;
+  std::vector<std::string> names;
+  const auto read = [&](const std::vector<std::string>& files, ImageSplit& split, const char* kind) {
+    for (const std::string& path : files) {
+      const std::int64_t before = image_count(split, shape);
+      const std::size_t labels = split.labels.size();
+      append_image_file(path, o.side, split);
+      lines += str("read ", path, ": ", image_count(split, shape) - before, kind, " images",
+                   split.labels.size() > labels ? "" : ", no labels", "\n");
+      names.push_back(file_name(path));
+    }
+    // Labels of a part of the images are of no use.
+    if (static_cast<std::int64_t>(split.labels.size()) != image_count(split, shape)) split.labels.clear();
+  };
+  read(o.from, train, " training");
+  read(o.valid_from, test, " published validation");
+  const std::int64_t all = image_count(train, shape),
+                     count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
+  if (count < 0)
+    fail("--valid: say how many of the last training images validate: there are ", all,
+         ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known");
+  const ImageSplit valid = take_last(train, shape, count, "--valid");
+  const std::string what =
+      str("ImageNet ", o.side, " x ", o.side, ": the last ", count, " of ", all, " training images validate",
+          o.valid_from.empty() ? "" : ", the published validation images test");
+  return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
+}
 
 std::string prepare_cifar10(const PrepareCifar10& o) {
   const ImageShape shape = square_rgb(kSide);

@@ -165,21 +165,6 @@ void append_novel(std::vector<char>& all, std::string text) {
   all.insert(all.end(), 3, '\n');
 }
 
-}  // namespace
-
-std::string prepare_novels(const PrepareNovels& o) {
-  const auto novels = o.from.empty() ? download(o) : read_folder(o.from);  // by name
-  std::vector<char> bytes;
-  for (const auto& [name, text] : novels) append_novel(bytes, text);
-  if (const std::string sum = md5(bytes); sum != o.md5)
-    fail(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
-         " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit);
-  const std::string what = str(novels.size(), " English novels, ", bytes.size(), " bytes");
-  return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
-}
-
-namespace {
-
 // enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5 million.
 constexpr std::size_t kLength = 100000000;
 constexpr const char* kMd5 = "a1fa5ffddb56f4953e226637dabbb36a";
@@ -217,6 +202,17 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
 }
 
 }  // namespace
+
+std::string prepare_novels(const PrepareNovels& o) {
+  const auto novels = o.from.empty() ? download(o) : read_folder(o.from);  // by name
+  std::vector<char> bytes;
+  for (const auto& [name, text] : novels) append_novel(bytes, text);
+  if (const std::string sum = md5(bytes); sum != o.md5)
+    fail(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
+         " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit);
+  const std::string what = str(novels.size(), " English novels, ", bytes.size(), " bytes");
+  return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
+}
 
 std::string prepare_enwik8(const PrepareEnwik8& o) {
   const std::vector<char> bytes =

@@ -63,60 +63,7 @@ std::string find_config(const std::string& name) {
            known.empty() ? "" : "; there are " + joined(known)));
 }
 
-}  // namespace
-
-Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
-  const std::string path = find_config(name);
-  return parse_config(read_text(path, kLargestConfig), path, overrides, use);
-}
-
-DType compute_dtype(const Config& config) {
-  return config.precision == "bf16" ? DType::bf16 : config.precision == "f16" ? DType::f16 : DType::f32;
-}
-
-const char* name_of(Augment kind) {
-  static constexpr const char* kNames[kAugments + 1] = {"rotation",     "color",   "transposition",
-                                                        "reversal",     "jigsaw",  "randaugment",
-                                                        "random_order", "dataset", "label"};
-  return kNames[static_cast<int>(kind)];
-}
-
-std::vector<Condition> augmentations(const Config& config) {
-  const AugmentConfig& a = config.augment;
-  std::vector<Condition> kinds;
-  std::int64_t rows = 0;
-  const auto add = [&](bool used, Augment kind, std::int64_t values) {
-    if (!used) return;
-    kinds.push_back({kind, values, rows});
-    rows += values;
-  };
-  add(a.rotation, Augment::rotation, 4);
-  add(a.color, Augment::color, 6);
-  add(a.transposition, Augment::transposition, 2);
-  add(a.reversal, Augment::reversal, 2);
-  std::int64_t orders = 1;  // of the tiles
-  for (std::int64_t tile = 2; tile <= a.jigsaw * a.jigsaw; ++tile) orders *= tile;
-  add(a.jigsaw > 1, Augment::jigsaw, orders);
-  add(a.randaugment > 0, Augment::randaugment, 2);
-  add(a.random_order > 0, Augment::random_order, a.random_order + 1);
-  add(!config.data.mix.empty(), Augment::dataset, 2);
-  return kinds;
-}
-
-std::vector<Condition> conditions(const Config& config) {
-  std::vector<Condition> told;
-  if (config.augment.conditional) told = augmentations(config);
-  if (config.data.labels) told.push_back({Augment::label, config.data.classes, condition_rows(told)});
-  return told;
-}
-
-std::int64_t condition_rows(const std::vector<Condition>& kinds) {
-  return kinds.empty() ? 0 : kinds.back().first_row + kinds.back().values;
-}
-
 // ---- the config as YAML ----
-
-namespace {
 
 constexpr std::size_t kCommentColumn = 36, kLineWidth = 118;
 
@@ -185,6 +132,55 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
 }
 
 }  // namespace
+
+Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
+  const std::string path = find_config(name);
+  return parse_config(read_text(path, kLargestConfig), path, overrides, use);
+}
+
+DType compute_dtype(const Config& config) {
+  return config.precision == "bf16" ? DType::bf16 : config.precision == "f16" ? DType::f16 : DType::f32;
+}
+
+const char* name_of(Augment kind) {
+  static constexpr const char* kNames[kAugments + 1] = {"rotation",     "color",   "transposition",
+                                                        "reversal",     "jigsaw",  "randaugment",
+                                                        "random_order", "dataset", "label"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::vector<Condition> augmentations(const Config& config) {
+  const AugmentConfig& a = config.augment;
+  std::vector<Condition> kinds;
+  std::int64_t rows = 0;
+  const auto add = [&](bool used, Augment kind, std::int64_t values) {
+    if (!used) return;
+    kinds.push_back({kind, values, rows});
+    rows += values;
+  };
+  add(a.rotation, Augment::rotation, 4);
+  add(a.color, Augment::color, 6);
+  add(a.transposition, Augment::transposition, 2);
+  add(a.reversal, Augment::reversal, 2);
+  std::int64_t orders = 1;  // of the tiles
+  for (std::int64_t tile = 2; tile <= a.jigsaw * a.jigsaw; ++tile) orders *= tile;
+  add(a.jigsaw > 1, Augment::jigsaw, orders);
+  add(a.randaugment > 0, Augment::randaugment, 2);
+  add(a.random_order > 0, Augment::random_order, a.random_order + 1);
+  add(!config.data.mix.empty(), Augment::dataset, 2);
+  return kinds;
+}
+
+std::vector<Condition> conditions(const Config& config) {
+  std::vector<Condition> told;
+  if (config.augment.conditional) told = augmentations(config);
+  if (config.data.labels) told.push_back({Augment::label, config.data.classes, condition_rows(told)});
+  return told;
+}
+
+std::int64_t condition_rows(const std::vector<Condition>& kinds) {
+  return kinds.empty() ? 0 : kinds.back().first_row + kinds.back().values;
+}
 
 std::string full_comment(const Field& f) {
   const std::string range = f.range.text(), of = " of ";

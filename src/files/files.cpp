@@ -65,6 +65,13 @@ Output find_output(const std::string& path, Devices devices) {
   return output;
 }
 
+constexpr char kMagic[] = "weft: length and hash of what follows\n";
+struct Seal {
+  char magic[40];
+  std::uint64_t size, hash;
+};
+static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
+
 }  // namespace
 
 int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_, -1)); }
@@ -277,17 +284,6 @@ void print_error_line(const std::string& what) noexcept {
   if (of_launcher && write(std::atoi(of_launcher), line.data(), line.size()) > 0) return;
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
 }
-
-namespace {
-
-constexpr char kMagic[] = "weft: length and hash of what follows\n";
-struct Seal {
-  char magic[40];
-  std::uint64_t size, hash;
-};
-static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
-
-}  // namespace
 
 void write_seal(char* block, std::size_t size, std::uint64_t hash) {
   Seal seal{{}, size, hash};

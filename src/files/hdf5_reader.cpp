@@ -23,6 +23,37 @@ std::optional<StoredType> type_in(hid_t set) {
   return std::nullopt;
 }
 
+// Every message is its length, then its bytes. False: the other process is gone.
+bool send_message(int socket, const std::string& text) {
+  const std::uint64_t size = text.size();
+  return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
+}
+
+bool receive_message(int socket, std::string& text) {
+  std::uint64_t size = 0;
+  if (!receive_all(socket, &size, sizeof size)) return false;
+  text.resize(size);
+  return receive_all(socket, text.data(), size);
+}
+
+[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, std::int64_t cpu_seconds) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
+  const rlimit none{0, 0}, time{static_cast<rlim_t>(cpu_seconds), static_cast<rlim_t>(cpu_seconds)};
+  setrlimit(RLIMIT_CORE, &none);
+  setrlimit(RLIMIT_CPU, &time);
+  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);  // last words of the C library
+  for (std::string question; receive_message(socket, question);) {
+    std::string reply;
+    try {
+      reply = "+" + answer(question);
+    } catch (const std::bad_alloc&) { reply = "-out of memory"; } catch (const std::exception& e) {
+      reply = str("-", e.what());
+    }
+    if (!send_message(socket, reply)) break;
+  }
+  _exit(0);
+}
+
 }  // namespace
 
 void StoredPlace::add_to(std::string& bytes) const {
@@ -189,41 +220,6 @@ std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const c
   if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
   return "+" + value;
 }
-
-namespace {
-
-// Every message is its length, then its bytes. False: the other process is gone.
-bool send_message(int socket, const std::string& text) {
-  const std::uint64_t size = text.size();
-  return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
-}
-
-bool receive_message(int socket, std::string& text) {
-  std::uint64_t size = 0;
-  if (!receive_all(socket, &size, sizeof size)) return false;
-  text.resize(size);
-  return receive_all(socket, text.data(), size);
-}
-
-[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, std::int64_t cpu_seconds) {
-  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
-  const rlimit none{0, 0}, time{static_cast<rlim_t>(cpu_seconds), static_cast<rlim_t>(cpu_seconds)};
-  setrlimit(RLIMIT_CORE, &none);
-  setrlimit(RLIMIT_CPU, &time);
-  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);  // last words of the C library
-  for (std::string question; receive_message(socket, question);) {
-    std::string reply;
-    try {
-      reply = "+" + answer(question);
-    } catch (const std::bad_alloc&) { reply = "-out of memory"; } catch (const std::exception& e) {
-      reply = str("-", e.what());
-    }
-    if (!send_message(socket, reply)) break;
-  }
-  _exit(0);
-}
-
-}  // namespace
 
 AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
   int ends[2];

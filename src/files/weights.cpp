@@ -32,6 +32,14 @@ void check_shapes(const WeightsFile& file, const ParameterStore& store) {
   }
 }
 
+constexpr std::size_t kNamed = 6;  // names on a line
+
+std::string some_of(std::vector<std::string> names) {
+  const std::size_t all = names.size();
+  if (all > kNamed) names.resize(kNamed);
+  return joined(names) + (all > kNamed ? str(" and ", all - kNamed, " more") : "");
+}
+
 }  // namespace
 
 std::string WeightsFile::text() const {
@@ -84,18 +92,6 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   device.synchronize();
   return result;
 }
-
-namespace {
-
-constexpr std::size_t kNamed = 6;  // names on a line
-
-std::string some_of(std::vector<std::string> names) {
-  const std::size_t all = names.size();
-  if (all > kNamed) names.resize(kNamed);
-  return joined(names) + (all > kNamed ? str(" and ", all - kNamed, " more") : "");
-}
-
-}  // namespace
 
 std::vector<std::string> take_initial_weights(const std::string& path, const Config& config, Device& device,
                                               ParameterStore& store) {

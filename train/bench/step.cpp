@@ -106,53 +106,7 @@ void write_text(const Report& r, std::ostream& out) {
   if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
 }
 
-}  // namespace
-
-void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
-  Laps start;
-  if (options.steps < 1) fail("--steps must be at least 1, got ", options.steps);
-  Config config = load_config(options.config, options.overrides);
-  config.ranks = group.size();
-  check_config(config);
-  const auto device = start.lap("device", make_device(rank_device(group.world(), options.device)));
-  const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
-  const DType dtype = dtype_on(*device, config);
-  check_memory(config, *device);
-  ParameterStore store;
-  const auto model = make_model(config, store, *device);
-  store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
-                 sharding_of(config.train, communicator.get(), dtype));
-  start.lap("weights");
-  const bool augmented = !augmentations(config).empty() || config.augment.flip;
-  const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
-                                                 augmented ? image_shape(config) : ImageShape{});
-  const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
-  auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
-  Report report{config,
-                *device,
-                dtype,
-                step_shape(config, 0),
-                time_steps(*step, *device, source, options.steps, start),
-                device->pool->peak(),
-                store.state_bytes(),
-                optimizer_text(store, config.ranks),
-                time_update(*step, *device, std::max(options.steps, kWarmUp))};
-  report.peak_flops = device->peak_flops(dtype);
-  step.reset();  // its graphs hold memory
-  device->pool->trim();
-  if (communicator)
-    report.exchange = measure_exchange(*device, group, *communicator, *model, store, config, data,
-                                       std::max<std::int64_t>(options.steps / 4, 2));
-  device->pool->trim();
-  const auto lockstep = communicator ? make_lockstep(*device, *communicator) : nullptr;
-  if (options.breakdown)
-    report.breakdown = measure_breakdown(*device, *model, store, config, source, lockstep.get());
-  options.json ? write_json(report, out) : write_text(report, out);
-}
-
 // ---- where a step spends its time ----
-
-namespace {
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
 // The device first clears the caches this many times, some 10 ms, so that the host stays ahead of it:
@@ -212,6 +166,48 @@ void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config)
 double share(const KernelGroup& g) { return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0; }
 
 }  // namespace
+
+void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
+  Laps start;
+  if (options.steps < 1) fail("--steps must be at least 1, got ", options.steps);
+  Config config = load_config(options.config, options.overrides);
+  config.ranks = group.size();
+  check_config(config);
+  const auto device = start.lap("device", make_device(rank_device(group.world(), options.device)));
+  const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
+  const DType dtype = dtype_on(*device, config);
+  check_memory(config, *device);
+  ParameterStore store;
+  const auto model = make_model(config, store, *device);
+  store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
+                 sharding_of(config.train, communicator.get(), dtype));
+  start.lap("weights");
+  const bool augmented = !augmentations(config).empty() || config.augment.flip;
+  const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
+                                                 augmented ? image_shape(config) : ImageShape{});
+  const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
+  auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
+  Report report{config,
+                *device,
+                dtype,
+                step_shape(config, 0),
+                time_steps(*step, *device, source, options.steps, start),
+                device->pool->peak(),
+                store.state_bytes(),
+                optimizer_text(store, config.ranks),
+                time_update(*step, *device, std::max(options.steps, kWarmUp))};
+  report.peak_flops = device->peak_flops(dtype);
+  step.reset();  // its graphs hold memory
+  device->pool->trim();
+  if (communicator)
+    report.exchange = measure_exchange(*device, group, *communicator, *model, store, config, data,
+                                       std::max<std::int64_t>(options.steps / 4, 2));
+  device->pool->trim();
+  const auto lockstep = communicator ? make_lockstep(*device, *communicator) : nullptr;
+  if (options.breakdown)
+    report.breakdown = measure_breakdown(*device, *model, store, config, source, lockstep.get());
+  options.json ? write_json(report, out) : write_text(report, out);
+}
 
 std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launches) {
   std::map<std::pair<std::string, std::string>, KernelGroup> groups;

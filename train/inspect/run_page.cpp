@@ -116,56 +116,7 @@ std::string line_of(const Plot& f, const Series& s, const Points& points) {
   return str("<g style='--c:var(--c", s.colour, ")'><polyline points='", path, "'/>", dots, "</g>");
 }
 
-}  // namespace
-
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const std::string character = length == 0 ? kReplacement : text.substr(i, length);
-    i += std::max<std::size_t>(length, 1);
-    out += character == "&"    ? "&amp;"
-           : character == "<"  ? "&lt;"
-           : character == ">"  ? "&gt;"
-           : character == "\"" ? "&quot;"
-           : character == "'"  ? "&#39;"
-                               : character;
-  }
-  return out;
-}
-
-std::string svg_of(const Chart& chart) {
-  std::vector<Points> lines;
-  Plot f{{}, {}, chart.log_y};
-  std::vector<double> heights;
-  for (const Series& s : chart.series) {
-    for (const auto& [x, y] : lines.emplace_back(thinned(s.points, chart.log_y))) {
-      f.x.add(x);
-      heights.push_back(f.value(y));
-    }
-  }
-  if (heights.empty()) return "";
-  std::sort(heights.begin(), heights.end());
-  f.y.add(heights[0]);
-  f.y.add(heights[static_cast<std::size_t>((1 - chart.low_share) * static_cast<double>(heights.size() - 1))]);
-  f.x.widen();
-  f.y.widen();
-  std::string legend, drawn;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].empty()) continue;
-    const Series& s = chart.series[i];
-    drawn += line_of(f, s, lines[i]);
-    legend += str("<span style='--c:var(--c", s.colour, ")'>", html_text(s.name), " <b>",
-                  tick_text(lines[i].back().second), "</b></span>");
-  }
-  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ", kWidth, " ",
-             kHeight, "' role=img aria-label='", html_text(chart.title), "'>", axes(f, chart.x_name), drawn,
-             "</svg><p class=k>", legend, "</p></figure>\n");
-}
-
 // ---- the page ----
-
-namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of a file that is read
 constexpr std::size_t kMostSamples = 12;                    // on a page: the last ones
@@ -350,6 +301,51 @@ std::string details(const Run& run) {
 }
 
 }  // namespace
+
+std::string html_text(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const std::string character = length == 0 ? kReplacement : text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
+    out += character == "&"    ? "&amp;"
+           : character == "<"  ? "&lt;"
+           : character == ">"  ? "&gt;"
+           : character == "\"" ? "&quot;"
+           : character == "'"  ? "&#39;"
+                               : character;
+  }
+  return out;
+}
+
+std::string svg_of(const Chart& chart) {
+  std::vector<Points> lines;
+  Plot f{{}, {}, chart.log_y};
+  std::vector<double> heights;
+  for (const Series& s : chart.series) {
+    for (const auto& [x, y] : lines.emplace_back(thinned(s.points, chart.log_y))) {
+      f.x.add(x);
+      heights.push_back(f.value(y));
+    }
+  }
+  if (heights.empty()) return "";
+  std::sort(heights.begin(), heights.end());
+  f.y.add(heights[0]);
+  f.y.add(heights[static_cast<std::size_t>((1 - chart.low_share) * static_cast<double>(heights.size() - 1))]);
+  f.x.widen();
+  f.y.widen();
+  std::string legend, drawn;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    const Series& s = chart.series[i];
+    drawn += line_of(f, s, lines[i]);
+    legend += str("<span style='--c:var(--c", s.colour, ")'>", html_text(s.name), " <b>",
+                  tick_text(lines[i].back().second), "</b></span>");
+  }
+  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ", kWidth, " ",
+             kHeight, "' role=img aria-label='", html_text(chart.title), "'>", axes(f, chart.x_name), drawn,
+             "</svg><p class=k>", legend, "</p></figure>\n");
+}
 
 std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;

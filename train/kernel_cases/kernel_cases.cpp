@@ -55,6 +55,29 @@ double rounded_to(DType t, double value) {
   return read_element(bytes, t);
 }
 
+// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
+struct Tolerance {
+  double bound, floor;
+};
+Tolerance tolerance_of(DType t) {
+  switch (t) {
+    case DType::f64: return {0, 0};
+    case DType::f16: return {2e-3, 2e-4};
+    case DType::bf16: return {1.5e-2, 1.5e-3};
+    default: return {2e-5, 2e-6};
+  }
+}
+
+std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
+  CaseRun run(device, c, options);
+  run.launch();
+  return run.outputs();
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
@@ -196,33 +219,6 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   if (error_squares == 0) return 0;
   return std::max(std::sqrt(error_squares / squares), largest_error / largest);
 }
-
-namespace {
-
-// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
-struct Tolerance {
-  double bound, floor;
-};
-Tolerance tolerance_of(DType t) {
-  switch (t) {
-    case DType::f64: return {0, 0};
-    case DType::f16: return {2e-3, 2e-4};
-    case DType::bf16: return {1.5e-2, 1.5e-3};
-    default: return {2e-5, 2e-6};
-  }
-}
-
-std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
-  CaseRun run(device, c, options);
-  run.launch();
-  return run.outputs();
-}
-
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
-
-}  // namespace
 
 void verify(Device& device, const KernelCase& c, CaseOptions options) {
   const auto cpu = make_device("cpu");

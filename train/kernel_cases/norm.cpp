@@ -101,46 +101,8 @@ void add_norm(Table& t, std::int64_t n, std::int64_t c, bool realistic = false) 
   t.put<LayerNormBackward>(realistic, case_of(layernorm_backward, n, c, true, true), rows(n, c));
 }
 
-}  // namespace
-
-void add_norm_cases(Table& t) {
-  const Around in_place{.recomputed = Recomputed::in_place_of_h};
-  for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
-    const std::int64_t n = c % 32 + 1;
-    add_norm(t, n, c);
-    add_residual(t, n, c, {}, ", p 0.4");
-    add_residual_backward(t, n, c, in_place, ", p 0.4, y in place of h");
-  }
-  for (const std::int64_t c : {40, 260, 512, 1037}) {
-    add_residual(t, 33, c, {.p = 0}, ", p 0");
-    add_residual(t, 33, c, {.bias = false}, ", p 0.4, no bias");
-    add_residual(t, 33, c, {.norm = false}, ", p 0.4, no norm");
-    add_residual_backward(t, 33, c, {.stream = false}, ", p 0.4, dy alone");
-    add_residual_backward(t, 33, c, {.x = false}, ", p 0.4, no dx");
-    add_residual_backward(t, 33, c, {.p = 0, .branch = false}, ", p 0, no dbranch");
-    add_residual_backward(t, 33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart},
-                          ", p 0.4, dy alone, no dbranch, y");
-  }
-  t.add<LayerNormBackward>(case_of(layernorm_backward, 33, 65, true, false), rows(33, 65), ", dx alone");
-  t.add<LayerNormBackward>(case_of(layernorm_backward, 1025, 72, false, true), rows(1025, 72),
-                           ", dw and db alone");
-  for (const std::int64_t c : {40, 264, 600}) {  // several rows a warp
-    t.add<LayerNormBackward>(case_of(layernorm_backward, 4301, c, true, true), rows(4301, c));
-    add_residual(t, 4301, c, {}, ", p 0.4");
-  }
-  add_residual(t, 1100, 37, {}, ", p 0.4");
-  constexpr std::int64_t kTokens = 4 * 12288;
-  add_norm(t, kTokens, 512, true);
-  for (const std::int64_t c : {256, 512}) {
-    add_residual(t, kTokens, c, {}, ", p 0.4", true);
-    add_residual_backward(t, kTokens, c, in_place, ", p 0.4, y in place of h", true);
-  }
-}
-
 // ---- QK-norm and rotary positions: head sizes that fill a group of lanes and that do not, odd numbers of
 // heads ----
-
-namespace {
 
 struct Sizes {
   std::int64_t b, t, heads, qk, v;
@@ -189,6 +151,40 @@ void backward(CaseRun& r, const Sizes& s, const Parts& parts) {
 }
 
 }  // namespace
+
+void add_norm_cases(Table& t) {
+  const Around in_place{.recomputed = Recomputed::in_place_of_h};
+  for (const std::int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
+    const std::int64_t n = c % 32 + 1;
+    add_norm(t, n, c);
+    add_residual(t, n, c, {}, ", p 0.4");
+    add_residual_backward(t, n, c, in_place, ", p 0.4, y in place of h");
+  }
+  for (const std::int64_t c : {40, 260, 512, 1037}) {
+    add_residual(t, 33, c, {.p = 0}, ", p 0");
+    add_residual(t, 33, c, {.bias = false}, ", p 0.4, no bias");
+    add_residual(t, 33, c, {.norm = false}, ", p 0.4, no norm");
+    add_residual_backward(t, 33, c, {.stream = false}, ", p 0.4, dy alone");
+    add_residual_backward(t, 33, c, {.x = false}, ", p 0.4, no dx");
+    add_residual_backward(t, 33, c, {.p = 0, .branch = false}, ", p 0, no dbranch");
+    add_residual_backward(t, 33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart},
+                          ", p 0.4, dy alone, no dbranch, y");
+  }
+  t.add<LayerNormBackward>(case_of(layernorm_backward, 33, 65, true, false), rows(33, 65), ", dx alone");
+  t.add<LayerNormBackward>(case_of(layernorm_backward, 1025, 72, false, true), rows(1025, 72),
+                           ", dw and db alone");
+  for (const std::int64_t c : {40, 264, 600}) {  // several rows a warp
+    t.add<LayerNormBackward>(case_of(layernorm_backward, 4301, c, true, true), rows(4301, c));
+    add_residual(t, 4301, c, {}, ", p 0.4");
+  }
+  add_residual(t, 1100, 37, {}, ", p 0.4");
+  constexpr std::int64_t kTokens = 4 * 12288;
+  add_norm(t, kTokens, 512, true);
+  for (const std::int64_t c : {256, 512}) {
+    add_residual(t, kTokens, c, {}, ", p 0.4", true);
+    add_residual_backward(t, kTokens, c, in_place, ", p 0.4, y in place of h", true);
+  }
+}
 
 void add_rotary_cases(Table& t) {
   const auto add = [&](bool realistic, const Sizes& s, const Parts& parts) {

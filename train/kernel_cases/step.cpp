@@ -105,44 +105,7 @@ void add_loss_scale(Table& table) {
   table.time<UpdateLossScale>(case_of(update_loss_scale, {65536, 1, 0}, 1), "a good one");
 }
 
-}  // namespace
-
-void add_step_cases(Table& table) {
-  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
-    table.add<MeanForward>(case_of(mean_forward, n), n, " elements");
-    table.add<MeanBackward>(case_of(mean_backward, n, true), n, " elements");
-    table.add<MeanBackward>(case_of(mean_backward, n, false), n, " elements, of the objective");
-    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1), n, " elements, clip 1");
-    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 0), n, " elements, no clip");
-    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1e6), n, " elements, within clip");
-    table.add<ClipCoefficient>(case_of(clip_of_parts, n, 1), n, " sums of squares");
-    for (const std::int64_t tensors : {1, 3, 64})
-      table.add<SquareSum>(case_of(square_sum, n, tensors), tensors, " tensors of ", n, " elements");
-    table.add<CountNonFinite>(case_of(count_non_finite, n, false), n, " elements");
-    table.add<CountNonFinite>(case_of(count_non_finite, n, true), n, " elements, all finite");
-    for (const DType stored : {DType::f32, DType::bf16, DType::u8})
-      table.add<Fingerprint>(case_of(fingerprint, n, stored, n / 3), n, " elements of ", name_of(stored));
-    table.add<AdamWUpdate>(case_of(adamw_update, n, n / 2, true, 0.25f), n, " elements");
-    table.add<AdamWUpdate>(case_of(adamw_update, n, n, false, 0.25f), n,
-                           " elements, all decayed, no average");
-    table.add<AdamWUpdate>(case_of(adamw_update, n, n / 2, true, 0), n, " elements, skipped");
-  }
-  table.add<SquareSum>(case_of(square_sum, SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
-  add_loss_scale(table);
-  constexpr std::int64_t tokens = 4 * 12288, residual = tokens * 512, parameters = 95'000'000;
-  table.time<MeanForward>(case_of(mean_forward, tokens), tokens, " elements");
-  table.time<MeanBackward>(case_of(mean_backward, tokens, false), tokens, " elements");
-  table.time<ClipCoefficient>(case_of(clip_coefficient, parameters, 1), parameters, " elements");
-  table.time<SquareSum>(case_of(square_sum, parameters / 16, 16), parameters, " elements in 16 tensors");
-  table.time<CountNonFinite>(case_of(count_non_finite, residual, true), residual, " elements");
-  table.time<Fingerprint>(case_of(fingerprint, residual, DType::f32, 0), residual, " elements");
-  table.time<AdamWUpdate>(case_of(adamw_update, parameters, parameters, false, 0.25f), parameters,
-                          " elements");
-}
-
 // ---- Muon: matrices wide, tall and square, alone and in batches; those of the text model of 12 layers ----
-
-namespace {
 
 void momentum(CaseRun& r, std::int64_t n, float update_scale) {
   r.kernel(MuonMomentum{.u = r.output("u", {n}, r.type()),
@@ -181,6 +144,39 @@ void update(CaseRun& r, std::int64_t n, bool ema, float update_scale) {
 }
 
 }  // namespace
+
+void add_step_cases(Table& table) {
+  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+    table.add<MeanForward>(case_of(mean_forward, n), n, " elements");
+    table.add<MeanBackward>(case_of(mean_backward, n, true), n, " elements");
+    table.add<MeanBackward>(case_of(mean_backward, n, false), n, " elements, of the objective");
+    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1), n, " elements, clip 1");
+    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 0), n, " elements, no clip");
+    table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1e6), n, " elements, within clip");
+    table.add<ClipCoefficient>(case_of(clip_of_parts, n, 1), n, " sums of squares");
+    for (const std::int64_t tensors : {1, 3, 64})
+      table.add<SquareSum>(case_of(square_sum, n, tensors), tensors, " tensors of ", n, " elements");
+    table.add<CountNonFinite>(case_of(count_non_finite, n, false), n, " elements");
+    table.add<CountNonFinite>(case_of(count_non_finite, n, true), n, " elements, all finite");
+    for (const DType stored : {DType::f32, DType::bf16, DType::u8})
+      table.add<Fingerprint>(case_of(fingerprint, n, stored, n / 3), n, " elements of ", name_of(stored));
+    table.add<AdamWUpdate>(case_of(adamw_update, n, n / 2, true, 0.25f), n, " elements");
+    table.add<AdamWUpdate>(case_of(adamw_update, n, n, false, 0.25f), n,
+                           " elements, all decayed, no average");
+    table.add<AdamWUpdate>(case_of(adamw_update, n, n / 2, true, 0), n, " elements, skipped");
+  }
+  table.add<SquareSum>(case_of(square_sum, SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
+  add_loss_scale(table);
+  constexpr std::int64_t tokens = 4 * 12288, residual = tokens * 512, parameters = 95'000'000;
+  table.time<MeanForward>(case_of(mean_forward, tokens), tokens, " elements");
+  table.time<MeanBackward>(case_of(mean_backward, tokens, false), tokens, " elements");
+  table.time<ClipCoefficient>(case_of(clip_coefficient, parameters, 1), parameters, " elements");
+  table.time<SquareSum>(case_of(square_sum, parameters / 16, 16), parameters, " elements in 16 tensors");
+  table.time<CountNonFinite>(case_of(count_non_finite, residual, true), residual, " elements");
+  table.time<Fingerprint>(case_of(fingerprint, residual, DType::f32, 0), residual, " elements");
+  table.time<AdamWUpdate>(case_of(adamw_update, parameters, parameters, false, 0.25f), parameters,
+                          " elements");
+}
 
 void add_muon_cases(Table& table) {
   for (const std::int64_t n : {1, 7, 8, 9, 33, 2049, 40000})

@@ -239,23 +239,7 @@ void add_embedding(Table& t) {
   t.time<EmbeddingBackward>(case_of(embedding_backward, 4, 12288, 256, 512, 128, Besides::nothing), text);
 }
 
-}  // namespace
-
-const std::vector<KernelCase>& kernel_cases() {
-  static const std::vector<KernelCase> cases = [] {
-    Table t;
-    for (const auto add : {add_norm_cases, add_rotary_cases, add_cross_entropy, add_linear,
-                           add_linear_activation_cases, add_elementwise, add_step_cases, add_muon_cases,
-                           add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
-      add(t);
-    return t.cases;
-  }();
-  return cases;
-}
-
 // ---- GEMMs with an activation in the epilogue ----
-
-namespace {
 
 struct Sizes {
   std::int64_t n, inner, m;
@@ -309,6 +293,18 @@ void add(Table& t, const Sizes& s, bool all, bool realistic,
 }
 
 }  // namespace
+
+const std::vector<KernelCase>& kernel_cases() {
+  static const std::vector<KernelCase> cases = [] {
+    Table t;
+    for (const auto add : {add_norm_cases, add_rotary_cases, add_cross_entropy, add_linear,
+                           add_linear_activation_cases, add_elementwise, add_step_cases, add_muon_cases,
+                           add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
+      add(t);
+    return t.cases;
+  }();
+  return cases;
+}
 
 // Sizes whose inner axis and M are multiples of 8 run on Hopper's own kernel: tiles of 128 rows, groups of
 // 256 columns. Its 66 clusters take several tiles each of 8,600 rows, and several groups of 16,904 columns.

@@ -85,6 +85,31 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
   }
 }
 
+// ---- signals ----
+
+constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
+
+volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
+Echo echo;
+struct sigaction earlier[std::size(kSignals)];
+
+void handle(int number) {
+  if (number == SIGALRM) {
+    time_is_up = 1;
+    if (process_is_alone != 0) interrupt_requested = true;
+    return;
+  }
+  if (received_signal != 0) {
+    if (number == SIGHUP) return;  // shell and kernel each say that the terminal is gone
+    if (number == received_signal && echo.lasts()) return;
+    _exit(128 + number);
+  }
+  echo.begin();
+  received_signal = number;
+  alarm(kSecondsToFinish);
+}
+
 }  // namespace
 
 void start_threads() {
@@ -129,35 +154,6 @@ int run_program(const Program& program, int argc, char** argv) {
                                          : "out of memory on the host: give less data, or shorter");
   } catch (const std::exception& e) { return print_error(e.what()); }
 }
-
-// ---- signals ----
-
-namespace {
-
-constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
-
-volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
-Echo echo;
-struct sigaction earlier[std::size(kSignals)];
-
-void handle(int number) {
-  if (number == SIGALRM) {
-    time_is_up = 1;
-    if (process_is_alone != 0) interrupt_requested = true;
-    return;
-  }
-  if (received_signal != 0) {
-    if (number == SIGHUP) return;  // shell and kernel each say that the terminal is gone
-    if (number == received_signal && echo.lasts()) return;
-    _exit(128 + number);
-  }
-  echo.begin();
-  received_signal = number;
-  alarm(kSecondsToFinish);
-}
-
-}  // namespace
 
 StopSignal::StopSignal(bool alone) {
   received_signal = 0;

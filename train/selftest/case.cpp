@@ -40,6 +40,39 @@ T one_of(std::mt19937& random, const T (&list)[N]) {
   return list[pick(random, 0, static_cast<int64_t>(N) - 1)];
 }
 
+bool is_made_of_others(const std::string& kind) { return kind == "merged" || kind == "heads"; }
+
+PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool any_direction, int depth) {
+  std::vector<std::string> kinds;
+  for (const PatternKind& entry : patterns())
+    if (entry.kind != std::string("layout") && (depth < 2 || !is_made_of_others(entry.kind)))
+      kinds.emplace_back(entry.kind);
+  const std::string kind = kinds[pick(random, 0, static_cast<std::int64_t>(kinds.size()) - 1)];
+  PatternSpec spec = random_spec(random, kind, n, any_direction);
+  while (heads % spec.num_verts != 0) --spec.num_verts;
+  if (kind == "fixed" && pick(random, 0, 2) == 0) {
+    spec.vertsize = pick(random, 1, 3);
+    spec.block = pick(random, 1, 8);
+    spec.stride = spec.block * spec.vertsize * (spec.num_verts + pick(random, 0, 3));
+  }
+  if (is_made_of_others(kind)) {
+    const int count =
+        static_cast<int>(kind == "merged" ? pick(random, 2, 3) : pick(random, 1, std::min(heads, 3)));
+    for (int p = 0; p < count; ++p) {
+      const int inner = kind == "merged" ? heads : (heads - p + count - 1) / count;
+      spec.of.push_back(random_tree(random, n, inner, any_direction, depth + 1));
+    }
+  }
+  if (pick(random, 0, 5) == 0)
+    for (std::int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
+      spec.documents.push_back(first);
+  if (pick(random, 0, 5) == 0 && spec.length == 0) spec.length = pick(random, 1, n + 5);
+  if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(random, 1, n + 5);
+  return spec;
+}
+
+constexpr std::size_t kEnoughFailures = 5;
+
 }  // namespace
 
 SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
@@ -87,41 +120,6 @@ std::string SelftestCase::text() const {
              edge == attention_oracle::kBest ? std::string("as they suit") : std::to_string(edge),
              segments ? ", segments" : "");
 }
-
-namespace {
-
-bool is_made_of_others(const std::string& kind) { return kind == "merged" || kind == "heads"; }
-
-PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool any_direction, int depth) {
-  std::vector<std::string> kinds;
-  for (const PatternKind& entry : patterns())
-    if (entry.kind != std::string("layout") && (depth < 2 || !is_made_of_others(entry.kind)))
-      kinds.emplace_back(entry.kind);
-  const std::string kind = kinds[pick(random, 0, static_cast<std::int64_t>(kinds.size()) - 1)];
-  PatternSpec spec = random_spec(random, kind, n, any_direction);
-  while (heads % spec.num_verts != 0) --spec.num_verts;
-  if (kind == "fixed" && pick(random, 0, 2) == 0) {
-    spec.vertsize = pick(random, 1, 3);
-    spec.block = pick(random, 1, 8);
-    spec.stride = spec.block * spec.vertsize * (spec.num_verts + pick(random, 0, 3));
-  }
-  if (is_made_of_others(kind)) {
-    const int count =
-        static_cast<int>(kind == "merged" ? pick(random, 2, 3) : pick(random, 1, std::min(heads, 3)));
-    for (int p = 0; p < count; ++p) {
-      const int inner = kind == "merged" ? heads : (heads - p + count - 1) / count;
-      spec.of.push_back(random_tree(random, n, inner, any_direction, depth + 1));
-    }
-  }
-  if (pick(random, 0, 5) == 0)
-    for (std::int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
-      spec.documents.push_back(first);
-  if (pick(random, 0, 5) == 0 && spec.length == 0) spec.length = pick(random, 1, n + 5);
-  if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(random, 1, n + 5);
-  return spec;
-}
-
-}  // namespace
 
 std::int64_t pick(std::mt19937& random, std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(random);
@@ -171,12 +169,6 @@ PatternSpec random_pattern(std::mt19937& random, std::int64_t n, int heads, bool
     }
   }
 }
-
-namespace {
-
-constexpr std::size_t kEnoughFailures = 5;
-
-}  // namespace
 
 std::vector<AttentionForm> check_case(Device& device, const SelftestCase& c) {
   check_enumeration(c);

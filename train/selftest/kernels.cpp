@@ -179,31 +179,7 @@ class KernelCheck {
   Data<T> plain_;
 };
 
-}  // namespace
-
-std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, AttentionForm only) {
-  const bool all = only == AttentionForm::automatic;
-  const DeviceMaps maps(device, *c.pattern, c.heads(), c.lengths(), std::max(c.size.qk, c.size.v), c.edge);
-  std::vector<AttentionForm> forms = forms_on(device, c.dtype, c.size, maps.maps(), c.segments);
-  WEFT_CHECK(!forms.empty(), "no form covers the case");
-  if (!all) std::erase_if(forms, [&](AttentionForm form) { return form != only; });
-  if (forms.empty()) return forms;
-  dispatch_float(c.dtype, [&]<class T>() {
-    KernelCheck<T> check(device, c);
-    for (const AttentionForm form : forms) check.check_form(form, maps.maps());
-    if (all && c.segments && c.lengths().queries == c.lengths().keys) {
-      const SegmentMaps parted = {.tables = {}, .maps = maps.maps(), .segments = {}};
-      for (const AttentionForm form : forms_on(device, c.dtype, c.size, parted.result(), false))
-        check.check_form(form, maps.maps(), true);
-    }
-    if (all) check.check_decoding();
-  });
-  return forms;
-}
-
 // ---- enumeration, tiles, cache rows and pictures against the predicate, pair by pair ----
-
-namespace {
 
 using std::int64_t;
 
@@ -279,6 +255,26 @@ struct Direction {
 };
 
 }  // namespace
+
+std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, AttentionForm only) {
+  const bool all = only == AttentionForm::automatic;
+  const DeviceMaps maps(device, *c.pattern, c.heads(), c.lengths(), std::max(c.size.qk, c.size.v), c.edge);
+  std::vector<AttentionForm> forms = forms_on(device, c.dtype, c.size, maps.maps(), c.segments);
+  WEFT_CHECK(!forms.empty(), "no form covers the case");
+  if (!all) std::erase_if(forms, [&](AttentionForm form) { return form != only; });
+  if (forms.empty()) return forms;
+  dispatch_float(c.dtype, [&]<class T>() {
+    KernelCheck<T> check(device, c);
+    for (const AttentionForm form : forms) check.check_form(form, maps.maps());
+    if (all && c.segments && c.lengths().queries == c.lengths().keys) {
+      const SegmentMaps parted = {.tables = {}, .maps = maps.maps(), .segments = {}};
+      for (const AttentionForm form : forms_on(device, c.dtype, c.size, parted.result(), false))
+        check.check_form(form, maps.maps(), true);
+    }
+    if (all) check.check_decoding();
+  });
+  return forms;
+}
 
 void check_enumeration(const SelftestCase& c) {
   const Lengths n = c.lengths();

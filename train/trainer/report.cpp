@@ -97,6 +97,35 @@ double seconds_left(const StepMetrics& m, const Config& config) {
   return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
 }
 
+// Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks for.
+constexpr std::size_t kSpareShare = 16;
+
+// Every context of the schedule must be cut into as many equal micro-batches.
+bool divides(const Config& config, std::int64_t accumulation) {
+  const std::int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
+  if (config.train.batch % parts != 0) return false;
+  for (const auto& [step, context] : config.train.context_schedule)
+    if (tokens / context % parts != 0) return false;
+  return true;
+}
+
+std::int64_t sequences(const std::string& wish, const Config& config) {
+  const std::int64_t count = number_in<std::int64_t>(wish).value_or(0);
+  if (count < 1) fail("--batch ", wish, ": expected auto, or a number of sequences");
+  const std::int64_t batch = config.train.batch / config.ranks;
+  const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
+  if (works(count)) return count;
+  fail("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
+       config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
+       joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works)));
+}
+
+std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
+  return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences", " at a time, ",
+             accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
+             accumulation, ")");
+}
+
 }  // namespace
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
@@ -195,39 +224,6 @@ std::string long_run_warning(const StepMetrics& m, const Config& config, bool on
                     : "tiny.yaml is for a CPU, novels_12l.yaml and larger ones are for a GPU",
              ". Ctrl-C saves and stops");
 }
-
-namespace {
-
-// Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks for.
-constexpr std::size_t kSpareShare = 16;
-
-// Every context of the schedule must be cut into as many equal micro-batches.
-bool divides(const Config& config, std::int64_t accumulation) {
-  const std::int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
-  if (config.train.batch % parts != 0) return false;
-  for (const auto& [step, context] : config.train.context_schedule)
-    if (tokens / context % parts != 0) return false;
-  return true;
-}
-
-std::int64_t sequences(const std::string& wish, const Config& config) {
-  const std::int64_t count = number_in<std::int64_t>(wish).value_or(0);
-  if (count < 1) fail("--batch ", wish, ": expected auto, or a number of sequences");
-  const std::int64_t batch = config.train.batch / config.ranks;
-  const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
-  if (works(count)) return count;
-  fail("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
-       config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
-       joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works)));
-}
-
-std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
-  return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences", " at a time, ",
-             accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
-             accumulation, ")");
-}
-
-}  // namespace
 
 MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device,
                               bool replay) {

@@ -30,6 +30,84 @@ std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
   return std::atoll(digits.c_str());
 }
 
+// ---- metrics ----
+
+void add_number(std::string& out, const char* key, double value) {
+  char text[64] = "null";
+  if (std::isfinite(value)) std::snprintf(text, sizeof text, "%.9g", value);
+  out += str(out.empty() ? "{" : ", ", '"', key, "\": ", text);
+}
+
+void add_evaluation(std::string& out, const StepMetrics& m) {
+  if (m.valid_bits) add_number(out, "valid_bits", *m.valid_bits);
+  if (m.valid_bits_ema) add_number(out, "valid_bits_ema", *m.valid_bits_ema);
+  if (m.valid_tokens) add_number(out, "valid_tokens", static_cast<double>(*m.valid_tokens));
+}
+
+// How the line of a step ends whose evaluation was given up.
+constexpr const char* kGivenUp = ", \"valid_bits\": null}";
+
+// The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
+std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
+  std::istringstream in;
+  if (std::filesystem::exists(history)) in.str(read_text(history, std::int64_t{1} << 40));
+  std::string kept;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    const auto step = json_number(line, "step");
+    if (!step || line.back() != '}' || *step > static_cast<double>(last_step)) continue;
+    kept += line + "\n";
+    last_line = line;
+  }
+  return kept;
+}
+
+// ---- EventFile ----
+
+std::string little_endian(std::uint64_t value, int bytes) {
+  std::string out;
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
+  return out;
+}
+
+// Fields of a message: number and wire type, then the value.
+std::string varint(std::uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
+  return out + static_cast<char>(value);
+}
+std::string field(int number, const std::string& bytes) {
+  return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
+}
+std::string field(int number, std::int64_t value) {
+  return varint(number << 3) + varint(static_cast<std::uint64_t>(value));
+}
+std::string field(int number, double value) {
+  return varint((number << 3) | 1) + little_endian(std::bit_cast<std::uint64_t>(value), 8);
+}
+std::string field(int number, float value) {
+  return varint((number << 3) | 5) + little_endian(std::bit_cast<std::uint32_t>(value), 4);
+}
+
+// CRC-32C (Castagnoli, reflected 0x82f63b78), masked as the format wants it.
+std::uint32_t masked_crc(const std::string& bytes) {
+  std::uint32_t crc = ~0u;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+  }
+  crc = ~crc;
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string scalar(const char* tag, double value) {
+  return std::isfinite(value) ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
+                              : "";
+}
+
 }  // namespace
 
 std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
@@ -152,41 +230,6 @@ void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
   }
 }
 
-// ---- metrics ----
-
-namespace {
-
-void add_number(std::string& out, const char* key, double value) {
-  char text[64] = "null";
-  if (std::isfinite(value)) std::snprintf(text, sizeof text, "%.9g", value);
-  out += str(out.empty() ? "{" : ", ", '"', key, "\": ", text);
-}
-
-void add_evaluation(std::string& out, const StepMetrics& m) {
-  if (m.valid_bits) add_number(out, "valid_bits", *m.valid_bits);
-  if (m.valid_bits_ema) add_number(out, "valid_bits_ema", *m.valid_bits_ema);
-  if (m.valid_tokens) add_number(out, "valid_tokens", static_cast<double>(*m.valid_tokens));
-}
-
-// How the line of a step ends whose evaluation was given up.
-constexpr const char* kGivenUp = ", \"valid_bits\": null}";
-
-// The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
-std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
-  std::istringstream in;
-  if (std::filesystem::exists(history)) in.str(read_text(history, std::int64_t{1} << 40));
-  std::string kept;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    const auto step = json_number(line, "step");
-    if (!step || line.back() != '}' || *step > static_cast<double>(last_step)) continue;
-    kept += line + "\n";
-    last_line = line;
-  }
-  return kept;
-}
-
-}  // namespace
-
 double StepMetrics::bits() const { return loss / std::numbers::ln2; }
 
 std::string to_json(const StepMetrics& m) {
@@ -247,57 +290,6 @@ void MetricsLog::append_line(const std::string& line) const {
   out << line + "\n" << std::flush;
   if (!out) fail("cannot write ", path_, ": is the disk full?");
 }
-
-// ---- EventFile ----
-
-namespace {
-
-std::string little_endian(std::uint64_t value, int bytes) {
-  std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
-  return out;
-}
-
-// Fields of a message: number and wire type, then the value.
-std::string varint(std::uint64_t value) {
-  std::string out;
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
-  return out + static_cast<char>(value);
-}
-std::string field(int number, const std::string& bytes) {
-  return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
-}
-std::string field(int number, std::int64_t value) {
-  return varint(number << 3) + varint(static_cast<std::uint64_t>(value));
-}
-std::string field(int number, double value) {
-  return varint((number << 3) | 1) + little_endian(std::bit_cast<std::uint64_t>(value), 8);
-}
-std::string field(int number, float value) {
-  return varint((number << 3) | 5) + little_endian(std::bit_cast<std::uint32_t>(value), 4);
-}
-
-// CRC-32C (Castagnoli, reflected 0x82f63b78), masked as the format wants it.
-std::uint32_t masked_crc(const std::string& bytes) {
-  std::uint32_t crc = ~0u;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
-  }
-  crc = ~crc;
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string scalar(const char* tag, double value) {
-  return std::isfinite(value) ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
-                              : "";
-}
-
-}  // namespace
 
 EventFile::EventFile(const std::string& folder) {
   const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
