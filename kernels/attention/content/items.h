@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Kernels made of independent items: one function is the definition, the body of the CPU's loop and that of a
+// CUDA thread. Sums run in order, and in f32 by fma alone, so that both give the same bits.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/attention/content/range.h"
+
+#ifdef __CUDACC__
+#include "kernels/device/cuda.cuh"
+#define WEFT_ITEM __host__ __device__ inline
+#else
+#include "kernels/cpu.h"
+#define WEFT_ITEM inline
+#endif
+
+namespace weft::content {
+
+using std::int32_t;
+using std::int64_t;
+
+constexpr float kLeastNorm = 1e-6f;  // of a query that is divided by its norm
+
+template <class T>
+WEFT_ITEM T* row_at(const HeadsView& x, int64_t b, int64_t t, int64_t h) {
+  return static_cast<T*>(x.data) + b * x.batch_stride + t * x.time_stride + h * x.head_stride;
+}
+template <class T>
+WEFT_ITEM T* data_of(const TensorView& x) {
+  return static_cast<T*>(x.data);
+}
+
+// Eight elements at a time on CUDA, where rows are aligned to 16 bytes.
+template <class W, class T>
+WEFT_ITEM void read_eight(W* out, const T* row) {
+#ifdef __CUDA_ARCH__
+  float eight[8];
+  load(eight, row, 8, true);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out[i] = eight[i];
+#else
+  for (int i = 0; i < 8; ++i) out[i] = static_cast<W>(row[i]);
+#endif
+}
+template <class W, class T>
+WEFT_ITEM void write_eight(T* row, const W* in) {
+#ifdef __CUDA_ARCH__
+  float eight[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) eight[i] = in[i];
+  store(row, eight, 8, true);
+#else
+  for (int i = 0; i < 8; ++i) row[i] = static_cast<T>(in[i]);
+#endif
+}
+
+WEFT_ITEM float fma_of(float a, float b, float c) { return std::fma(a, b, c); }
+WEFT_ITEM double fma_of(double a, double b, double c) { return std::fma(a, b, c); }
+
+// A row of up to P elements, a multiple of 8, in registers.
+template <class W, int P>
+struct Row {
+  W at[P];
+  int64_t size;
+
+  template <class T>
+  WEFT_ITEM Row(const T* row, int64_t n) : size(n) {
+#pragma unroll
+    for (int d = 0; d < P; d += 8)
+      if (d < size) read_eight(at + d, row + d);
+  }
+  // sum_d at[d] x[d], in order.
+  template <class X>
+  WEFT_ITEM W dot(const X* x) const {
+    W sum = 0;
+#pragma unroll
+    for (int d = 0; d < P; d += 8)
+      if (d < size) {
+        W eight[8];
+        read_eight(eight, x + d);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum = fma_of(at[d + i], eight[i], sum);
+      }
+    return sum;
+  }
+  WEFT_ITEM W dot(const Row& x) const {
+    W sum = 0;
+#pragma unroll
+    for (int d = 0; d < P; ++d)
+      if (d < size) sum = fma_of(at[d], x.at[d], sum);
+    return sum;
+  }
+  // 1 / max(|row|, kLeastNorm)
+  WEFT_ITEM W inverse_norm() const {
+    const W norm = std::sqrt(dot(*this));
+    return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
+  }
+  template <class T>
+  WEFT_ITEM void write(T* row) const {
+#pragma unroll
+    for (int d = 0; d < P; d += 8)
+      if (d < size) write_eight(row + d, at + d);
+  }
+};
+
+// Calls f.operator()<P>() with the least P that holds `size`.
+template <class F>
+void with_row(int64_t size, F&& f) {
+  if (size <= 64) return f.template operator()<64>();
+  if (size <= 128) return f.template operator()<128>();
+  f.template operator()<256>();
+}
+
+// Calls kItem(k, i) for i in 0 .. n - 1, in any order.
+template <auto kItem, class K>
+void for_items(CpuQueue&, const K& k, int64_t n) {
+#pragma omp parallel for schedule(dynamic, 64) if (n > 256)
+  for (int64_t i = 0; i < n; ++i) kItem(k, i);
+}
+template <class F>
+void dispatch(CpuQueue&, DType t, F&& f) {
+  dispatch_float(t, f);
+}
+#ifdef __CUDACC__
+inline constexpr int kItemThreads = 128;
+template <auto kItem, class K>
+__global__ void __launch_bounds__(kItemThreads) items_kernel(const __grid_constant__ K k, int64_t n) {
+  const int64_t i = int64_t{blockIdx.x} * kItemThreads + threadIdx.x;
+  if (i < n) kItem(k, i);
+}
+template <auto kItem, class K>
+void for_items(CudaQueue& queue, const K& k, int64_t n) {
+  if (n == 0) return;
+  items_kernel<kItem, K><<<blocks_for(n, kItemThreads), kItemThreads, 0, queue.stream>>>(k, n);
+}
+template <class F>
+void dispatch(CudaQueue&, DType t, F&& f) {
+  dispatch_cuda(t, f);
+}
+#endif
+
+}  // namespace weft::content
