@@ -22,11 +22,10 @@ WEFT_ITEM void block_sum_item(const BlockChoice& k, int64_t i) {
 // q . sums_g; sums have their features `stride` apart. NaN counts as the least number.
 template <class T, int P>
 WEFT_ITEM float gate_of(const T* query, int64_t size, const float* sums, int64_t stride) {
-  const Row<float, P> q(query, size);
-  float gate = 0;
+  const float gate = Query<T, P>(query, size).dot([=](float* x, int64_t d) {
 #pragma unroll
-  for (int d = 0; d < P; ++d)
-    if (d < size) gate = fma_of(q.at[d], sums[d * stride], gate);
+    for (int i = 0; i < 8; ++i) x[i] = sums[(d + i) * stride];
+  });
   return gate == gate ? gate : -INFINITY;
 }
 
@@ -70,7 +69,7 @@ void in_items(Queue& queue, const BlockChoice& k) {
   const int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[3];
   dispatch(queue, k.q.dtype, [&]<class T>() {
     for_items<block_sum_item<T>>(queue, k, k.sums.size());
-    with_row(k.q.size, [&]<int P>() { for_items<gate_item<T, P>>(queue, k, sets * blocks * blocks); });
+    with_size(k.q.size, [&]<int P>() { for_items<gate_item<T, P>>(queue, k, sets * blocks * blocks); });
   });
   for_items<choice_item>(queue, k, sets * blocks);
 }

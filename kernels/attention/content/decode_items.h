@@ -131,7 +131,7 @@ void in_items(Queue& queue, const BlockList& k) {
   const int64_t sets = k.q.batch * k.q.heads;
   dispatch(queue, k.q.dtype, [&]<class T>() {
     for_items<add_key_item<T>>(queue, k, sets * k.k.size);
-    with_row(k.q.size,
+    with_size(k.q.size,
              [&]<int P>() { for_items<list_gate_item<T, P>>(queue, k, sets * k.gates.shape[2]); });
   });
   for_items<list_choice_item>(queue, k, sets);

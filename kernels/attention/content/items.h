@@ -59,58 +59,81 @@ WEFT_ITEM void write_eight(T* row, const W* in) {
 WEFT_ITEM float fma_of(float a, float b, float c) { return std::fma(a, b, c); }
 WEFT_ITEM double fma_of(double a, double b, double c) { return std::fma(a, b, c); }
 
-// A row of up to P elements, a multiple of 8, in registers.
-template <class W, int P>
-struct Row {
-  W at[P];
-  int64_t size;
+// sum_d a[d] b[d] of rows of a multiple of 8 elements, in order, in W.
+template <class W, class A, class B>
+WEFT_ITEM W dot_rows(const A* a, const B* b, int64_t size) {
+  W sum = 0;
+  for (int64_t d = 0; d < size; d += 8) {
+    W x[8], y[8];
+    read_eight(x, a + d);
+    read_eight(y, b + d);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fma_of(x[i], y[i], sum);
+  }
+  return sum;
+}
+// 1 / max(|row|, kLeastNorm)
+template <class W, class T>
+WEFT_ITEM W inverse_norm(const T* row, int64_t size) {
+  const W norm = std::sqrt(dot_rows<W>(row, row, size));
+  return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
+}
+// out[d] = f(d, a[d], b[d]), eight at a time.
+template <class W, class O, class A, class B, class F>
+WEFT_ITEM void combine_rows(O* out, const A* a, const B* b, int64_t size, F&& f) {
+  for (int64_t d = 0; d < size; d += 8) {
+    W x[8], y[8];
+    read_eight(x, a + d);
+    read_eight(y, b + d);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = f(x[i], y[i]);
+    write_eight(out + d, x);
+  }
+}
 
-  template <class T>
-  WEFT_ITEM Row(const T* row, int64_t n) : size(n) {
+// A query, in registers where its size is at most P > 0.
+template <class T, int P>
+struct Query {
+  const T* row;
+  int64_t size;
+  float at[P > 0 ? P : 8];
+
+  WEFT_ITEM Query(const T* r, int64_t n) : row(r), size(n) {
 #pragma unroll
     for (int d = 0; d < P; d += 8)
       if (d < size) read_eight(at + d, row + d);
   }
-  // sum_d at[d] x[d], in order.
-  template <class X>
-  WEFT_ITEM W dot(const X* x) const {
-    W sum = 0;
+  // sum_d q[d] term(d) in order, where eight(out, d) gives eight terms.
+  template <class F>
+  WEFT_ITEM float dot(F&& eight) const {
+    float sum = 0, x[8];
+    if constexpr (P > 0) {
 #pragma unroll
-    for (int d = 0; d < P; d += 8)
-      if (d < size) {
-        W eight[8];
-        read_eight(eight, x + d);
+      for (int d = 0; d < P; d += 8)
+        if (d < size) {
+          eight(x, d);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sum = fma_of(at[d + i], eight[i], sum);
+          for (int i = 0; i < 8; ++i) sum = fma_of(at[d + i], x[i], sum);
+        }
+    } else {
+      for (int64_t d = 0; d < size; d += 8) {
+        float q[8];
+        read_eight(q, row + d);
+        eight(x, d);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum = fma_of(q[i], x[i], sum);
       }
+    }
     return sum;
-  }
-  WEFT_ITEM W dot(const Row& x) const {
-    W sum = 0;
-#pragma unroll
-    for (int d = 0; d < P; ++d)
-      if (d < size) sum = fma_of(at[d], x.at[d], sum);
-    return sum;
-  }
-  // 1 / max(|row|, kLeastNorm)
-  WEFT_ITEM W inverse_norm() const {
-    const W norm = std::sqrt(dot(*this));
-    return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
-  }
-  template <class T>
-  WEFT_ITEM void write(T* row) const {
-#pragma unroll
-    for (int d = 0; d < P; d += 8)
-      if (d < size) write_eight(row + d, at + d);
   }
 };
 
-// Calls f.operator()<P>() with the least P that holds `size`.
+// Calls f.operator()<P>() for queries of `size`.
 template <class F>
-void with_row(int64_t size, F&& f) {
+void with_size(int64_t size, F&& f) {
   if (size <= 64) return f.template operator()<64>();
   if (size <= 128) return f.template operator()<128>();
-  f.template operator()<256>();
+  f.template operator()<0>();
 }
 
 // Calls kItem(k, i) for i in 0 .. n - 1, in any order.
@@ -122,6 +145,11 @@ void for_items(CpuQueue&, const K& k, int64_t n) {
 template <class F>
 void dispatch(CpuQueue&, DType t, F&& f) {
   dispatch_float(t, f);
+}
+// Of parameters and statistics.
+template <class F>
+void dispatch_wide(CpuQueue&, DType t, F&& f) {
+  t == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
 }
 #ifdef __CUDACC__
 inline constexpr int kItemThreads = 128;
@@ -138,6 +166,10 @@ void for_items(CudaQueue& queue, const K& k, int64_t n) {
 template <class F>
 void dispatch(CudaQueue&, DType t, F&& f) {
   dispatch_cuda(t, f);
+}
+template <class F>
+void dispatch_wide(CudaQueue&, DType, F&& f) {
+  f.template operator()<float>();
 }
 #endif
 

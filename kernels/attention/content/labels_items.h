@@ -20,37 +20,33 @@ WEFT_ITEM void signs_item(const LabelDirections& k, int64_t i) {
     data_of<float>(k.directions)[first + e] = bits[e / 32] >> e % 32 & 1 ? 1.0f : -1.0f;
 }
 
-template <class W, int P>
+template <class W>
 WEFT_ITEM void centroid_item(const LabelDirections& k, int64_t i) {
   const int64_t size = k.directions.shape[2];
-  Row<W, P> row(data_of<const W>(k.centroids) + i * size, size);
-  const W inverse = row.inverse_norm();
-#pragma unroll
-  for (int d = 0; d < P; ++d)
-    if (d < size) row.at[d] *= inverse;
-  row.write(data_of<float>(k.directions) + i * size);
+  const W* centroid = data_of<const W>(k.centroids) + i * size;
+  const W inverse = inverse_norm<W>(centroid, size);
+  combine_rows<W>(data_of<float>(k.directions) + i * size, centroid, centroid, size,
+                  [inverse](W m, W) { return m * inverse; });
 }
 
 template <class Queue>
 void in_items(Queue& queue, const LabelDirections& k) {
   const int64_t size = k.directions.size();
   if (!k.centroids) return for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
-  with_row(k.directions.shape[2], [&]<int P>() {
-    const int64_t rows = k.directions.shape[0] * k.directions.shape[1];
-    if (k.centroids.dtype == DType::f32) return for_items<centroid_item<float, P>>(queue, k, rows);
-    for_items<centroid_item<double, P>>(queue, k, rows);
-  });
+  dispatch_wide(queue, k.centroids.dtype,
+                [&]<class W>() { for_items<centroid_item<W>>(queue, k, size / k.directions.shape[2]); });
 }
 
 // ---- labels
 
 // The place of the largest of q . rows[c], c < count, or with `both` of those and then of their negatives.
-template <int P>
-WEFT_ITEM int32_t largest(const Row<float, P>& q, const float* rows, int32_t count, bool both) {
+template <class T, int P>
+WEFT_ITEM int32_t largest(const Query<T, P>& q, const float* rows, int32_t count, bool both) {
   int32_t best = 0, best_negative = 0;
   float top = -INFINITY, top_negative = -INFINITY;
   for (int32_t c = 0; c < count; ++c) {
-    const float s = q.dot(rows + c * q.size);
+    const float* row = rows + c * q.size;
+    const float s = q.dot([=](float* x, int64_t d) { read_eight(x, row + d); });
     if (s > top) top = s, best = c;
     if (-s > top_negative) top_negative = -s, best_negative = c;
   }
@@ -61,7 +57,7 @@ template <class T, int P>
 WEFT_ITEM void label_item(const Labels& k, int64_t i) {
   const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads % k.q.batch,
                 r = i / k.q.time / k.q.heads / k.q.batch, size = k.q.size;
-  const Row<float, P> q(row_at<const T>(k.q, b, t, h), size);
+  const Query<T, P> q(row_at<const T>(k.q, b, t, h), size);
   const auto columns = static_cast<int32_t>(k.directions.shape[1]);
   const float* rows = data_of<const float>(k.directions) + (k.rounds ? r : h) * columns * size;
   const int32_t half = columns / 2;
@@ -73,8 +69,7 @@ WEFT_ITEM void label_item(const Labels& k, int64_t i) {
 template <class Queue>
 void in_items(Queue& queue, const Labels& k) {
   dispatch(queue, k.q.dtype, [&]<class T>() {
-    with_row(k.q.size,
-             [&]<int P>() { for_items<label_item<T, P>>(queue, k, k.labels.size()); });
+    with_size(k.q.size, [&]<int P>() { for_items<label_item<T, P>>(queue, k, k.labels.size()); });
   });
 }
 
@@ -163,10 +158,10 @@ void in_items(Queue& queue, const LabelOrder& k) {
 
 // ---- centroids
 
-template <class T, class W, int P>
+template <class T, class W>
 WEFT_ITEM void inverse_item(const ClusterSums& k, int64_t i) {
   const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads;
-  data_of<W>(k.inverse)[i] = Row<W, P>(row_at<const T>(k.q, b, t, h), k.q.size).inverse_norm();
+  data_of<W>(k.inverse)[i] = inverse_norm<W>(row_at<const T>(k.q, b, t, h), k.q.size);
 }
 
 // A piece of the members of a cluster in one sequence; neighbouring items have neighbouring columns.
@@ -199,35 +194,27 @@ template <class Queue>
 void in_items(Queue& queue, const ClusterSums& k) {
   dispatch(queue, k.q.dtype, [&]<class T>() {
     using W = wide_t<T>;
-    with_row(k.q.size, [&]<int P>() {
-      for_items<inverse_item<T, W, P>>(queue, k, k.q.batch * k.q.heads * k.q.time);
-    });
+    for_items<inverse_item<T, W>>(queue, k, k.q.batch * k.q.heads * k.q.time);
     for_items<partial_item<T, W>>(queue, k, k.q.batch * k.sums.size() * kClusterPieces);
     for_items<sum_item<W>>(queue, k, k.sums.size());
   });
 }
 
-template <class W, int P>
+template <class W>
 WEFT_ITEM void gradient_item(const CentroidGradient& k, int64_t i) {
   const int64_t size = k.sums.shape[2];
-  const Row<W, P> sum(data_of<const W>(k.sums) + i * size, size), m(data_of<const W>(k.m) + i * size, size);
-  const W norm = std::sqrt(sum.dot(sum));
+  const W *sums = data_of<const W>(k.sums) + i * size, *m = data_of<const W>(k.m) + i * size;
+  W* dm = data_of<W>(k.dm.view) + i * size;
+  const W norm = std::sqrt(dot_rows<W>(sums, sums, size));
   const W kappa = norm > 0 ? W(1e-4f) * W(k.step->loss_gradient) : W(0), inverse = norm > 0 ? 1 / norm : W(0);
-  W* out = data_of<W>(k.dm.view) + i * size;
-#pragma unroll
-  for (int d = 0; d < P; ++d)
-    if (d < size) {
-      const W g = kappa * (m.at[d] - sum.at[d] * inverse);
-      out[d] = k.dm.accumulate ? out[d] + g : g;
-    }
+  for (int64_t d = 0; d < size; ++d)
+    dm[d] = (k.dm.accumulate ? dm[d] : W(0)) + kappa * (m[d] - sums[d] * inverse);
 }
 
 template <class Queue>
 void in_items(Queue& queue, const CentroidGradient& k) {
-  with_row(k.sums.shape[2], [&]<int P>() {
-    const int64_t rows = k.sums.shape[0] * k.sums.shape[1];
-    if (k.sums.dtype == DType::f32) return for_items<gradient_item<float, P>>(queue, k, rows);
-    for_items<gradient_item<double, P>>(queue, k, rows);
+  dispatch_wide(queue, k.sums.dtype, [&]<class W>() {
+    for_items<gradient_item<W>>(queue, k, k.sums.shape[0] * k.sums.shape[1]);
   });
 }
 

@@ -17,43 +17,27 @@ WEFT_ITEM T* row_at(const HeadsView& x, const Place& at) {
   return row_at<T>(x, at.b, at.t, at.h);
 }
 
-template <class T, int P>
+template <class T>
 WEFT_ITEM void keys_item(const SharedKeysForward& k, int64_t i) {
   using W = wide_t<T>;
   const Place at(i, k.q.time, k.q.heads);
-  Row<W, P> row(row_at<const T>(k.q, at), k.q.size);
-  const W scale = k.normed ? W(1) : row.inverse_norm();
-#pragma unroll
-  for (int d = 0; d < P; ++d)
-    if (d < row.size) row.at[d] *= scale;
-  row.write(row_at<T>(k.k, at));
+  const T* q = row_at<const T>(k.q, at);
+  const W scale = k.normed ? W(1) : inverse_norm<W>(q, k.q.size);
+  combine_rows<W>(row_at<T>(k.k, at), q, q, k.q.size, [scale](W x, W) { return x * scale; });
 }
 
-template <class T, int P>
+template <class T>
 WEFT_ITEM void keys_backward_item(const SharedKeysBackward& k, int64_t i) {
   using W = wide_t<T>;
   const Place at(i, k.q.time, k.q.heads);
   T *dq = row_at<T>(k.dq, at), *dk = row_at<T>(k.dk, at);
-  const Row<W, P> q(row_at<const T>(k.q, at), k.q.size);
-  Row<W, P> sum(dk, k.q.size);
-  if (!k.normed) {
-    const W inverse = q.inverse_norm(),  // shorter queries are only scaled
-        along = inverse < W(1) / W(kLeastNorm) ? q.dot(sum) * inverse * inverse : W(0);
-#pragma unroll
-    for (int d = 0; d < P; ++d)
-      if (d < sum.size) sum.at[d] = (sum.at[d] - q.at[d] * along) * inverse;
-  }
-  const W zeros[8] = {};
-#pragma unroll
-  for (int d = 0; d < P; d += 8)
-    if (d < sum.size) {
-      W before[8];
-      read_eight(before, dq + d);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) sum.at[d + e] += before[e];
-      write_eight(dk + d, zeros);
-    }
-  sum.write(dq);
+  const T* q = row_at<const T>(k.q, at);
+  const W inverse = k.normed ? W(1) : inverse_norm<W>(q, k.q.size);
+  const bool scaled = k.normed || inverse >= 1 / W(kLeastNorm);  // by a constant
+  const W along = scaled ? W(0) : dot_rows<W>(q, dk, k.q.size) * inverse * inverse;
+  combine_rows<W>(dk, dk, q, k.q.size, [=](W du, W x) { return (du - x * along) * inverse; });
+  combine_rows<W>(dq, dq, dk, k.q.size, [](W a, W b) { return a + b; });
+  combine_rows<W>(dk, dk, dk, k.q.size, [](W, W) { return W(0); });
 }
 
 template <class T, class K>
@@ -72,7 +56,8 @@ template <class T>
 WEFT_ITEM void own_item(const OwnValuesForward& k, int64_t i) {
   const Place at = place_in(k, i);
   if (!sees_nothing<T>(k, at)) return;
-  for (int64_t d = 0; d < k.y.size; ++d) row_at<T>(k.y, at)[d] = row_at<const T>(k.v, at)[d];
+  const T* v = row_at<const T>(k.v, at);
+  for (int64_t d = 0; d < k.y.size; ++d) row_at<T>(k.y, at)[d] = v[d];
 }
 
 template <class T>
@@ -80,30 +65,20 @@ WEFT_ITEM void own_backward_item(const OwnValuesBackward& k, int64_t i) {
   using W = wide_t<T>;
   const Place at = place_in(k, i);
   if (!sees_nothing<T>(k, at)) return;
-  T* dv = row_at<T>(k.dv, at);
-  for (int64_t d = 0; d < k.dv.size; d += 8) {
-    W sum[8], dy[8];
-    read_eight(sum, dv + d);
-    read_eight(dy, row_at<const T>(k.dy, at) + d);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) sum[e] += dy[e];
-    write_eight(dv + d, sum);
-  }
+  combine_rows<W>(row_at<T>(k.dv, at), row_at<const T>(k.dv, at), row_at<const T>(k.dy, at), k.dv.size,
+                  [](W a, W b) { return a + b; });
 }
 
 template <class Queue>
 void in_items(Queue& queue, const SharedKeysForward& k) {
   dispatch(queue, k.q.dtype, [&]<class T>() {
-    with_row(k.q.size,
-             [&]<int P>() { for_items<keys_item<T, P>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
+    for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads);
   });
 }
 template <class Queue>
 void in_items(Queue& queue, const SharedKeysBackward& k) {
   dispatch(queue, k.q.dtype, [&]<class T>() {
-    with_row(k.q.size, [&]<int P>() {
-      for_items<keys_backward_item<T, P>>(queue, k, k.q.batch * k.q.time * k.q.heads);
-    });
+    for_items<keys_backward_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads);
   });
 }
 template <class Queue>
