@@ -32,7 +32,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
   for (std::int64_t i = 0; i < config_.layers; ++i)
     blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
                          ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context,
-                                      config.train.seed, static_cast<std::uint32_t>(i)});
+                                      config.seed, static_cast<std::uint32_t>(i)});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform

@@ -6,6 +6,7 @@
 #include "kernels/attention/content/blocks.h"
 #include "kernels/attention/content/labels.h"
 #include "kernels/attention/content/shared_qk.h"
+#include "kernels/attention/documents.h"
 
 namespace weft {
 namespace {
@@ -197,6 +198,31 @@ void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const Attenti
   for (const HeadRange& range : maps.shared_qk)
     ctx.launch(
         SharedKeysForward{.k = heads_in(k, range), .q = heads_in(q, range), .normed = maps.normed});
+}
+
+ContentBytes content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size, int64_t batch,
+                           int64_t time, int64_t context, bool training) {
+  ContentBytes bytes;
+  for (const auto& [spec, range] : content_of(pattern, static_cast<int>(heads))) {
+    const PackedMaps tables(*slots_of(spec), 1, time, qk_size, kTile);
+    const AttentionPass pass = tables.write(nullptr, nullptr).pass[0];
+    const int64_t sets = rounds_of(spec) * batch * range.count, row = qk_size * int64_t{sizeof(float)};
+    bytes.kept += sets * int64_t{sizeof(TileMap)} + rounds_of(spec) * batch * heads * int64_t{sizeof(TileMap)};
+    if (has_labels(spec)) {
+      const int64_t labels = labels_of(spec, context);
+      bytes.kept += 4 * sets * (segment_table_size(pass) + pass.query_tiles * kTile);
+      bytes.scratch = std::max(bytes.scratch, 4 * sets * (2 * time + labels * ceil_of(time, kLabelPiece)));
+      if (training && spec.kind == "routing") {
+        bytes.kept += range.count * labels * row;
+        bytes.scratch = std::max(bytes.scratch, 4 * sets * 2 * time + sets * (labels * kClusterPieces * row + 4 * time));
+      }
+    } else {
+      const int64_t blocks = ceil_of(time, spec.block);
+      bytes.kept += 4 * sets * (3 * pass.visited + pass.key_tiles + 1);
+      bytes.scratch = std::max(bytes.scratch, 4 * sets * blocks * (blocks + qk_size + spec.blocks));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace weft
