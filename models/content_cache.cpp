@@ -8,7 +8,9 @@ namespace weft {
 ContentCache::ContentCache(Device& device, const ContentLayer& layer, const AttentionShape& shape,
                            std::int64_t batch, std::int64_t length)
     : layer_(layer), size_(shape.qk_size) {
-  const auto tensor = [&](const Shape& dims, DType dtype) { return Tensor(*device.pool, dims, dtype, "decode cache"); };
+  const auto tensor = [&](const Shape& dims, DType dtype) {
+    return Tensor(*device.pool, dims, dtype, "decode cache");
+  };
   std::int64_t longest = 1;
   for (const ContentHeads& content : layer_.heads) {
     State& state = states_.emplace_back();
@@ -50,7 +52,8 @@ void ContentCache::set(Ctx& ctx, DecodeBlock& block, const std::vector<Var>& cen
       out.labels.rounds = content.spec.kind == "lsh" ? static_cast<std::int32_t>(rounds_of(content.spec)) : 0;
       out.list = {list_, count_, s.members, s.sizes, s.labels, first_key, position, content.heads};
     } else {
-      out.blocks = {list_, count_, s.sums, s.chosen, s.gates, {}, {}, position, content.heads, content.spec.block};
+      out.blocks = {list_, count_, s.sums,   s.chosen,      s.gates,
+                    {},    {},     position, content.heads, content.spec.block};
     }
   }
   block.own_list = list_, block.own_count = count_;

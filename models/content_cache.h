@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/sampling/decode_blocks.h"
-#include "src/content.h"
+#include "src/ops/content.h"
 
 namespace weft {
 

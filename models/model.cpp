@@ -9,7 +9,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
-#include "src/content.h"
+#include "src/ops/content.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 

@@ -31,8 +31,8 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
   const auto heads = static_cast<int>(config_.heads);
   for (std::int64_t i = 0; i < config_.layers; ++i)
     blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
-                         ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context,
-                                      config.seed, static_cast<std::uint32_t>(i)});
+                         ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads),
+                                      config_.context, config.seed, static_cast<std::uint32_t>(i)});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -79,7 +79,8 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
-                                  const QkOptions& qk, ContentOptions content, const OnLayer& on_layer) const {
+                                  const QkOptions& qk, ContentOptions content,
+                                  const OnLayer& on_layer) const {
   const ResidualBlock& block = blocks_[layer];
   std::vector<ContentState> states;
   if (on_layer) content.states = &states;

@@ -23,8 +23,8 @@ class SparseTransformer : public Model {
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  // Called with q, k and v of each layer, as they are attended to, and with what content decided from the first
-  // `count` positions: the last layer computes nothing more.
+  // Called with q, k and v of each layer, as they are attended to, and with what content decided from the
+  // first `count` positions: the last layer computes nothing more.
   using OnLayer =
       std::function<void(std::size_t layer, const Tensor& packed, const std::vector<ContentState>&)>;
   // (B, T, C), behind all blocks

@@ -87,8 +87,8 @@ struct KeptMaps {
   std::vector<Tensor> memory{};
   KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
 
-  // Of heads where content decides (src/content.h): those whose keys are made of queries, whether these have
-  // a QK-norm, and the centroids that the backward pass moves.
+  // Of heads where content decides (src/ops/content.h): those whose keys are made of queries, whether these
+  // have a QK-norm, and the centroids that the backward pass moves.
   std::vector<HeadRange> shared_qk{};
   bool normed = false;
   struct Centroids {

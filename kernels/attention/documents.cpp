@@ -88,10 +88,10 @@ void check(const SegmentMaps& k) {
   expect_rows("segment_maps: segments", k.segments);
   WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
              "segment_maps: needs maps of all sequences");
-  WEFT_CHECK(!k.orders || (k.orders.rank == 2 && k.orders.dtype == DType::i32 &&
-                           k.orders.shape[0] == k.segments.shape[0]),
-             "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ",
-             shape_text(k.orders));
+  WEFT_CHECK(
+      !k.orders ||
+          (k.orders.rank == 2 && k.orders.dtype == DType::i32 && k.orders.shape[0] == k.segments.shape[0]),
+      "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ", shape_text(k.orders));
   WEFT_CHECK(
       k.tables.dtype == DType::i32 && k.tables.size() == SegmentMaps::table_size(k.maps, k.segments.shape[0]),
       "segment_maps: tables of ", k.tables.size(), " elements, expected ",

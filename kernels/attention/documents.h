@@ -27,7 +27,7 @@ struct SegmentMaps {
   TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
   AttentionMaps maps;       // the same for all sequences, T queries and keys
   TensorView segments{};    // (B, T)  i32, of slots where there are orders
-  TensorView orders{};      // (B, slots)  i32: the order of each sequence in place of that of `maps`; or absent
+  TensorView orders{};  // (B, slots)  i32: the order of each sequence in place of that of `maps`; or absent
 
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
   AttentionMaps result() const;  // points to tables and made; no pass has a band

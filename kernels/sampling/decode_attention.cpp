@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,9 +72,9 @@ void check(const AttentionDecode& d) {
       "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
       shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
   WEFT_CHECK(static_cast<bool>(d.own_list) == static_cast<bool>(d.own_count) &&
-                 (!d.own_list || (d.own_list.rank == 3 && d.own_list.dtype == DType::i32 &&
-                                  d.own_list.rows() == d.q.batch * d.q.heads &&
-                                  d.own_count.size() == d.own_list.rows())),
+                 (!d.own_list ||
+                  (d.own_list.rank == 3 && d.own_list.dtype == DType::i32 &&
+                   d.own_list.rows() == d.q.batch * d.q.heads && d.own_count.size() == d.own_list.rows())),
              "attention: own_list ", shape_text(d.own_list), " and own_count ", shape_text(d.own_count));
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }

@@ -37,7 +37,7 @@ struct DecodeBlock {
   // As in AttentionDecode, in the queue's memory.
   const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
                      *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
-  std::int64_t longest = 0;  // no list is longer; 0: not known
+  std::int64_t longest = 0;              // no list is longer; 0: not known
   std::vector<DecodeContent> content{};  // CUDA takes steps where there is any
   TensorView own_list{}, own_count{};
 };

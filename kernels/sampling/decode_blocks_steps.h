@@ -46,7 +46,8 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
 
 // Queries or keys of the heads where content decides.
 inline HeadsView content_heads(const DecodeBlocks& k, const HeadRange& heads, bool keys) {
-  return heads_in(heads_of(one_position(k.packed), keys ? k.heads * k.qk_size : 0, k.heads, k.qk_size), heads);
+  return heads_in(heads_of(one_position(k.packed), keys ? k.heads * k.qk_size : 0, k.heads, k.qk_size),
+                  heads);
 }
 template <class AnyQueue>
 void list_keys(AnyQueue& queue, const DecodeBlocks& k, DecodeContent content) {

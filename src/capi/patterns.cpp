@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
 #include "src/capi/handles.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
 
 namespace weft::capi {

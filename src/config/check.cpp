@@ -7,7 +7,7 @@
 #include "kernels/view.h"
 #include "src/config/conditions.h"
 #include "src/config/fields.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

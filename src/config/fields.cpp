@@ -220,7 +220,8 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit(required({"clusters", &p.clusters, "routing: clusters of queries", between(0, 1024)}));
   visit({"rounds", &p.rounds, "lsh: independent hashes", between(1, 8)});
   visit({"buckets", &p.buckets, "lsh: of a hash, at least; 0: context / 64", between(0, 1024)});
-  visit(required({"blocks", &p.blocks, "topk_blocks: blocks that a query sees, the own one included", position}));
+  visit(required(
+      {"blocks", &p.blocks, "topk_blocks: blocks that a query sees, the own one included", position}));
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});
   visit({"documents", &p.documents, "any: ascending first positions; none sees across a border", position});
   visit({"length", &p.length, "any: positions from here on neither see nor are seen; 0: none", position});

@@ -39,9 +39,7 @@ class ByHead : public Composite {
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
   }
-  std::int64_t most_keys(int head) const override {
-    return inner(head).pattern->most_keys(inner(head).head);
-  }
+  std::int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
   void content(int heads, std::vector<ContentHeads>& out) const override {
     for (int p = 0; p < size(); ++p) {
       const std::size_t first = out.size();

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "src/patterns/combine.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "src/patterns/combine.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

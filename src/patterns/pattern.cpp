@@ -29,9 +29,9 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, co
 
 const std::vector<PatternKind>& patterns() {
   static const std::vector<PatternKind> table = {
-      all_pattern(),         local_pattern(),   strided_pattern(),    fixed_pattern(),
-      block_pattern(),       summary_pattern(), longformer_pattern(), bigbird_pattern(),
-      convolution_pattern(), layout_kind(),     merged_pattern(),     heads_pattern(),
+      all_pattern(),         local_pattern(),   strided_pattern(),     fixed_pattern(),
+      block_pattern(),       summary_pattern(), longformer_pattern(),  bigbird_pattern(),
+      convolution_pattern(), layout_kind(),     merged_pattern(),      heads_pattern(),
       routing_pattern(),     lsh_pattern(),     topk_blocks_pattern(),
   };
   return table;

@@ -38,7 +38,8 @@ struct PatternSpec {
   std::vector<std::int64_t> documents{};  // ascending first positions: no query sees across a border
   std::int64_t length = 0;                // positions from here on neither see nor are seen
 
-  std::int64_t window = 0;                // longformer, bigbird: width of the sliding window; routing, lsh: keys seen; required
+  std::int64_t window =
+      0;  // longformer, bigbird: width of the sliding window; routing, lsh: keys seen; required
   std::vector<std::int64_t> dilation{1};  // longformer: distance of the window's keys, heads in turn
   std::vector<std::int64_t> globals{};  // longformer, bigbird: positions or blocks that see all and are seen
   std::int64_t random = 0;              // bigbird: random blocks of each query block

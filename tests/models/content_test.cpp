@@ -10,11 +10,11 @@ namespace weft {
 namespace {
 
 const std::vector<std::string> kKinds = {
-    "{kind: routing, clusters: 3, window: 6}",
-    "{kind: lsh, rounds: 2, window: 5, buckets: 4}",
+    "{kind: routing, clusters: 3, window: 6}", "{kind: lsh, rounds: 2, window: 5, buckets: 4}",
     "{kind: topk_blocks, block: 64, blocks: 2}",
     "{kind: heads, of: [{kind: lsh, rounds: 3, window: 4, buckets: 9}, {kind: local, stride: 7}]}",
-    "{kind: heads, of: [{kind: routing, clusters: 4, window: 70}, {kind: topk_blocks, block: 64, blocks: 3}]}"};
+    "{kind: heads, of: [{kind: routing, clusters: 4, window: 70}, {kind: topk_blocks, block: 64, blocks: "
+    "3}]}"};
 
 Config config_of(const std::string& pattern, bool rotary = true, std::int64_t context = 330) {
   const PatternSpec spec = parse_pattern(pattern, "test");

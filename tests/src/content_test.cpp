@@ -44,7 +44,8 @@ struct Batch {
   std::vector<ContentState> states;
   std::vector<double> values;
 
-  Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2, std::int64_t size = 8)
+  Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2,
+        std::int64_t size = 8)
       : shape{heads, size, size},
         batch(b),
         time(t),
@@ -54,8 +55,9 @@ struct Batch {
         values(normals(b * t * shape.columns(), 5)) {
     for (const auto& [of, range] : layer.heads) {
       const std::int64_t n = range.count * of.clusters * size;
-      centroids.push_back(of.kind == "routing" ? Var{engine.tensor({n}, normals(n, 8)), std::make_shared<Gradient>()}
-                                               : Var{});
+      centroids.push_back(of.kind == "routing"
+                              ? Var{engine.tensor({n}, normals(n, 8)), std::make_shared<Gradient>()}
+                              : Var{});
     }
   }
   KeptMaps made(Ctx& ctx, const Tensor& qkv, const Tensor& documents = {}) {
@@ -65,9 +67,12 @@ struct Batch {
     const ContentOptions options{.maps = &maps, .documents = documents, .states = &states};
     return content_maps(ctx, layer, fixed, qkv, shape, centroids, options);
   }
-  Tensor qkv(DType dtype = DType::f64) { return engine.tensor({batch, time, shape.columns()}, values, dtype); }
+  Tensor qkv(DType dtype = DType::f64) {
+    return engine.tensor({batch, time, shape.columns()}, values, dtype);
+  }
   std::vector<float> row(std::int64_t part, std::int64_t b, std::int64_t h, std::int64_t t) const {
-    const auto first = values.begin() + (b * time + t) * shape.columns() + (part * shape.heads + h) * shape.qk_size;
+    const auto first =
+        values.begin() + (b * time + t) * shape.columns() + (part * shape.heads + h) * shape.qk_size;
     return {first, first + shape.qk_size};
   }
   std::vector<std::vector<float>> rows(std::int64_t part, std::int64_t b, std::int64_t h) const {
@@ -141,8 +146,9 @@ Counts expected(Batch& run, std::size_t content, std::int64_t b, std::int64_t i,
     return counts_of_blocks(run.rows(0, b, h), run.rows(1, b, h), static_cast<std::size_t>(heads.spec.block),
                             static_cast<std::size_t>(heads.spec.blocks));
   }
-  return counts_of_labels(heads.spec.kind == "lsh" ? buckets_of(run, content, b, i) : clusters_of(run, content, b, i),
-                          static_cast<std::size_t>(heads.spec.window), documents);
+  return counts_of_labels(
+      heads.spec.kind == "lsh" ? buckets_of(run, content, b, i) : clusters_of(run, content, b, i),
+      static_cast<std::size_t>(heads.spec.window), documents);
 }
 
 // Of all heads where content decides.
@@ -158,7 +164,8 @@ void check_counts(Batch& run, const std::vector<double>& documents = {}) {
         for (std::int64_t t = 0; t < run.time && !documents.empty(); ++t)
           of_text.push_back(static_cast<int>(documents[static_cast<std::size_t>(b * run.time + t)]));
         const bool labels = has_labels(run.layer.heads[c].spec);
-        ASSERT_EQ(counts_in(maps.maps, b, run.layer.heads[c].heads.head(i), static_cast<std::size_t>(run.time), labels),
+        ASSERT_EQ(counts_in(maps.maps, b, run.layer.heads[c].heads.head(i),
+                            static_cast<std::size_t>(run.time), labels),
                   expected(run, c, b, i, of_text))
             << run.pattern->name() << ", n " << run.time << ", b " << b << ", head " << i;
       }
@@ -166,7 +173,8 @@ void check_counts(Batch& run, const std::vector<double>& documents = {}) {
 
 TEST(Content, SetsAreThoseOfTheDefinition) {
   PatternSpec wide = kRouting, one = kRouting, fine = kLsh, three = kBlocks, large = kBlocks, own = kBlocks;
-  wide.window = 1000, three.blocks = 3, one.clusters = 1, fine.buckets = 300, large.block = 128, large.blocks = 2, own.blocks = 1;
+  wide.window = 1000, three.blocks = 3, one.clusters = 1, fine.buckets = 300, large.block = 128,
+  large.blocks = 2, own.blocks = 1;
   for (const PatternSpec& spec : {kRouting, wide, one, kLsh, fine, kBlocks, three, large, own,
                                   heads_of_kinds({kLsh, kBlocks}), heads_of_kinds({{"local", 5}, kRouting})})
     for (const std::int64_t n : {1, 2, 63, 64, 65, 130, 257, 450}) {
@@ -202,7 +210,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
         for (std::int64_t h = 0; h < heads; ++h) {
           const Counts counts = expected(run, 0, b, h);
           const auto at = [&](std::int64_t part, std::int64_t t, std::int64_t d) {
-            return run.values[static_cast<std::size_t>((b * n + t) * run.shape.columns() + (part * heads + h) * size + d)];
+            return run.values[static_cast<std::size_t>((b * n + t) * run.shape.columns() +
+                                                       (part * heads + h) * size + d)];
           };
           for (std::int64_t i = 0; i < n; ++i) {
             double sum = 0;
@@ -220,7 +229,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
               for (std::int64_t d = 0; d < size; ++d) row[static_cast<std::size_t>(d)] += c * at(2, j, d);
             }
             for (std::int64_t d = 0; d < size; ++d)
-              want[static_cast<std::size_t>(((b * n + i) * heads + h) * size + d)] = row[static_cast<std::size_t>(d)] / sum;
+              want[static_cast<std::size_t>(((b * n + i) * heads + h) * size + d)] =
+                  row[static_cast<std::size_t>(d)] / sum;
           }
         }
       expect_near(y, want, 1e-12, run.pattern->name());

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "src/content.h"
+#include "src/ops/content.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft::content_testing {
@@ -32,8 +32,9 @@ inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std:
 }
 
 // rows[i]: a vector of D floats. MoBA's gate, of the first query of each block.
-inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q, const std::vector<std::vector<float>>& k,
-                               std::size_t block, std::size_t most) {
+inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q,
+                               const std::vector<std::vector<float>>& k, std::size_t block,
+                               std::size_t most) {
   const std::size_t n = q.size();
   Counts counts(n, std::vector<int>(n, 0));
   for (std::size_t t = 0; t * block < n; ++t) {

@@ -7,7 +7,7 @@
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
 #include "src/patterns/cache_rows.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@ namespace weft {
 // sums_g = sum of k_j over block g, in order, in f32. Query block t chooses the K - 1 blocks g < t of the
 // largest q_(t block) . sums_g (ties: the lowest g; NaN last) and itself.
 struct BlockChoice {
-  static constexpr const char* kName = "block_choice";
+  static constexpr const char* kName = "content_block_choice";
   TensorView chosen;  // (B, H, blocks, K)       i32: ascending, then -1
   TensorView sums;    // (B, H, D, blocks)       f32
   TensorView gates;   // (B, H, blocks, blocks)  f32: scratch (g, t)
@@ -22,9 +22,9 @@ WEFT_KERNEL(BlockChoice);
 
 // Tile maps of each (batch, head): `map` with chosen blocks in place of the K - 1 last ones.
 struct BlockMaps {
-  static constexpr const char* kName = "block_maps";
+  static constexpr const char* kName = "content_block_maps";
   TensorView row_tile, col_start, col_tile, col_mask;  // (B H, entries), (B H, tiles + 1), (B H, entries) x 2
-  TileMap* made = nullptr;       // (B H)
+  TileMap* made = nullptr;                             // (B H)
   const TileMap* map = nullptr;  // of block_window(block, K), in the queue's memory, like `made`
   TensorView chosen;             // (B H, blocks, K)  i32
   std::int64_t block = 64;       // a multiple of kTile
@@ -33,11 +33,12 @@ WEFT_KERNEL(BlockMaps);
 
 // Puts the maps of some heads into a pass with a map for each (batch, head); other heads have no part in it.
 struct PlaceMaps {
-  static constexpr const char* kName = "place_maps";
+  static constexpr const char* kName = "content_place_maps";
   TileMap* made = nullptr;                // (B, H)  in the queue's memory
   std::int32_t* group_of_head = nullptr;  // (H)     0, 1, ...
-  const TileMap* maps = nullptr;          // that of sequence b and the i-th of these heads: [b * of_sequence + group[i]]
-  const std::int32_t* group = nullptr;    // null: i
+  const TileMap* maps =
+      nullptr;  // that of sequence b and the i-th of these heads: [b * of_sequence + group[i]]
+  const std::int32_t* group = nullptr;  // null: i
   std::int32_t of_sequence = 0;
   HeadRange heads;
   bool accumulate = false;                // the pass goes on from earlier ones

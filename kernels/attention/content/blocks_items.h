@@ -60,8 +60,8 @@ WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t
 
 WEFT_ITEM void choice_item(const BlockChoice& k, int64_t i) {
   const int64_t blocks = k.sums.shape[3], most = k.chosen.shape[3], t = i % blocks, set = i / blocks;
-  choose(data_of<int32_t>(k.chosen) + i * most, most, data_of<const float>(k.gates) + set * blocks * blocks + t,
-         blocks, static_cast<int32_t>(t));
+  choose(data_of<int32_t>(k.chosen) + i * most, most,
+         data_of<const float>(k.gates) + set * blocks * blocks + t, blocks, static_cast<int32_t>(t));
 }
 
 template <class Queue>

@@ -32,8 +32,8 @@ void check(const LabelList& k) {
 }
 
 void check(const BlockList& k) {
-  WEFT_CHECK(k.sums.rank == 4 && k.chosen.rank == 3 && k.gates.rank == 3 && k.block > 0,
-             "block_list: sums ", shape_text(k.sums), ", chosen ", shape_text(k.chosen));
+  WEFT_CHECK(k.sums.rank == 4 && k.chosen.rank == 3 && k.gates.rank == 3 && k.block > 0, "block_list: sums ",
+             shape_text(k.sums), ", chosen ", shape_text(k.chosen));
   const std::int64_t sets = k.q.batch * k.q.heads;
   expect_list(k, k.q.batch, k.q.heads, k.chosen.shape[2] * k.block);
   expect_size(k.sums, DType::f32, sets * k.q.size * k.sums.shape[3], "block_list: sums");

@@ -10,7 +10,7 @@ namespace weft {
 // The last `w` members of each label are at members[n % w], n = 0, 1, ... The list is that of each round, one
 // after the other; the own position where all are empty. Then the position becomes a member.
 struct LabelList {
-  static constexpr const char* kName = "label_list";
+  static constexpr const char* kName = "content_label_list";
   TensorView list, count;        // (B, all heads, longest), (B, all heads)  i32: of heads in the range
   TensorView members, sizes;     // (R, B, H, G, w), (R, B, H, G)  i32
   TensorView labels;             // (R, B, H)  i32: of the position
@@ -22,7 +22,7 @@ WEFT_KERNEL(LabelList);
 
 // The key joins the sum of its block, whose first query chooses (BlockChoice). The list: chosen blocks.
 struct BlockList {
-  static constexpr const char* kName = "block_list";
+  static constexpr const char* kName = "content_block_list";
   TensorView list, count;  // as above
   TensorView sums;         // (B, H, D, blocks)  f32
   TensorView chosen;       // (B, H, K)          i32
@@ -36,14 +36,14 @@ WEFT_KERNEL(BlockList);
 
 // The state behind the first `count` positions of a text, for `texts` sequences from `first` on.
 struct LabelFill {
-  static constexpr const char* kName = "label_fill";
+  static constexpr const char* kName = "content_label_fill";
   TensorView members, sizes;  // of LabelList
   TensorView labels;          // (R, H, T)  i32
   std::int64_t first = 0, texts = 0, count = 0;
 };
 WEFT_KERNEL(LabelFill);
 struct BlockFill {
-  static constexpr const char* kName = "block_fill";
+  static constexpr const char* kName = "content_block_fill";
   TensorView sums, chosen;            // of BlockList
   TensorView text_sums, text_chosen;  // (H, D, blocks of T), (H, blocks of T, K): of BlockChoice
   std::int64_t first = 0, texts = 0, count = 0, block = 64;

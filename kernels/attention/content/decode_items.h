@@ -131,8 +131,7 @@ void in_items(Queue& queue, const BlockList& k) {
   const int64_t sets = k.q.batch * k.q.heads;
   dispatch(queue, k.q.dtype, [&]<class T>() {
     for_items<add_key_item<T>>(queue, k, sets * k.k.size);
-    with_size(k.q.size,
-             [&]<int P>() { for_items<list_gate_item<T, P>>(queue, k, sets * k.gates.shape[2]); });
+    with_size(k.q.size, [&]<int P>() { for_items<list_gate_item<T, P>>(queue, k, sets * k.gates.shape[2]); });
   });
   for_items<list_choice_item>(queue, k, sets);
   for_items<block_list_item>(queue, k, sets * k.chosen.shape[2] * k.block);
@@ -141,8 +140,7 @@ void in_items(Queue& queue, const BlockList& k) {
 WEFT_ITEM void block_fill_item(const BlockFill& k, int64_t i) {
   const int64_t blocks = k.sums.shape[3], of_text = k.text_sums.shape[2], g = i % blocks,
                 row = i / blocks,  // text, head, feature
-                rows = k.text_sums.shape[0] * k.text_sums.shape[1], t = k.count / k.block,
-                most = k.chosen.shape[2];
+      rows = k.text_sums.shape[0] * k.text_sums.shape[1], t = k.count / k.block, most = k.chosen.shape[2];
   if (g < of_text)
     data_of<float>(k.sums)[(k.first * rows + row) * blocks + g] =
         data_of<const float>(k.text_sums)[row % rows * of_text + g];

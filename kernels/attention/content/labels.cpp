@@ -26,9 +26,9 @@ void check(const Labels& k) {
 }
 
 void check(const LabelOrder& k) {
-  WEFT_CHECK(k.labels.rank == 2 && k.counts.rank == 3 && k.order.rank == 2, "label_order: (S, T), (S, pieces, ",
-             "G) and (S, slots), got ", shape_text(k.labels), ", ", shape_text(k.counts), " and ",
-             shape_text(k.order));
+  WEFT_CHECK(k.labels.rank == 2 && k.counts.rank == 3 && k.order.rank == 2,
+             "label_order: (S, T), (S, pieces, ", "G) and (S, slots), got ", shape_text(k.labels), ", ",
+             shape_text(k.counts), " and ", shape_text(k.order));
   const std::int64_t sets = k.labels.shape[0], time = k.labels.shape[1];
   expect_size(k.labels, DType::i32, sets * time, "label_order: labels");
   expect_size(k.run, DType::i32, sets * time, "label_order: run");
@@ -36,8 +36,9 @@ void check(const LabelOrder& k) {
               "label_order: counts");
   expect_matrix(k.starts, DType::i32, sets, k.counts.shape[2] + 1, "label_order: starts");
   expect_matrix(k.order, DType::i32, sets, k.order.shape[1], "label_order: order");
-  WEFT_CHECK(k.order.shape[1] >= time && k.heads > 0 && sets % k.heads == 0, "label_order: ", k.order.shape[1],
-             " slots for ", time, " positions, ", sets, " sets of ", k.heads, " heads");
+  WEFT_CHECK(k.order.shape[1] >= time && k.heads > 0 && sets % k.heads == 0,
+             "label_order: ", k.order.shape[1], " slots for ", time, " positions, ", sets, " sets of ",
+             k.heads, " heads");
   if (k.documents)
     expect_matrix(k.documents, DType::i32, k.documents.shape[0], time, "label_order: documents");
 }

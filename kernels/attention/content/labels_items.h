@@ -213,9 +213,8 @@ WEFT_ITEM void gradient_item(const CentroidGradient& k, int64_t i) {
 
 template <class Queue>
 void in_items(Queue& queue, const CentroidGradient& k) {
-  dispatch_wide(queue, k.sums.dtype, [&]<class W>() {
-    for_items<gradient_item<W>>(queue, k, k.sums.shape[0] * k.sums.shape[1]);
-  });
+  dispatch_wide(queue, k.sums.dtype,
+                [&]<class W>() { for_items<gradient_item<W>>(queue, k, k.sums.shape[0] * k.sums.shape[1]); });
 }
 
 }  // namespace weft::content

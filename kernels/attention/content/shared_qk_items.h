@@ -71,15 +71,13 @@ WEFT_ITEM void own_backward_item(const OwnValuesBackward& k, int64_t i) {
 
 template <class Queue>
 void in_items(Queue& queue, const SharedKeysForward& k) {
-  dispatch(queue, k.q.dtype, [&]<class T>() {
-    for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads);
-  });
+  dispatch(queue, k.q.dtype,
+           [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
 }
 template <class Queue>
 void in_items(Queue& queue, const SharedKeysBackward& k) {
-  dispatch(queue, k.q.dtype, [&]<class T>() {
-    for_items<keys_backward_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads);
-  });
+  dispatch(queue, k.q.dtype,
+           [&]<class T>() { for_items<keys_backward_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
 }
 template <class Queue>
 void in_items(Queue& queue, const OwnValuesForward& k) {

@@ -110,7 +110,8 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
                                   .normed = maps.normed});
     }
     for (const KeptMaps::Centroids& k : maps.centroids)
-      c.launch(CentroidGradient{.dm = c.grad(k.parameter), .sums = k.sums, .m = k.parameter.value, .step = c.step});
+      c.launch(CentroidGradient{
+          .dm = c.grad(k.parameter), .sums = k.sums, .m = k.parameter.value, .step = c.step});
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold (src/content.h). As a
-// set of positions a pattern of theirs is what a query may see: all earlier ones.
-#include "src/patterns/content.h"
+// routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold (src/ops/content.h). As
+// a set of positions a pattern of theirs is what a query may see: all earlier ones.
+#include "src/patterns/more/content.h"
 
 #include <algorithm>
 
@@ -59,8 +59,8 @@ class BlockWindow : public AttentionPattern {
 
 void check_range(const PatternSpec& spec, const char* field, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high)
-    fail(str("attention pattern '", spec.kind, "': ", field, " must be between ", low, " and ", high, ", got ",
-             value));
+    fail(str("attention pattern '", spec.kind, "': ", field, " must be between ", low, " and ", high,
+             ", got ", value));
 }
 
 std::unique_ptr<AttentionPattern> make_routing(const PatternSpec& spec, int) {
@@ -124,11 +124,13 @@ PatternKind routing_pattern() {
           reads({"clusters", "window"}), make_routing, true};
 }
 PatternKind lsh_pattern() {
-  return {"lsh", "the last `window` positions of the own one of `buckets` buckets, in each of `rounds` rounds",
+  return {"lsh",
+          "the last `window` positions of the own one of `buckets` buckets, in each of `rounds` rounds",
           reads({"rounds", "window", "buckets"}), make_lsh, true};
 }
 PatternKind topk_blocks_pattern() {
-  return {"topk_blocks", "the own block and the `blocks` - 1 earlier ones that its first query scores highest",
+  return {"topk_blocks",
+          "the own block and the `blocks` - 1 earlier ones that its first query scores highest",
           reads({"block", "blocks"}), make_topk_blocks, true};
 }
 

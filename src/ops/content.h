@@ -5,7 +5,7 @@
 
 #include "src/attention_maps.h"
 #include "src/ops.h"
-#include "src/patterns/content.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 
@@ -34,8 +34,8 @@ struct ContentOptions {
 Tensor label_directions(Ctx&, const ContentLayer&, const ContentHeads&, const Tensor& centroids,
                         std::int64_t qk_size);
 
-// The maps of a layer: those of `fixed`, then those of the heads where content decides, from queries and keys as
-// they are projected. centroids: one for each of layer.heads, empty where it does not route.
+// The maps of a layer: those of `fixed`, then those of the heads where content decides, from queries and keys
+// as they are projected. centroids: one for each of layer.heads, empty where it does not route.
 KeptMaps content_maps(Ctx&, const ContentLayer&, const KeptMaps& fixed, const Tensor& qkv,
                       const AttentionShape&, const std::vector<Var>& centroids, const ContentOptions&);
 
@@ -46,7 +46,7 @@ void share_keys(Ctx&, const KeptMaps&, const Tensor& qkv, const AttentionShape&)
 struct ContentBytes {
   std::int64_t kept = 0, scratch = 0;
 };
-ContentBytes content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size, std::int64_t batch,
-                           std::int64_t time, std::int64_t context, bool training);
+ContentBytes content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size,
+                           std::int64_t batch, std::int64_t time, std::int64_t context, bool training);
 
 }  // namespace weft

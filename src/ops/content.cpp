@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "src/content.h"
+#include "src/ops/content.h"
 
 #include <algorithm>
 
@@ -32,8 +32,7 @@ class Builder {
   KeptMaps build(const KeptMaps& fixed, const std::vector<Var>& centroids) {
     kept_ = fixed;
     int32_t passes = fixed.maps.passes;
-    for (const ContentHeads& content : layer_.heads)
-      passes += static_cast<int32_t>(rounds_of(content.spec));
+    for (const ContentHeads& content : layer_.heads) passes += static_cast<int32_t>(rounds_of(content.spec));
     WEFT_CHECK(passes <= AttentionMaps::kMaxPasses, "attention: the heads of a layer need ", passes,
                " passes; at most ", AttentionMaps::kMaxPasses, " work: use fewer rounds or patterns");
     made_ = keep({passes * batch_ * heads_ * int64_t{sizeof(TileMap)}}, DType::u8);
@@ -104,8 +103,7 @@ class Builder {
                              .documents = options_.documents,
                              .heads = q.heads});
     }
-    if (options_.states)
-      options_.states->back().labels = label.reshaped({rounds, batch_, q.heads, time_});
+    if (options_.states) options_.states->back().labels = label.reshaped({rounds, batch_, q.heads, time_});
     if (ctx_.tape && centroids.gradient)
       add_centroids(q, centroids, {q.heads, labels, q.size}, order, starts);
     const KeptMaps windows =
@@ -196,8 +194,7 @@ void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const Attenti
   const HeadsView q = heads_of(qkv, 0, shape.heads, shape.qk_size),
                   k = heads_of(qkv, shape.heads * shape.qk_size, shape.heads, shape.qk_size);
   for (const HeadRange& range : maps.shared_qk)
-    ctx.launch(
-        SharedKeysForward{.k = heads_in(k, range), .q = heads_in(q, range), .normed = maps.normed});
+    ctx.launch(SharedKeysForward{.k = heads_in(k, range), .q = heads_in(q, range), .normed = maps.normed});
 }
 
 ContentBytes content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size, int64_t batch,
@@ -207,14 +204,16 @@ ContentBytes content_bytes(const AttentionPattern& pattern, int64_t heads, int64
     const PackedMaps tables(*slots_of(spec), 1, time, qk_size, kTile);
     const AttentionPass pass = tables.write(nullptr, nullptr).pass[0];
     const int64_t sets = rounds_of(spec) * batch * range.count, row = qk_size * int64_t{sizeof(float)};
-    bytes.kept += sets * int64_t{sizeof(TileMap)} + rounds_of(spec) * batch * heads * int64_t{sizeof(TileMap)};
+    bytes.kept +=
+        sets * int64_t{sizeof(TileMap)} + rounds_of(spec) * batch * heads * int64_t{sizeof(TileMap)};
     if (has_labels(spec)) {
       const int64_t labels = labels_of(spec, context);
       bytes.kept += 4 * sets * (segment_table_size(pass) + pass.query_tiles * kTile);
       bytes.scratch = std::max(bytes.scratch, 4 * sets * (2 * time + labels * ceil_of(time, kLabelPiece)));
       if (training && spec.kind == "routing") {
         bytes.kept += range.count * labels * row;
-        bytes.scratch = std::max(bytes.scratch, 4 * sets * 2 * time + sets * (labels * kClusterPieces * row + 4 * time));
+        bytes.scratch =
+            std::max(bytes.scratch, 4 * sets * 2 * time + sets * (labels * kClusterPieces * row + 4 * time));
       }
     } else {
       const int64_t blocks = ceil_of(time, spec.block);
