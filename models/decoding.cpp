@@ -239,7 +239,8 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   Ctx pass = ctx;
   pass.batch_invariant = false;
   const Tensor sources = cache.sources(count);
-  const auto fill = [&](std::size_t layer, const Tensor& packed, const std::vector<ContentState>& states) {
+  const auto fill = [&](std::size_t layer, const Tensor& packed, const AttentionMaps&,
+                        const std::vector<ContentState>& states) {
     cache.fill(pass, layer, packed, sources, first, texts);
     if (const ContentCache* content = cache.content(layer)) content->fill(pass, states, count, first, texts);
   };

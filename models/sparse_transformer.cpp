@@ -86,10 +86,24 @@ void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h
   if (on_layer) content.states = &states;
   Var packed =
       block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps, content);
-  if (on_layer) on_layer(layer, packed.value, states);
+  if (on_layer) on_layer(layer, packed.value, maps.maps, states);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
+}
+
+Model::Seen SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t layer, int head) {
+  Seen seen;
+  const auto look = [&](std::size_t i, const Tensor&, const AttentionMaps& maps,
+                        const std::vector<ContentState>& states) {
+    if (i != layer) return;
+    seen.executed = append_keys(maps, head, text.tokens.shape()[1], seen.keys);
+    const ContentLayer& content = blocks_[i].attention.content;
+    for (std::size_t c = 0; c < content.heads.size(); ++c)
+      append_label_sizes(content.heads[c], states[c], content.context, head, seen.label_sizes);
+  };
+  hidden(ctx, text, look);
+  return seen;
 }
 
 // norm(H_N) W_out

@@ -197,6 +197,40 @@ void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const Attenti
     ctx.launch(SharedKeysForward{.k = heads_in(k, range), .q = heads_in(q, range), .normed = maps.normed});
 }
 
+int64_t append_keys(const AttentionMaps& maps, int head, int64_t time,
+                    std::vector<std::vector<int32_t>>& keys) {
+  keys.resize(static_cast<std::size_t>(time));
+  int64_t executed = 0;
+  for (int p = 0; p < maps.passes; ++p) {
+    const TileMap& m = maps.pass[p].maps[maps.map_of(0, head)];
+    const int edge = maps.pass[p].edge;
+    for (int32_t slot = 0; slot < m.query_tiles * edge; ++slot)
+      for (int32_t e = m.row_start[slot / edge]; e < m.row_start[slot / edge + 1] && m.query_order[slot] >= 0;
+           ++e)
+        for (int c = 0; c < edge && m.row_mask[e] != kSkip; ++c, ++executed)
+          if (m.row_mask[e] < 0 || m.masks[int64_t{m.row_mask[e]} * edge + slot % edge] >> c & 1)
+            keys[static_cast<std::size_t>(m.query_order[slot])].push_back(
+                m.key_order[int64_t{m.row_tile[e]} * edge + c]);
+  }
+  return executed;
+}
+
+void append_label_sizes(const ContentHeads& content, const ContentState& state, int64_t context, int head,
+                        std::vector<std::vector<int64_t>>& sizes) {
+  const int64_t of_range = (head - content.heads.first) / content.heads.step;
+  if (!state.labels || content.heads.head(of_range) != head || of_range < 0 ||
+      of_range >= content.heads.count)
+    return;
+  const Shape shape = state.labels.shape();  // (R, B, H, T)
+  for (int64_t r = 0; r < shape[0]; ++r) {
+    std::vector<int64_t>& counts =
+        sizes.emplace_back(static_cast<std::size_t>(labels_of(content.spec, context)));
+    for (int64_t t = 0; t < shape[3]; ++t)
+      ++counts[static_cast<std::size_t>(
+          state.labels.view().as<int32_t>()[(r * shape[1] * shape[2] + of_range) * shape[3] + t])];
+  }
+}
+
 ContentBytes content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size, int64_t batch,
                            int64_t time, int64_t context, bool training) {
   ContentBytes bytes;

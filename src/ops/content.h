@@ -42,6 +42,13 @@ KeptMaps content_maps(Ctx&, const ContentLayer&, const KeptMaps& fixed, const Te
 // The keys of heads with labels are made of their queries, in place.
 void share_keys(Ctx&, const KeptMaps&, const Tensor& qkv, const AttentionShape&);
 
+// Of one head of the first sequence, on a CPU: each query's keys, appended to the lists; gives the pairs that
+// visited tiles have. And how often each label is there, in each round.
+std::int64_t append_keys(const AttentionMaps&, int head, std::int64_t time,
+                         std::vector<std::vector<std::int32_t>>& keys);
+void append_label_sizes(const ContentHeads&, const ContentState&, std::int64_t context, int head,
+                        std::vector<std::vector<std::int64_t>>& sizes);
+
 // Bytes of content_maps() for a batch, of which `kept` live until the backward pass.
 struct ContentBytes {
   std::int64_t kept = 0, scratch = 0;
