@@ -106,23 +106,14 @@ struct Query {
   // sum_d q[d] term(d) in order, where eight(out, d) gives eight terms.
   template <class F>
   WEFT_ITEM float dot(F&& eight) const {
-    float sum = 0, x[8];
-    if constexpr (P > 0) {
+    float sum = 0, x[8], q[8];
+#pragma unroll(P > 0 ? P / 8 : 1)
+    for (int64_t d = 0; d < (P > 0 ? P : size); d += 8) {
+      if (d >= size) break;
+      if (P == 0) read_eight(q, row + d);
+      eight(x, d);
 #pragma unroll
-      for (int d = 0; d < P; d += 8)
-        if (d < size) {
-          eight(x, d);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) sum = fma_of(at[d + i], x[i], sum);
-        }
-    } else {
-      for (int64_t d = 0; d < size; d += 8) {
-        float q[8];
-        read_eight(q, row + d);
-        eight(x, d);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sum = fma_of(q[i], x[i], sum);
-      }
+      for (int i = 0; i < 8; ++i) sum = fma_of(P > 0 ? at[P > 0 ? d + i : i] : q[i], x[i], sum);
     }
     return sum;
   }
