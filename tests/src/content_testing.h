@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/layers/pointwise.h"
 #include "src/ops/content.h"
 #include "tests/src/engine_testing.h"
 
@@ -86,5 +87,78 @@ inline Counts counts_in(const AttentionMaps& maps, std::int64_t b, std::int64_t 
     if (std::count(counts[i].begin(), counts[i].end(), 0) == static_cast<std::ptrdiff_t>(n)) counts[i][i] = 1;
   return counts;
 }
+
+inline const PatternSpec kRouting = [] {
+  PatternSpec s;
+  s.kind = "routing", s.clusters = 5, s.window = 9;
+  return s;
+}();
+inline const PatternSpec kLsh = [] {
+  PatternSpec s;
+  s.kind = "lsh", s.rounds = 3, s.window = 7, s.buckets = 9;
+  return s;
+}();
+inline const PatternSpec kBlocks = [] {
+  PatternSpec s;
+  s.kind = "topk_blocks", s.block = 64, s.blocks = 2;
+  return s;
+}();
+inline PatternSpec heads_of_kinds(std::vector<PatternSpec> of) {
+  PatternSpec s;
+  s.kind = "heads", s.of = std::move(of);
+  return s;
+}
+
+// q, k and v of a batch under a pattern; what content_maps() makes of them.
+struct Batch {
+  Engine engine;
+  AttentionShape shape;
+  std::int64_t batch, time;
+  std::shared_ptr<AttentionPattern> pattern;
+  MapCache maps;
+  ContentLayer layer;
+  std::vector<Var> centroids;
+  std::vector<ContentState> states;
+  std::vector<double> values;  // of qkv
+
+  Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2,
+        std::int64_t size = 8, const std::string& device = "cpu")
+      : engine(device),
+        shape{heads, size, size},
+        batch(b),
+        time(t),
+        pattern(make_pattern(spec, static_cast<int>(heads))),
+        maps(*engine.device, static_cast<int>(heads), size),
+        layer{content_of(*pattern, static_cast<int>(heads)), 2048, 77, 1},
+        values(normals(b * t * shape.columns(), 5)) {
+    for (const auto& [of, range] : layer.heads) {
+      const std::int64_t n = range.count * of.clusters * size;
+      centroids.push_back(of.kind == "routing" ? Var{engine.tensor({n}, normals(n, 8),
+                                                                   device == "cpu" ? DType::f64 : DType::f32),
+                                                     std::make_shared<Gradient>()}
+                                               : Var{});
+    }
+  }
+  KeptMaps made(Ctx& ctx, const Tensor& qkv, const Tensor& documents = {}) {
+    states.clear();
+    KeptMaps fixed = maps.get(*pattern, time).maps();
+    if (documents && fixed.maps.passes) fixed = segment_maps(ctx, fixed.maps, documents);
+    const ContentOptions options{.maps = &maps, .documents = documents, .states = &states};
+    return content_maps(ctx, layer, fixed, qkv, shape, centroids, options);
+  }
+  Tensor qkv(DType dtype = DType::f64) {
+    return engine.tensor({batch, time, shape.columns()}, values, dtype);
+  }
+  std::vector<float> row(std::int64_t part, std::int64_t b, std::int64_t h, std::int64_t t) const {
+    const auto first =
+        values.begin() + (b * time + t) * shape.columns() + (part * shape.heads + h) * shape.qk_size;
+    return {first, first + shape.qk_size};
+  }
+  std::vector<std::vector<float>> rows(std::int64_t part, std::int64_t b, std::int64_t h) const {
+    std::vector<std::vector<float>> all;
+    for (std::int64_t t = 0; t < time; ++t) all.push_back(row(part, b, h, t));
+    return all;
+  }
+};
 
 }  // namespace weft::content_testing

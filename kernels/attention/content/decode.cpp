@@ -41,13 +41,13 @@ void check(const LabelFill& k) {
   expect_members(k.members, k.sizes);
   expect_matrix(k.labels, DType::i32, k.members.shape[0] * k.members.shape[2], k.labels.cols(),
                 "content_label_fill: labels");
-  WEFT_CHECK(k.first + k.texts <= k.members.shape[1] && k.count <= k.labels.cols(), "content_label_fill: ",
-             k.count, " positions, ", k.texts, " texts");
+  WEFT_CHECK(k.first + k.texts <= k.members.shape[1] && k.count <= k.labels.cols(),
+             "content_label_fill: ", k.count, " positions, ", k.texts, " texts");
 }
 
 void check(const BlockFill& k) {
-  expect_matrix(k.sums, DType::f32, k.sums.shape[0] * k.text_sums.shape[0] * k.text_sums.shape[1], k.sums.cols(),
-                "content_block_fill: sums");
+  expect_matrix(k.sums, DType::f32, k.sums.shape[0] * k.text_sums.shape[0] * k.text_sums.shape[1],
+                k.sums.cols(), "content_block_fill: sums");
   WEFT_CHECK(k.first + k.texts <= k.sums.shape[0] && k.count / k.block <= k.sums.cols() &&
                  k.chosen.cols() <= k.text_chosen.cols(),
              "content_block_fill: ", k.count, " positions, ", k.texts, " texts");

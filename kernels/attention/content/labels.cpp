@@ -17,7 +17,8 @@ void check(const Labels& k) {
   WEFT_CHECK(k.directions.rank == 3 && k.directions.dtype == DType::f32 && k.q.size % 8 == 0 &&
                  k.directions.shape[0] == sets && k.directions.shape[2] == k.q.size &&
                  (!k.rounds || k.directions.shape[1] % 2 == 0),
-             "content_labels: directions ", shape_text(k.directions), " for ", k.q.heads, " heads of ", k.q.size);
+             "content_labels: directions ", shape_text(k.directions), " for ", k.q.heads, " heads of ",
+             k.q.size);
 }
 
 void check(const LabelOrder& k) {
