@@ -67,23 +67,14 @@ void ContentCache::fill(Ctx& ctx, const std::vector<ContentState>& states, std::
     const ContentState& text = states.at(i);
     if (has_labels(layer_.heads[i].spec)) {
       const Shape of = text.labels.shape();
-      ctx.launch(LabelFill{.members = s.members,
-                           .sizes = s.sizes,
-                           .labels = text.labels.reshaped({of[0], of[2], of[3]}),
-                           .first = first,
-                           .texts = texts,
-                           .count = count});
+      ctx.launch(
+          LabelFill{s.members, s.sizes, text.labels.reshaped({of[0], of[2], of[3]}), first, texts, count});
       continue;
     }
     const Shape sums = text.sums.shape(), chosen = text.chosen.shape();
-    ctx.launch(BlockFill{.sums = s.sums,
-                         .chosen = s.chosen,
-                         .text_sums = text.sums.reshaped({sums[1], sums[2], sums[3]}),
-                         .text_chosen = text.chosen.reshaped({chosen[1], chosen[2], chosen[3]}),
-                         .first = first,
-                         .texts = texts,
-                         .count = count,
-                         .block = layer_.heads[i].spec.block});
+    ctx.launch(BlockFill{s.sums, s.chosen, text.sums.reshaped({sums[1], sums[2], sums[3]}),
+                         text.chosen.reshaped({chosen[1], chosen[2], chosen[3]}), first, texts, count,
+                         layer_.heads[i].spec.block});
   }
 }
 

@@ -63,15 +63,8 @@ class Builder {
   void place(AttentionPass pass, const TileMap* maps, const int32_t* group, int64_t of_sequence,
              const HeadRange& heads, bool accumulate) {
     TileMap* made = maps_in(made_, kept_.maps.passes * batch_ * heads_);
-    ctx_.launch(PlaceMaps{.made = made,
-                          .group_of_head = group_.view().as<int32_t>(),
-                          .maps = maps,
-                          .group = group,
-                          .of_sequence = static_cast<int32_t>(of_sequence),
-                          .heads = heads,
-                          .accumulate = accumulate,
-                          .batch = batch_,
-                          .all_heads = heads_});
+    ctx_.launch(PlaceMaps{made, group_.view().as<int32_t>(), maps, group, static_cast<int32_t>(of_sequence),
+                          heads, accumulate, batch_, heads_});
     pass.maps = made;
     pass.band = {};
     pass.accumulate = accumulate;
@@ -88,20 +81,12 @@ class Builder {
                  starts = ctx_.empty({sets, labels + 1}, DType::i32);
     {
       const Tensor directions = label_directions(ctx_, layer_, content, centroids.value, q.size);
-      ctx_.launch(Labels{.labels = label,
-                         .q = q,
-                         .directions = directions,
-                         .rounds = static_cast<int32_t>(content.spec.kind == "lsh" ? rounds : 0)});
+      ctx_.launch(
+          Labels{label, q, directions, static_cast<int32_t>(content.spec.kind == "lsh" ? rounds : 0)});
     }
     {
       const Tensor counts = ctx_.empty({sets, ceil_of(time_, kLabelPiece), labels}, DType::i32);
-      ctx_.launch(LabelOrder{.order = order,
-                             .run = run,
-                             .starts = starts,
-                             .counts = counts,
-                             .labels = label,
-                             .documents = options_.documents,
-                             .heads = q.heads});
+      ctx_.launch(LabelOrder{order, run, starts, counts, label, options_.documents, q.heads});
     }
     if (options_.states) options_.states->back().labels = label.reshaped({rounds, batch_, q.heads, time_});
     if (ctx_.tape && centroids.gradient)
@@ -121,8 +106,7 @@ class Builder {
     const Tensor sums = ctx_.empty(shape, centroids.dtype()),
                  partial = ctx_.empty({batch_ * sums.size() * kClusterPieces}, centroids.dtype()),
                  inverse = ctx_.empty({batch_, q.heads, time_}, centroids.dtype());
-    ctx_.launch(ClusterSums{
-        .sums = sums, .partial = partial, .inverse = inverse, .q = q, .order = order, .starts = starts});
+    ctx_.launch(ClusterSums{sums, partial, inverse, q, order, starts});
     kept_.centroids.push_back({centroids, sums});
   }
 
@@ -135,13 +119,7 @@ class Builder {
                  sums = ctx_.empty({batch_, q.heads, q.size, blocks}, DType::f32);
     {
       const Tensor gates = ctx_.empty({batch_, q.heads, blocks, blocks}, DType::f32);
-      ctx_.launch(BlockChoice{.chosen = chosen,
-                              .sums = sums,
-                              .gates = gates,
-                              .q = q,
-                              .k = k,
-                              .block = block,
-                              .count = options_.count ? options_.count : time_});
+      ctx_.launch(BlockChoice{chosen, sums, gates, q, k, block, options_.count ? options_.count : time_});
     }
     if (options_.states) options_.states->back() = {.labels = {}, .chosen = chosen, .sums = sums};
     const AttentionPass& pass = options_.maps->get(*slots_of(content.spec), time_, kTile).maps().pass[0];
