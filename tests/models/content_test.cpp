@@ -79,12 +79,12 @@ TEST(ContentModel, ACacheServesTextAfterText) {
   for (const std::string& pattern : kKinds) {
     SmallModel small(config_of(pattern));
     Ctx ctx = small.engine.ctx();
-    const auto cache = small.model->make_cache(*small.engine.device, 1, 150);
+    const auto cache = small.model->make_cache(*small.engine.device, 1, 300);
     std::vector<double> last[2];
     for (const unsigned seed : {1, 2, 1})
-      for (std::int64_t t = 0; t < 150; ++t) {
-        const Tensor logits = small.model->decode(ctx, *cache, small.tokens(1, 150, seed), t);
-        if (t < 149) continue;
+      for (std::int64_t t = 0; t < 300; ++t) {
+        const Tensor logits = small.model->decode(ctx, *cache, small.tokens(1, 300, seed), t);
+        if (t < 299) continue;
         std::vector<double>& known = last[seed - 1];
         EXPECT_TRUE(known.empty() || known == small.engine.host(logits)) << pattern;
         known = small.engine.host(logits);
