@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+// The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A warp computes
+// every other tile over one of eight slices of the inner axis, then the slices are added in order. Lane
+// 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough for two MMAs. The first weights
+// are in flight before the rows are there.
+#pragma once
+
+#include "kernels/sampling/decode_linear.cuh"
+#include "kernels/sampling/decode_persistent.cuh"
+
+namespace weft::decode_persistent {
+
+// Rows of the group to the operand in shared memory, as they are.
+template <class T>
+__device__ __forceinline__ void gather(const Scene<T>& s, const std::uint32_t* from, int columns) {
+  constexpr int kAtOnce = 4;
+  const int chunks = columns / 8, all = s.rows * chunks, pitch = s.a.memory.pitch(columns);
+  for (int first = threadIdx.x; first < all; first += kThreads * kAtOnce) {
+    std::uint32_t to[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kThreads, row = at / chunks;
+      to[i] = s.address(s.a.memory.operand) + row * pitch + (at - row * chunks) * 16;
+    }
+    const int count = (all - first + kThreads - 1) / kThreads;
+    uint4 v[kAtOnce];
+    receive(v, from + first * 4, kThreads * 4, count, true, s.rows > 4);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (i < count) st_shared_16(to[i], v[i]);
+  }
+}
+
+// The same, normalised, a row for each warp; two passes for the statistics.
+template <class T>
+__device__ __forceinline__ void normalise(const Scene<T>& s, const std::uint32_t* from, int layer,
+                                          bool second) {
+  constexpr int kChunks = kMostWidth / (kWarp * 8);
+  const int width = s.a.sizes.width, quarter = width / 4, thread = threadIdx.x;
+  const Block<T>& block = s.block(layer);
+  const std::uint32_t norm = s.address(s.a.memory.norm);
+  if (thread < 2 * quarter) {
+    uint4 parameters;
+    load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
+                                           : block.norm_b[second] + (thread - quarter) * 4);
+    st_shared_16(norm + thread * 16, parameters);
+  }
+  __syncthreads();
+  if (s.warp >= s.rows) return;
+  const int chunks = width / 8, count = (chunks - s.lane + kWarp - 1) / kWarp;
+  uint4 packed[kChunks];
+  float x[8], mean = 0, rstd = 0;
+  receive(packed, from + s.warp * (width / 2) + s.lane * 4, kWarp * 4, count, second || layer > 0,
+          s.rows > 4);
+  const float share = __fdividef(1.0f, static_cast<float>(width));
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    if (c >= count) break;
+    unpack(x, Eight<T>{packed[c]});
+#pragma unroll
+    for (int i = 0; i < 8; ++i) mean += x[i];
+  }
+  mean = warp_sum(mean) * share;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    if (c >= count) break;
+    unpack(x, Eight<T>{packed[c]});
+#pragma unroll
+    for (int i = 0; i < 8; ++i) rstd = fmaf(x[i] - mean, x[i] - mean, rstd);
+  }
+  rstd = rsqrtf(warp_sum(rstd) * share + block.eps[second]);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    if (c >= count) break;
+    const int column = (c * kWarp + s.lane) * 8;
+    unpack(x, Eight<T>{packed[c]});
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 w = device::ld_shared_float2(norm + (column + 2 * i) * 4),
+                   b = device::ld_shared_float2(norm + (width + column + 2 * i) * 4);
+      words[i] = device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x,
+                                 (x[2 * i + 1] - mean) * rstd * w.y + b.y);
+    }
+    st_shared_16(s.address(s.a.memory.operand) + s.warp * s.a.memory.pitch(width) + column * 2,
+                 {words[0], words[1], words[2], words[3]});
+  }
+}
+
+template <class T>
+class Matmul {
+ public:
+  __device__ __forceinline__ Matmul(Scene<T>& scene, int layer, int matrix)
+      : s_(scene),
+        layer_(layer),
+        matrix_(matrix),
+        inner_(scene.a.sizes.inner(matrix)),
+        columns_(scene.a.sizes.columns(matrix)),
+        first_(first_of(scene.rank, columns_ / kTileColumns, scene.a.groups.ranks)),
+        tiles_(first_of(scene.rank + 1, columns_ / kTileColumns, scene.a.groups.ranks) - first_),
+        begin_(first_of(scene.warp % kSlices, inner_ / kStep, kSlices)),
+        end_(first_of(scene.warp % kSlices + 1, inner_ / kStep, kSlices)),
+        half_(scene.warp / kSlices) {}
+
+  __device__ __forceinline__ void run() {
+    if (tiles_ == 0) return;
+    const int log_tiles = tiles_ <= kHalves ? 0 : tiles_ <= 2 * kHalves ? 1 : 2;  // of a chunk and half
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      load(weights_[i], kHalves * (i & ((1 << log_tiles) - 1)) + half_, begin_ + (i >> log_tiles));
+    const std::uint32_t* from = s_.input(layer_, matrix_);
+    prepare(0, kHalves << log_tiles);
+    if (matrix_ == kQkv || matrix_ == kUp)
+      normalise(s_, from, layer_, matrix_ == kUp);
+    else
+      gather(s_, from, inner_);
+    __syncthreads();
+    if (log_tiles == 0)
+      chunks<1>();
+    else if (log_tiles == 1)
+      chunks<2>();
+    else
+      chunks<4>();
+  }
+
+ private:
+  // Of a tile of this thread block, a step of this warp's slice.
+  __device__ __forceinline__ void load(uint4& v, int tile, int step) const {
+    if (tile >= tiles_ || step >= end_) return;
+    const std::int64_t column = (first_ + tile) * kTileColumns + s_.lane / 4;
+    load_once(v, s_.block(layer_).w[matrix_] + column * inner_ + step * kStep + s_.lane % 4 * 8);
+  }
+
+  // Accumulators of kTiles tiles of this half, chunk after chunk. The order of additions depends on the inner
+  // axis alone.
+  template <int kTiles>
+  __device__ __forceinline__ void chunks() {
+    constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
+    const int pitch = s_.a.memory.pitch(inner_);
+    const bool upper_rows_alone = s_.a.memory.rows == 8;
+    const std::uint32_t x =
+        s_.address(s_.a.memory.operand) + s_.lane / 4 * pitch + s_.lane % 4 * 16;
+#pragma unroll 1
+    for (int chunk = 0; chunk < tiles_; chunk += kOfChunk) {
+      float accumulators[kTiles][2][4] = {};
+#pragma unroll 1
+      for (int step = begin_; step < end_; step += kSteps) {
+        const bool last = step + kSteps >= end_;
+        const int next_chunk = last ? chunk + kOfChunk : chunk, next_step = last ? begin_ : step + kSteps;
+#pragma unroll
+        for (int j = 0; j < kSteps; ++j) {
+          if (step + j < end_) {
+            const uint4 upper = device::ld_shared_16(x + (step + j) * kStep * 2);
+            uint4 lower = {};
+            if (!upper_rows_alone) lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
+            const std::uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
+                                second[4] = {upper.z, lower.z, upper.w, lower.w};
+#pragma unroll
+            for (int i = 0; i < kTiles; ++i) {
+              const uint4& w = weights_[j * kTiles + i];
+              if (chunk + kHalves * i + half_ >= tiles_) continue;
+              device::mma<T>(accumulators[i][0], first, w.x, w.y);
+              device::mma<T>(accumulators[i][1], second, w.z, w.w);
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i)
+            load(weights_[j * kTiles + i], next_chunk + kHalves * i + half_, next_step + j);
+        }
+      }
+      add_slices<kTiles>(accumulators, chunk);
+    }
+  }
+
+  // A buffer is written again two chunks later, behind a barrier that its readers have passed.
+  template <int kTiles>
+  __device__ __forceinline__ void add_slices(const float (&accumulators)[kTiles][2][4], int chunk) {
+    constexpr int kOfChunk = kHalves * kTiles;
+    const int rows = s_.a.memory.rows, of_tile = rows * kTileColumns, of_slice = kOfChunk * of_tile;
+    const std::uint32_t sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
+    s_.sums_parity ^= 1;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const std::uint32_t to =
+          sums + (s_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + s_.lane * 2) * 4;
+      const float(&c)[2][4] = accumulators[i];
+      st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
+      if (rows > 8) st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
+    }
+    __syncthreads();
+    if (column_ >= 0) {
+      float2 sum = {0, 0};
+#pragma unroll
+      for (int slice = 0; slice < kSlices; ++slice) {
+        const float2 part =
+            device::ld_shared_float2(sums + (slice * of_slice + static_cast<int>(threadIdx.x) * 2) * 4);
+        sum.x += part.x, sum.y += part.y;
+      }
+      finish(sum);
+    }
+    prepare(chunk + kOfChunk, kOfChunk);
+  }
+  __device__ __forceinline__ static void st_shared_float2(std::uint32_t to, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+  }
+
+  // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
+  __device__ __forceinline__ void prepare(int chunk, int of_chunk) {
+    const int place = threadIdx.x / 4, rows = s_.a.memory.rows, tile = place / rows;
+    row_ = place % rows;
+    column_ = -1;
+    if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.rows) return;
+    column_ = (first_ + chunk + tile) * kTileColumns + threadIdx.x % 4 * 2;
+    bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer_).b[matrix_] + column_));
+    if (adds()) look(residual_, residual());
+  }
+  __device__ __forceinline__ bool adds() const { return matrix_ == kProj || matrix_ == kDown; }
+  __device__ __forceinline__ const std::uint32_t* residual() const {
+    return s_.input(layer_, matrix_ - 1) + (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
+  }
+
+  // The epilogue: bias, activation or residual.
+  __device__ __forceinline__ void finish(float2 sum) {
+    const float2 bias = device::unpack<T>(bias_);
+    float v[2] = {sum.x + bias.x, sum.y + bias.y};
+    if (matrix_ == kUp)
+      for (float& value : v) value = decode_linear::activation<T>(value, s_.a.f);
+    if (adds()) {
+      std::uint32_t word[1] = {residual_};
+      if (is_absent(residual_)) receive(word, residual(), 0, 1, layer_ > 0 || matrix_ == kDown, false);
+      const float2 x = device::unpack<T>(word[0]);
+      v[0] += x.x, v[1] += x.y;
+    }
+    const std::uint32_t word = device::pack<T>(v[0], v[1]);
+    const int at = column_ / 2;
+    if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
+      reinterpret_cast<std::uint32_t*>(s_.a.y)[static_cast<std::int64_t>(s_.first_row + row_) *
+                                                   (columns_ / 2) +
+                                               at] = word;
+    else
+      publish(s_.words(layer_, matrix_, row_) + at, word);
+  }
+
+  Scene<T>& s_;
+  int layer_, matrix_, inner_, columns_, first_, tiles_, begin_, end_, half_;
+  uint4 weights_[kLoads];
+  int row_, column_;  // column_: -1: none
+  std::uint32_t bias_, residual_;
+};
+
+}  // namespace weft::decode_persistent
