@@ -16,11 +16,10 @@ constexpr std::int64_t kExchangeBytes = 16 << 20;
 template <class T>
 __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
   const Arguments<T>& a = s.a;
-  auto* blocks = reinterpret_cast<Block<T>*>(s.memory + a.memory.blocks);
-  auto* lists = reinterpret_cast<int4*>(s.memory + a.memory.lists);
-  int* longest = reinterpret_cast<int*>(s.memory + a.memory.longest);
+  auto* blocks = s.template at<Block<T>>(a.memory.blocks);
   for (int i = threadIdx.x; i < a.layers * 16; i += kThreads)
     reinterpret_cast<std::uint64_t*>(blocks)[i] = reinterpret_cast<const std::uint64_t*>(a.blocks)[i];
+  List* lists = s.template at<List>(a.memory.lists);
   for (int i = threadIdx.x; i < a.layout_count * a.sizes.heads; i += kThreads) {
     const int head = i % a.sizes.heads;
     const Layout& l = a.layouts[i / a.sizes.heads];
@@ -28,12 +27,25 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
               own = l.own_row[head];
     lists[i] = {begin, l.key_start[group + 1] - begin, first, own < 0 ? -1 : own - first};
   }
+  if (threadIdx.x == 0) {
+    Place& p = *s.template at<Place>(a.memory.place);
+    p.group = static_cast<int>(blockIdx.x) / a.groups.ranks;
+    p.rank = static_cast<int>(blockIdx.x) - p.group * a.groups.ranks;
+    p.first_row = a.groups.first_row(p.group, a.sizes.batch);
+    p.rows = a.groups.first_row(p.group + 1, a.sizes.batch) - p.first_row;
+    for (int i = 0; i < kBuffers; ++i) {
+      const int count = i == kAttended ? p.rows * a.sizes.heads : a.sizes.columns(i) / kTileColumns;
+      p.first[i] = first_of(p.rank, count, a.groups.ranks);
+      p.count[i] = first_of(p.rank + 1, count, a.groups.ranks) - p.first[i];
+    }
+  }
   __syncthreads();
   if (threadIdx.x < a.layout_count) {
-    int most = 0;
+    int longest = 0;
     for (int head = 0; head < a.sizes.heads; ++head)
-      most = max(most, lists[threadIdx.x * a.sizes.heads + head].y);
-    longest[threadIdx.x] = most;
+      longest = max(longest, lists[threadIdx.x * a.sizes.heads + head].count);
+    s.template at<Rounds>(a.memory.rounds)[threadIdx.x] =
+        rounds_of(s.place().count[kAttended], longest, a.memory.slots());
   }
   __syncthreads();
 }
@@ -42,13 +54,13 @@ template <class T, int kQk, int kV>
 __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) unsigned char shared[];
-  Scene<T> scene(a, shared);
+  Scene<T> scene{a, shared};
   copy_arguments(scene);
   Attention<T, kQk, kV> attention(scene);
-  if (scene.warp == 0) prefetch_layer(scene, 0);
+  if (this_thread().warp == 0) prefetch_layer(scene, 0);
 #pragma unroll 1
   for (int layer = 0; layer < a.layers; ++layer) {
-    if (scene.warp == 0) prefetch_layer(scene, layer + 1);
+    if (this_thread().warp == 0) prefetch_layer(scene, layer + 1);
 #pragma unroll 1  // one copy of the code
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
       if (matrix == kProj) attention.run(layer);
@@ -99,7 +111,7 @@ int shared_limit() {
 template <class T>
 void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
   WEFT_CUDA_CHECK(cudaMemsetAsync(a.exchange, 0xff,
-                                  static_cast<std::size_t>(a.layers * a.sizes.words_of_layer() * 4),
+                                  static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4,
                                   queue.stream));
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.memory.bytes));
   cudaLaunchAttribute cooperative = {};  // all thread blocks are resident, or the launch fails
@@ -118,7 +130,7 @@ void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a
 // Adds the block from k.blocks[i] on that fit into a launch; returns the number of the next.
 template <class T>
 std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
-  const std::int64_t bytes = a.sizes.words_of_layer() * 4;
+  const std::int64_t bytes = std::int64_t{a.plan.of_layer} * 4;
   a.layers = a.layout_count = 0;
   for (; i < k.blocks.size() && a.layers < kMostLayers; ++i) {
     const DecodeBlock& from = k.blocks[i];
@@ -146,6 +158,7 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
   for (std::int64_t first = 0; first < batch; first += most) {
     a.sizes = sizes_of(k);
     a.sizes.batch = static_cast<int>(std::min(most, batch - first));
+    a.plan = Exchange(a.sizes);
     a.first_sequence = static_cast<std::int32_t>(first);
     a.groups = Groups(a.sizes.batch, blocks);
     const int rows = (a.sizes.batch + a.groups.groups - 1) / a.groups.groups;
@@ -156,7 +169,7 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
     for (std::size_t i = 0; i < k.blocks.size(); a.x = a.y) {
       i = add_layers(a, k, i);
       std::size_t offset = 0;
-      a.exchange = take_workspace<std::uint32_t>(queue, offset, a.layers * a.sizes.words_of_layer(),
+      a.exchange = take_workspace<std::uint32_t>(queue, offset, std::int64_t{a.layers} * a.plan.of_layer,
                                                  DecodeBlocks::kName);
       if (a.sizes.v <= 64 && a.sizes.qk <= 64)
         start(queue, persistent_kernel<T, 1, 1>, a);

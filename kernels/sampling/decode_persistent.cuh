@@ -45,6 +45,7 @@ struct Arguments {
   T* y;
   const T* x;
   std::uint32_t* exchange;
+  Exchange plan{Sizes{}};
   Sizes sizes;
   Memory memory;
   Groups groups{1, 1};
@@ -56,44 +57,56 @@ struct Arguments {
   Block<T> blocks[kMostLayers];
 };
 
-// What a thread block knows.
+// Of a head.
+struct List {
+  int begin, count, first_row, own;  // own: row of the head's cache that gets the new key, -1: none
+};
+// What a thread block knows of itself, in shared memory: registers are for what is at hand.
+struct Place {
+  int rank, group;       // of the group
+  int first_row, rows;   // sequences of the group
+  int first[kBuffers];   // its tiles of each GEMM, then its pairs
+  int count[kBuffers];
+};
+
+// A thread's place in the thread block. Volatile, so that nothing derived from it lives on in registers while
+// other phases need them.
+struct Thread {
+  int warp, lane;
+};
+__device__ __forceinline__ Thread this_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return {thread / kWarp, thread % kWarp};
+}
+
 template <class T>
 struct Scene {
   const Arguments<T>& a;
   unsigned char* memory;     // shared
-  int group, rank;           // of the group
-  int first_row, rows;       // sequences of the group
-  int warp, lane;            // of this thread
   unsigned sums_parity = 0;  // which buffer of partial sums is next: those before are still being read
 
-  __device__ __forceinline__ Scene(const Arguments<T>& arguments, unsigned char* shared)
-      : a(arguments),
-        memory(shared),
-        group(static_cast<int>(blockIdx.x) / a.groups.ranks),
-        rank(static_cast<int>(blockIdx.x) % a.groups.ranks),
-        first_row(a.groups.first_row(group, a.sizes.batch)),
-        rows(a.groups.first_row(group + 1, a.sizes.batch) - first_row),
-        warp(threadIdx.x / kWarp),
-        lane(threadIdx.x % kWarp) {}
-
-  __device__ __forceinline__ const Block<T>& block(int layer) const {
-    return reinterpret_cast<const Block<T>*>(memory + a.memory.blocks)[layer];
+  template <class W>
+  __device__ __forceinline__ W* at(int offset) const {
+    return reinterpret_cast<W*>(memory + offset);
   }
+  __device__ __forceinline__ const Block<T>& block(int layer) const {
+    return at<const Block<T>>(a.memory.blocks)[layer];
+  }
+  __device__ __forceinline__ const Place& place() const { return *at<const Place>(a.memory.place); }
   __device__ __forceinline__ std::uint32_t address(int offset) const {
     return device::shared_address(memory) + offset;
   }
   // The words of a row of the group in an exchange buffer.
   __device__ __forceinline__ std::uint32_t* words(int layer, int buffer, int row) const {
-    return a.exchange + layer * a.sizes.words_of_layer() + a.sizes.words_before(buffer) +
-           static_cast<std::int64_t>(first_row + row) * (a.sizes.columns(buffer) / 2);
+    return a.exchange + a.plan.at(layer, buffer, place().first_row + row);
   }
-  // What a GEMM reads: rows of the group, and whether they may be absent.
+  // What a GEMM reads: rows of the group, which may be absent but for the first layer's x.
   __device__ __forceinline__ const std::uint32_t* input(int layer, int matrix) const {
-    if (matrix == kProj) return words(layer, kAttended, 0);
-    if (matrix == kUp || matrix == kDown) return words(layer, matrix - 1, 0);
-    if (layer > 0) return words(layer - 1, kDown, 0);
-    return reinterpret_cast<const std::uint32_t*>(a.x) +
-           static_cast<std::int64_t>(first_row) * (a.sizes.width / 2);
+    if (matrix == kQkv && layer == 0)
+      return reinterpret_cast<const std::uint32_t*>(a.x) + place().first_row * a.plan.row[kDown];
+    const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
+    return words(matrix == kQkv ? layer - 1 : layer, buffer, 0);
   }
 };
 
@@ -123,8 +136,10 @@ template <int kMost, class Value>
 __device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
                                         bool awaited, bool pauses) {
 #pragma unroll
-  for (int i = 0; i < kMost; ++i)
+  for (int i = 0; i < kMost; ++i) {
+    v[i] = {};  // a register that is only written under a condition would live through all phases
     if (i < count) look(v[i], from + i * stride);
+  }
   if (!awaited) return;
   for (int tries = 0;; ++tries) {
     bool all = true;
@@ -175,21 +190,20 @@ __device__ __forceinline__ void prefetch_bulk(const void* p, std::int64_t bytes)
 // the L2 cache, one layer ahead. The groups take turns.
 template <class T>
 __device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
+  const Place& place = s.place();
+  if (layer >= s.a.layers || layer % s.a.groups.groups != place.group) return;
   const Sizes& z = s.a.sizes;
-  if (layer >= s.a.layers || layer % s.a.groups.groups != s.group) return;
   const Block<T>& block = s.block(layer);
-  const int ranks = s.a.groups.ranks, matrix = s.lane % 4, small = s.lane / 4;
-  if (small == 0) {
-    const int tiles = z.columns(matrix) / kTileColumns, first = first_of(s.rank, tiles, ranks),
-              count = first_of(s.rank + 1, tiles, ranks) - first;
+  const int lane = this_thread().lane, matrix = lane % 4, what = lane / 4;
+  if (what == 0 && place.count[matrix] > 0) {
     const std::int64_t of_tile = kTileColumns * z.inner(matrix);
-    if (count > 0) prefetch_bulk(block.w[matrix] + first * of_tile, count * of_tile * 2);
-  } else if (small <= 2 && s.lane % ranks == s.rank) {
-    if (small == 1)
-      prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
-    else
-      prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
+    prefetch_bulk(block.w[matrix] + place.first[matrix] * of_tile, place.count[matrix] * of_tile * 2);
   }
+  if (what == 0 || what > 2 || lane % s.a.groups.ranks != place.rank) return;
+  if (what == 1)
+    prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
+  else
+    prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
 }
 
 }  // namespace weft::decode_persistent

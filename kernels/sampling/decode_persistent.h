@@ -40,13 +40,21 @@ struct Sizes {
   constexpr int inner(int matrix) const {
     return matrix == kProj ? attended() : matrix == kDown ? hidden : width;
   }
-  // In 32-bit words of two elements. Buffers of one layer follow each other, each (batch, columns).
-  constexpr std::int64_t words_before(int buffer) const {
-    std::int64_t words = 0;
-    for (int b = 0; b < buffer; ++b) words += columns(b) / 2;
-    return words * batch;
+};
+
+// The exchange buffers, in 32-bit words of two elements: a layer's follow each other, each (batch, columns).
+struct Exchange {
+  int row[kBuffers], before[kBuffers], of_layer;
+  constexpr explicit Exchange(const Sizes& s) : row{}, before{}, of_layer(0) {
+    for (int b = 0; b < kBuffers; ++b) {
+      row[b] = s.columns(b) / 2;
+      before[b] = of_layer;
+      of_layer += row[b] * s.batch;
+    }
   }
-  constexpr std::int64_t words_of_layer() const { return words_before(kBuffers); }
+  constexpr int at(int layer, int buffer, int sequence) const {
+    return layer * of_layer + before[buffer] + sequence * row[buffer];
+  }
 };
 
 // Sequences are dealt to groups, and what a group does to its thread blocks.
@@ -60,20 +68,23 @@ struct Groups {
 // The (sequence, head) pairs of a thread block in one layer go in rounds whose items have slots in shared
 // memory. Item j is part j / in(round) of pair j % in(round), and belongs to warp j % kWarps.
 struct Rounds {
-  int pairs, most, slots;  // most: parts of the longest list, at least 1
-  constexpr int each() const { return std::min(pairs, slots / most); }
-  constexpr int count() const { return pairs == 0 ? 0 : (pairs + each() - 1) / each(); }
-  constexpr int in(int round) const { return std::min(each(), pairs - round * each()); }
+  int pairs, most, each;  // most: parts of the longest list, at least 1; each: pairs of a round
+  constexpr bool has(int round) const { return round * each < pairs; }
+  constexpr int in(int round) const { return std::min(each, pairs - round * each); }
   constexpr int items(int round) const { return most * in(round); }
 };
+constexpr Rounds rounds_of(int pairs, int longest, int slots) {
+  const int most = std::max(1, parts_of(longest));
+  return {pairs, most, std::max(1, std::min(pairs, slots / most))};
+}
 
-// The items of one warp, layer after layer. rounds_of(layer) gives Rounds.
+// The items of one warp, layer after layer. rounds(layer) gives Rounds.
 struct Cursor {
   int layer, round, item;
-  template <class RoundsOf>
-  constexpr void settle(int warp, int layers, const RoundsOf& rounds_of) {
+  template <class OfLayer>
+  constexpr void settle(int warp, int layers, const OfLayer& rounds) {
     for (; layer < layers; ++layer, round = 0)
-      for (const Rounds r = rounds_of(layer); round < r.count(); ++round, item = warp)
+      for (const Rounds r = rounds(layer); r.has(round); ++round, item = warp)
         if (item < r.items(round)) return;
   }
 };
@@ -84,7 +95,7 @@ struct Memory {
   int stages;       // of a warp: 1 or 2
   int stage_bytes;  // keys, then values
   int slot_floats;  // values, top, sum
-  int operand, sums[2], norm, blocks, lists, longest, stage, bytes;
+  int operand, sums[2], norm, blocks, lists, rounds, place, items, stage, bytes;
 
   constexpr int pitch(int columns) const { return columns * 2 + 64; }  // 8 lanes that read 16 bytes: 8 bank groups
   constexpr int sums_bytes() const { return kSlices * kChunkTiles * rows * kTileColumns * 4; }
@@ -109,7 +120,9 @@ constexpr Memory memory_of(const Sizes& s, int rows, int stages, int qk_parts, i
   m.norm = take(2 * s.width * 4);
   m.blocks = take(kMostLayers * block_bytes);
   m.lists = take(kMostLists * 16);
-  m.longest = take(kMostLayouts * 4);
+  m.rounds = take(kMostLayouts * static_cast<int>(sizeof(Rounds)));
+  m.place = take(64);
+  m.items = take(kWarps * 2 * 32);
   m.stage = take(kWarps * stages * m.stage_bytes);
   m.bytes = at;
   return m;

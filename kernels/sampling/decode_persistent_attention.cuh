@@ -16,27 +16,20 @@ class Attention {
   static constexpr int kKeyChunks = 8 * kQk, kValueChunks = 8 * kV;  // 16 bytes of a row, padded
 
  public:
-  __device__ __forceinline__ explicit Attention(Scene<T>& scene)
-      : s_(scene),
-        first_pair_(first_of(scene.rank, scene.rows * scene.a.sizes.heads, scene.a.groups.ranks)),
-        pairs_(first_of(scene.rank + 1, scene.rows * scene.a.sizes.heads, scene.a.groups.ranks) -
-               first_pair_),
-        stage_(scene.address(scene.a.memory.stage) +
-               scene.warp * scene.a.memory.stages * scene.a.memory.stage_bytes),
-        policy_(evict_first()) {
-    cursor_ = {0, 0, s_.warp};
-    cursor_.settle(s_.warp, s_.a.layers, [this](int layer) { return rounds(layer); });
-    now_ = item();
+  __device__ __forceinline__ explicit Attention(Scene<T>& scene) : s_(scene), me_(this_thread()) {
+    settle({0, 0, me_.warp});
     advance();
-    for (int half = 0; half < s_.a.memory.stages; ++half) fetch(now_, half);
+    for (int half = 0; half < s_.a.memory.stages; ++half) fetch(item(0), half, now_key_);
   }
 
   __device__ __forceinline__ void run(int layer) {
-    const Rounds r = rounds(layer);
-    for (int round = 0; round < r.count(); ++round) {
+    me_ = this_thread();
+    const Rounds& r = rounds(layer);
+#pragma unroll 1
+    for (int round = 0; r.has(round); ++round) {
       const std::uint32_t slots = s_.address(s_.a.memory.sums[s_.sums_parity]);
       s_.sums_parity ^= 1;
-      while (now_.layer == layer && now_.round == round) attend(slots);
+      while (item(0).at.layer == layer && item(0).at.round == round) attend(slots);
       __syncthreads();
       join(layer, round, slots);
     }
@@ -44,90 +37,101 @@ class Attention {
 
  private:
   struct Item {
-    int layer, round, item;  // as in Cursor
-    int pair, part;          // pair: of the group
-    int count;               // keys; of an empty part 0 or less
-    int key;                 // of this lane: row of the head's cache, -1: none
+    Cursor at;
+    int row, head;  // of the group
+    int part;       // of the list
+    int count;      // keys; of an empty part 0 or less
+    int unused;
   };
-  // Of a head.
-  struct List {
-    int begin, count, first_row, own;  // own: row of the head's cache that gets the new key, -1: none
-  };
+  static_assert(sizeof(Item) == 32);
 
-  __device__ __forceinline__ Rounds rounds(int layer) const {
-    const int* longest = reinterpret_cast<const int*>(s_.memory + s_.a.memory.longest);
-    return {pairs_, max(1, parts_of(longest[s_.block(layer).layout])), s_.a.memory.slots()};
+  __device__ __forceinline__ const Rounds& rounds(int layer) const {
+    return s_.template at<const Rounds>(s_.a.memory.rounds)[s_.block(layer).layout];
   }
-  __device__ __forceinline__ const List& list(int layer, int pair) const {
-    const int heads = s_.a.sizes.heads;
-    return reinterpret_cast<const List*>(
-        s_.memory + s_.a.memory.lists)[s_.block(layer).layout * heads + pair % heads];
+  __device__ __forceinline__ const List& list(int layer, int head) const {
+    return s_.template at<const List>(s_.a.memory.lists)[s_.block(layer).layout * s_.a.sizes.heads + head];
+  }
+  // This warp's item at hand, and the one ahead.
+  __device__ __forceinline__ Item& item(int ahead) const {
+    return s_.template at<Item>(s_.a.memory.items)[me_.warp * 2 + (now_ ^ ahead)];
   }
 
-  // What the cursor points to; its keys are used an item later.
-  __device__ __forceinline__ Item item() const {
-    Item i = {cursor_.layer, cursor_.round, cursor_.item, 0, 0, 0, -1};
-    if (i.layer >= s_.a.layers) return i;
-    const Rounds r = rounds(i.layer);
-    i.part = i.item / r.in(i.round);
-    i.pair = first_pair_ + i.round * r.each() + i.item - i.part * r.in(i.round);
-    const List& l = list(i.layer, i.pair);
-    i.count = min(kPartKeys, l.count - i.part * kPartKeys);
-    if (s_.lane < i.count)
-      i.key = __ldg(s_.a.layouts[s_.block(i.layer).layout].keys + l.begin + i.part * kPartKeys + s_.lane);
-    return i;
+  // The item ahead is the first from the cursor on. Its keys are used an item later.
+  __device__ __forceinline__ void settle(Cursor at) {
+    at.settle(me_.warp, s_.a.layers, [this](int layer) { return rounds(layer); });
+    Item next = {at, 0, 0, 0, 0, 0};
+    next_key_ = -1;
+    if (at.layer < s_.a.layers) {
+      const Rounds& r = rounds(at.layer);
+      next.part = at.item / r.in(at.round);
+      const int pair =
+          s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
+      next.row = pair / s_.a.sizes.heads;
+      next.head = pair - next.row * s_.a.sizes.heads;
+      const List& l = list(at.layer, next.head);
+      next.count = min(kPartKeys, l.count - next.part * kPartKeys);
+      if (me_.lane < next.count)
+        next_key_ = __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin + next.part * kPartKeys +
+                          me_.lane);
+    }
+    if (me_.lane == 0) item(1) = next;
+    __syncwarp();
   }
   __device__ __forceinline__ void advance() {
-    cursor_.item += kWarps;
-    cursor_.settle(s_.warp, s_.a.layers, [this](int layer) { return rounds(layer); });
-    next_ = item();
+    now_ ^= 1;
+    now_key_ = next_key_;
+    Cursor at = item(0).at;
+    at.item += kWarps;
+    settle(at);
   }
 
   __device__ __forceinline__ std::uint32_t stage(int half) const {
-    return stage_ + (s_.a.memory.stages == 2 ? half : 0) * s_.a.memory.stage_bytes;
+    const int stages = s_.a.memory.stages;
+    return s_.address(s_.a.memory.stage) +
+           (stages == 2 ? me_.warp * 2 + half : me_.warp) * s_.a.memory.stage_bytes;
   }
   // Row 0 of a head's cache of keys or values.
   __device__ __forceinline__ T* cache(T* all, const Item& i, int size) const {
-    const int sequence = s_.a.first_sequence + s_.first_row + i.pair / s_.a.sizes.heads;
-    return all + (static_cast<std::int64_t>(sequence) * s_.block(i.layer).rows +
-                  list(i.layer, i.pair).first_row) *
-                     size;
+    const std::int64_t sequence = s_.a.first_sequence + s_.place().first_row + i.row;
+    return all + (sequence * s_.block(i.at.layer).rows + list(i.at.layer, i.head).first_row) * size;
   }
 
   // The keys and values of a half of an item, one group of cp.async; zeros where there are none.
-  __device__ __forceinline__ void fetch(const Item& i, int half) {
+  __device__ __forceinline__ void fetch(const Item& i, int half, int key) const {
     if (i.count > half * kStageKeys) {
-      const Block<T>& block = s_.block(i.layer);
+      const Block<T>& block = s_.block(i.at.layer);
       const std::uint32_t to = stage(half);
-      fetch_rows<kQk>(to, cache(block.k, i, s_.a.sizes.qk), i, half, s_.a.sizes.qk);
-      fetch_rows<kV>(to + kStageKeys * 128 * kQk, cache(block.v, i, s_.a.sizes.v), i, half, s_.a.sizes.v);
+      fetch_rows<kQk>(to, cache(block.k, i, s_.a.sizes.qk), key, half, s_.a.sizes.qk);
+      fetch_rows<kV>(to + kStageKeys * 128 * kQk, cache(block.v, i, s_.a.sizes.v), key, half, s_.a.sizes.v);
     }
     device::cp_async_commit_group();
   }
   template <int kParts>
-  __device__ __forceinline__ void fetch_rows(std::uint32_t to, const T* from, const Item& i, int half,
+  __device__ __forceinline__ void fetch_rows(std::uint32_t to, const T* from, int keys, int half,
                                              int size) const {
     constexpr int kChunks = 8 * kParts, kRowsAtOnce = kWarp / kChunks;
-    const int chunk = s_.lane % kChunks;
+    const int chunk = me_.lane % kChunks;
+    const std::uint64_t policy = evict_first();
 #pragma unroll
     for (int first = 0; first < kStageKeys; first += kRowsAtOnce) {
-      const int row = first + s_.lane / kChunks, key = __shfl_sync(kFullWarp, i.key, half * kStageKeys + row);
+      const int row = first + me_.lane / kChunks, key = __shfl_sync(kFullWarp, keys, half * kStageKeys + row);
       const bool valid = key >= 0 && chunk * 8 < size;
       cp_async_16_once(to + device::chunk_offset<64 * kParts>(row, chunk),
                        valid ? from + static_cast<std::int64_t>(key) * size + chunk * 8 : from, valid,
-                       policy_);
+                       policy);
     }
   }
 
   __device__ __forceinline__ void attend(std::uint32_t slots) {
-    const List l = list(now_.layer, now_.pair);
-    const unsigned own_at = __ballot_sync(kFullWarp, l.own >= 0 && now_.key == l.own);
-    const bool keeps = l.own >= 0 && now_.part == max(1, parts_of(l.count)) - 1;
-    std::uint32_t q[kKeyChunks], own_k[kQk], own_v[kV];
-    if (now_.count > 0) read_query(q);
-    if (own_at != 0 || keeps) read_own(own_k, own_v);
-    if (keeps) keep(own_k, own_v, l.own);
-    clear();
+    const Item& now = item(0);
+    const List& l = list(now.at.layer, now.head);
+    const unsigned own_at = __ballot_sync(kFullWarp, l.own >= 0 && now_key_ == l.own);
+    const bool keeps = l.own >= 0 && now.part == max(1, parts_of(l.count)) - 1;
+    std::uint32_t q[kKeyChunks] = {}, own_k[kQk] = {}, own_v[kV] = {};
+    if (now.count > 0) read_query(q, now);
+    if (own_at != 0 || keeps) read_own(own_k, own_v, now);
+    if (keeps) keep(own_k, own_v, now, l.own);
+    Sums sums;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const bool two = s_.a.memory.stages == 2;
@@ -136,31 +140,27 @@ class Attention {
       else
         device::cp_async_wait_all();
       __syncwarp();
-      if (now_.count > half * kStageKeys) {
+      if (now.count > half * kStageKeys) {
         const unsigned here = own_at >> (half * kStageKeys) & 0xffffu;
         if (here != 0) insert(__ffs(static_cast<int>(here)) - 1, half, own_k, own_v);
-        use(q, half);
+        use(sums, q, half, now.count - half * kStageKeys);
       }
       __syncwarp();
-      if (two)
-        fetch(next_, half);
-      else
-        fetch(half == 0 ? now_ : next_, half ^ 1);
+      const bool rest = !two && half == 0;  // of this item
+      fetch(item(rest ? 0 : 1), two ? half : half ^ 1, rest ? now_key_ : next_key_);
     }
-    if (now_.count > 0) leave(slots + now_.item * s_.a.memory.slot_floats * 4);
-    now_ = next_;
+    if (now.count > 0) leave(sums, slots + now.at.item * s_.a.memory.slot_floats * 4);
     advance();
   }
 
   // ---- the new query, key and value ----
 
-  __device__ __forceinline__ const std::uint32_t* packed(int column) const {
-    const int heads = s_.a.sizes.heads, row = now_.pair / heads;
-    return s_.words(now_.layer, kQkv, row) + column / 2;
+  // Features of a head, which lie `heads_before` heads of Dqk further on.
+  __device__ __forceinline__ const std::uint32_t* packed(const Item& i, int heads_before, int size) const {
+    return s_.words(i.at.layer, kQkv, i.row) + (heads_before * s_.a.sizes.qk + i.head * size) / 2;
   }
-  __device__ __forceinline__ int head() const { return now_.pair % s_.a.sizes.heads; }
-  __device__ __forceinline__ const float2* angles() const {
-    const int sequence = s_.a.first_sequence + s_.first_row + now_.pair / s_.a.sizes.heads;
+  __device__ __forceinline__ const float2* angles(const Item& i) const {
+    const int sequence = s_.a.first_sequence + s_.place().first_row + i.row;
     return reinterpret_cast<const float2*>(s_.a.qk.row(sequence, 0));
   }
   __device__ __forceinline__ bool changes() const { return s_.a.qk.norm || s_.a.qk.table; }
@@ -179,16 +179,16 @@ class Attention {
   }
 
   // Lane 4 g + t gets features 2t and 2t + 1 of each 8, for any g.
-  __device__ __forceinline__ void read_query(std::uint32_t (&q)[kKeyChunks]) const {
-    const int qk = s_.a.sizes.qk, t = s_.lane % 4;
+  __device__ __forceinline__ void read_query(std::uint32_t (&q)[kKeyChunks], const Item& now) const {
+    const int qk = s_.a.sizes.qk, t = me_.lane % 4;
+    const float2* turns = s_.a.qk.table ? angles(now) : nullptr;
     float2 turn[kKeyChunks];
 #pragma unroll
     for (int c = 0; c < kKeyChunks; ++c) {
-      q[c] = 0;
       turn[c] = {1, 0};
-      if (s_.a.qk.table && c * 8 < qk) turn[c] = __ldg(angles() + c * 4 + t);
+      if (s_.a.qk.table && c * 8 < qk) turn[c] = __ldg(turns + c * 4 + t);
     }
-    receive(q, packed(head() * qk) + t, 4, qk / 8, true, false);
+    receive(q, packed(now, 0, qk) + t, 4, qk / 8, true, false);
     if (!changes()) return;
     float squares = 0;
 #pragma unroll
@@ -199,15 +199,12 @@ class Attention {
   }
 
   // Lane i gets word i of each 64 features.
-  __device__ __forceinline__ void read_own(std::uint32_t (&k)[kQk], std::uint32_t (&v)[kV]) const {
-    const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, queries = s_.a.sizes.heads * qk;
-    const auto mine = [this](int columns) { return (columns / 2 - s_.lane + kWarp - 1) / kWarp; };
-#pragma unroll
-    for (std::uint32_t& word : k) word = 0;
-#pragma unroll
-    for (std::uint32_t& word : v) word = 0;
-    receive(k, packed(queries + head() * qk) + s_.lane, kWarp, mine(qk), true, false);
-    receive(v, packed(2 * queries + head() * size) + s_.lane, kWarp, mine(size), true, false);
+  __device__ __forceinline__ void read_own(std::uint32_t (&k)[kQk], std::uint32_t (&v)[kV],
+                                           const Item& now) const {
+    const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
+    const auto mine = [this](int columns) { return (columns / 2 - me_.lane + kWarp - 1) / kWarp; };
+    receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk), true, false);
+    receive(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size), true, false);
     if (!changes()) return;
     float squares = 0;
 #pragma unroll
@@ -216,20 +213,20 @@ class Attention {
 #pragma unroll
     for (int p = 0; p < kQk; ++p) {
       float2 turn = {1, 0};
-      if (s_.a.qk.table && p < mine(qk)) turn = __ldg(angles() + p * kWarp + s_.lane);
+      if (s_.a.qk.table && p < mine(qk)) turn = __ldg(angles(now) + p * kWarp + me_.lane);
       k[p] = changed(k[p], scale, turn);
     }
   }
 
   // To the cache, for later positions.
   __device__ __forceinline__ void keep(const std::uint32_t (&k)[kQk], const std::uint32_t (&v)[kV],
-                                       int row) const {
-    const Block<T>& block = s_.block(now_.layer);
+                                       const Item& now, int row) const {
+    const Block<T>& block = s_.block(now.at.layer);
     const auto put = [&]<int kParts>(T* all, const std::uint32_t(&words)[kParts], int size) {
-      T* to = cache(all, now_, size) + static_cast<std::int64_t>(row) * size;
+      T* to = cache(all, now, size) + static_cast<std::int64_t>(row) * size;
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
-        const int word = p * kWarp + s_.lane;
+        const int word = p * kWarp + me_.lane;
         if (word * 2 < size) reinterpret_cast<std::uint32_t*>(to)[word] = words[p];
       }
     };
@@ -242,7 +239,7 @@ class Attention {
     const auto put = [&]<int kParts>(std::uint32_t to, const std::uint32_t(&words)[kParts]) {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
-        const int word = p * kWarp + s_.lane;
+        const int word = p * kWarp + me_.lane;
         st_shared_4(to + device::chunk_offset<64 * kParts>(row, word / 4) + word % 4 * 4, words[p]);
       }
     };
@@ -253,20 +250,16 @@ class Attention {
 
   // ---- softmax over an item ----
 
-  __device__ __forceinline__ void clear() {
-    top_ = -INFINITY;
-    sum_ = 0;
-#pragma unroll
-    for (int n = 0; n < kValueChunks; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) y_[n][i] = 0;
-  }
+  struct Sums {
+    float top = -INFINITY, sum = 0, y[kValueChunks][4] = {};
+  };
 
-  // The keys of a stage; exponentials are powers of 2.
-  __device__ __forceinline__ void use(const std::uint32_t (&q)[kKeyChunks], int half) {
+  // The first `count` keys of a stage; exponentials are powers of 2.
+  __device__ __forceinline__ void use(Sums& sums, const std::uint32_t (&q)[kKeyChunks], int half,
+                                      int count) const {
     const std::uint32_t k = stage(half), v = k + kStageKeys * 128 * kQk;
     const float scale = s_.a.scale * device::kLog2E;
-    float score[2][4] = {}, top = top_;
+    float score[2][4] = {}, top = sums.top;
 #pragma unroll
     for (int c = 0; c < kKeyChunks; c += 2) {
       std::uint32_t keys[4];
@@ -277,23 +270,23 @@ class Attention {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // keys 2t, 2t + 1, 2t + 8, 2t + 9
       float& x = score[i / 2][i % 2];
-      x = half * kStageKeys + i / 2 * 8 + s_.lane % 4 * 2 + i % 2 < now_.count ? x * scale : -INFINITY;
+      x = i / 2 * 8 + me_.lane % 4 * 2 + i % 2 < count ? x * scale : -INFINITY;
       top = fmaxf(top, x);
     }
     top = warp_reduce<4>(top, Max{});
-    const float base = top == -INFINITY ? 0.0f : top, shrink = device::exp2_fast(top_ - base);
-    top_ = top;
-    sum_ *= shrink;
+    const float base = top == -INFINITY ? 0.0f : top, shrink = device::exp2_fast(sums.top - base);
+    sums.top = top;
+    sums.sum *= shrink;
 #pragma unroll
     for (int n = 0; n < kValueChunks; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) y_[n][i] *= shrink;
+      for (int i = 0; i < 4; ++i) sums.y[n][i] *= shrink;
     std::uint32_t p[4];
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       const float first = device::exp2_fast(score[tile][0] - base),
                   second = device::exp2_fast(score[tile][1] - base);
-      sum_ += first + second;
+      sums.sum += first + second;
       p[2 * tile] = device::pack<T>(first, second);
       const float2 rounded = device::unpack<T>(p[2 * tile]);
       p[2 * tile + 1] = device::pack<T>(first - rounded.x, second - rounded.y);
@@ -302,32 +295,33 @@ class Attention {
     for (int n = 0; n < kValueChunks; n += 2) {
       std::uint32_t values[4];
       device::ldmatrix_trans(values, device::lane_address<64 * kV>(v, 0, n / 2));
-      device::mma<T>(y_[n], p, values[0], values[1]);
-      device::mma<T>(y_[n + 1], p, values[2], values[3]);
+      device::mma<T>(sums.y[n], p, values[0], values[1]);
+      device::mma<T>(sums.y[n + 1], p, values[2], values[3]);
     }
   }
 
   // The sums of an item to its slot.
-  __device__ __forceinline__ void leave(std::uint32_t slot) const {
-    const float sum = warp_sum<4>(sum_);
-    if (s_.lane >= 4) return;
+  __device__ __forceinline__ void leave(const Sums& sums, std::uint32_t slot) const {
+    const float sum = warp_sum<4>(sums.sum);
+    if (me_.lane >= 4) return;
     const auto put = [&](int at, float x, float y) {
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(slot + at * 4), "f"(x), "f"(y) : "memory");
     };
 #pragma unroll
     for (int n = 0; n < kValueChunks; ++n)
-      put(n * 8 + s_.lane * 2, y_[n][0] + y_[n][2], y_[n][1] + y_[n][3]);
-    if (s_.lane == 0) put(64 * kV, top_, sum);
+      put(n * 8 + me_.lane * 2, sums.y[n][0] + sums.y[n][2], sums.y[n][1] + sums.y[n][3]);
+    if (me_.lane == 0) put(64 * kV, sums.top, sum);
   }
 
   // The sums of the parts of each pair, in order; two elements of the result a thread.
   __device__ __forceinline__ void join(int layer, int round, std::uint32_t slots) const {
-    const Rounds r = rounds(layer);
+    const Rounds& r = rounds(layer);
     const int words = s_.a.sizes.v / 2, in_round = r.in(round), pitch = in_round * s_.a.memory.slot_floats * 4;
-    for (int i = threadIdx.x; i < in_round * words; i += kThreads) {
+    for (int i = me_.warp * kWarp + me_.lane; i < in_round * words; i += kThreads) {
       const int of_round = i / words, word = i - of_round * words,
-                pair = first_pair_ + round * r.each() + of_round, heads = s_.a.sizes.heads,
-                parts = parts_of(list(layer, pair).count);
+                pair = s_.place().first[kAttended] + round * r.each + of_round,
+                row = pair / s_.a.sizes.heads, head = pair - row * s_.a.sizes.heads,
+                parts = parts_of(list(layer, head).count);
       const std::uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
 #pragma unroll 4
@@ -343,18 +337,15 @@ class Attention {
         y = fmaf(weight, values.y, y);
       }
       const float share = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
-      publish(s_.words(layer, kAttended, pair / heads) + pair % heads * words + word,
+      publish(s_.words(layer, kAttended, row) + head * words + word,
               device::pack<T>(x * share, y * share));
     }
   }
 
   Scene<T>& s_;
-  int first_pair_, pairs_;
-  std::uint32_t stage_;
-  std::uint64_t policy_;
-  Cursor cursor_;
-  Item now_, next_;
-  float top_, sum_, y_[kValueChunks][4];
+  Thread me_;
+  int now_ = 0;             // which of the warp's items
+  int now_key_, next_key_;  // of this lane: row of the head's cache, -1: none
 };
 
 }  // namespace weft::decode_persistent

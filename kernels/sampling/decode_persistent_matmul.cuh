@@ -10,33 +10,34 @@
 
 namespace weft::decode_persistent {
 
-// Rows of the group to the operand in shared memory, as they are.
+// Rows of the group to the operand in shared memory, as they are: as many warps a row as there are.
 template <class T>
-__device__ __forceinline__ void gather(const Scene<T>& s, const std::uint32_t* from, int columns) {
+__device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::uint32_t* from, int columns) {
+  const int rows = s.place().rows;
   constexpr int kAtOnce = 4;
-  const int chunks = columns / 8, all = s.rows * chunks, pitch = s.a.memory.pitch(columns);
-  for (int first = threadIdx.x; first < all; first += kThreads * kAtOnce) {
-    std::uint32_t to[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int at = first + i * kThreads, row = at / chunks;
-      to[i] = s.address(s.a.memory.operand) + row * pitch + (at - row * chunks) * 16;
-    }
-    const int count = (all - first + kThreads - 1) / kThreads;
+  const int spread = rows > 8 ? 0 : rows > 4 ? 1 : rows > 2 ? 2 : rows > 1 ? 3 : 4;  // log2
+  const int row = me.warp >> spread, stride = kWarp << spread, chunks = columns / 8;
+  if (row >= rows) return;
+  const std::uint32_t to = s.address(s.a.memory.operand) + row * s.a.memory.pitch(columns);
+  from += row * (columns / 2);
+#pragma unroll 1
+  for (int first = (me.warp & ((1 << spread) - 1)) * kWarp + me.lane; first < chunks;
+       first += stride * kAtOnce) {
+    const int count = (chunks - first + stride - 1) >> (5 + spread);
     uint4 v[kAtOnce];
-    receive(v, from + first * 4, kThreads * 4, count, true, s.rows > 4);
+    receive(v, from + first * 4, stride * 4, count, true, rows > 4);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (i < count) st_shared_16(to[i], v[i]);
+      if (i < count) st_shared_16(to + (first + i * stride) * 16, v[i]);
   }
 }
 
 // The same, normalised, a row for each warp; two passes for the statistics.
 template <class T>
-__device__ __forceinline__ void normalise(const Scene<T>& s, const std::uint32_t* from, int layer,
+__device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const std::uint32_t* from, int layer,
                                           bool second) {
   constexpr int kChunks = kMostWidth / (kWarp * 8);
-  const int width = s.a.sizes.width, quarter = width / 4, thread = threadIdx.x;
+  const int width = s.a.sizes.width, quarter = width / 4, thread = me.warp * kWarp + me.lane;
   const Block<T>& block = s.block(layer);
   const std::uint32_t norm = s.address(s.a.memory.norm);
   if (thread < 2 * quarter) {
@@ -46,12 +47,12 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, const std::uint32_t
     st_shared_16(norm + thread * 16, parameters);
   }
   __syncthreads();
-  if (s.warp >= s.rows) return;
-  const int chunks = width / 8, count = (chunks - s.lane + kWarp - 1) / kWarp;
+  if (me.warp >= s.place().rows) return;
+  const int chunks = width / 8, count = (chunks - me.lane + kWarp - 1) / kWarp;
   uint4 packed[kChunks];
   float x[8], mean = 0, rstd = 0;
-  receive(packed, from + s.warp * (width / 2) + s.lane * 4, kWarp * 4, count, second || layer > 0,
-          s.rows > 4);
+  receive(packed, from + me.warp * (width / 2) + me.lane * 4, kWarp * 4, count, second || layer > 0,
+          s.place().rows > 4);
   const float share = __fdividef(1.0f, static_cast<float>(width));
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, const std::uint32_t
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     if (c >= count) break;
-    const int column = (c * kWarp + s.lane) * 8;
+    const int column = (c * kWarp + me.lane) * 8;
     unpack(x, Eight<T>{packed[c]});
     std::uint32_t words[4];
 #pragma unroll
@@ -82,7 +83,7 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, const std::uint32_t
       words[i] = device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x,
                                  (x[2 * i + 1] - mean) * rstd * w.y + b.y);
     }
-    st_shared_16(s.address(s.a.memory.operand) + s.warp * s.a.memory.pitch(width) + column * 2,
+    st_shared_16(s.address(s.a.memory.operand) + me.warp * s.a.memory.pitch(width) + column * 2,
                  {words[0], words[1], words[2], words[3]});
   }
 }
@@ -92,15 +93,20 @@ class Matmul {
  public:
   __device__ __forceinline__ Matmul(Scene<T>& scene, int layer, int matrix)
       : s_(scene),
+        me_(this_thread()),
         layer_(layer),
         matrix_(matrix),
         inner_(scene.a.sizes.inner(matrix)),
         columns_(scene.a.sizes.columns(matrix)),
-        first_(first_of(scene.rank, columns_ / kTileColumns, scene.a.groups.ranks)),
-        tiles_(first_of(scene.rank + 1, columns_ / kTileColumns, scene.a.groups.ranks) - first_),
-        begin_(first_of(scene.warp % kSlices, inner_ / kStep, kSlices)),
-        end_(first_of(scene.warp % kSlices + 1, inner_ / kStep, kSlices)),
-        half_(scene.warp / kSlices) {}
+        first_(scene.place().first[matrix]),
+        tiles_(scene.place().count[matrix]),
+        begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
+        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)),
+        half_(me_.warp / kSlices),
+        of_this_lane_(reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
+                      (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ +
+                       me_.lane % 4 * 8) *
+                          2) {}
 
   __device__ __forceinline__ void run() {
     if (tiles_ == 0) return;
@@ -111,9 +117,9 @@ class Matmul {
     const std::uint32_t* from = s_.input(layer_, matrix_);
     prepare(0, kHalves << log_tiles);
     if (matrix_ == kQkv || matrix_ == kUp)
-      normalise(s_, from, layer_, matrix_ == kUp);
+      normalise(s_, me_, from, layer_, matrix_ == kUp);
     else
-      gather(s_, from, inner_);
+      gather(s_, me_, from, inner_);
     __syncthreads();
     if (log_tiles == 0)
       chunks<1>();
@@ -126,9 +132,8 @@ class Matmul {
  private:
   // Of a tile of this thread block, a step of this warp's slice.
   __device__ __forceinline__ void load(uint4& v, int tile, int step) const {
-    if (tile >= tiles_ || step >= end_) return;
-    const std::int64_t column = (first_ + tile) * kTileColumns + s_.lane / 4;
-    load_once(v, s_.block(layer_).w[matrix_] + column * inner_ + step * kStep + s_.lane % 4 * 8);
+    if (tile < tiles_ && step < end_)
+      load_once(v, of_this_lane_ + static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
   }
 
   // Accumulators of kTiles tiles of this half, chunk after chunk. The order of additions depends on the inner
@@ -139,7 +144,7 @@ class Matmul {
     const int pitch = s_.a.memory.pitch(inner_);
     const bool upper_rows_alone = s_.a.memory.rows == 8;
     const std::uint32_t x =
-        s_.address(s_.a.memory.operand) + s_.lane / 4 * pitch + s_.lane % 4 * 16;
+        s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
 #pragma unroll 1
     for (int chunk = 0; chunk < tiles_; chunk += kOfChunk) {
       float accumulators[kTiles][2][4] = {};
@@ -182,7 +187,7 @@ class Matmul {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const std::uint32_t to =
-          sums + (s_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + s_.lane * 2) * 4;
+          sums + (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
       const float(&c)[2][4] = accumulators[i];
       st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
       if (rows > 8) st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
@@ -193,7 +198,7 @@ class Matmul {
 #pragma unroll
       for (int slice = 0; slice < kSlices; ++slice) {
         const float2 part =
-            device::ld_shared_float2(sums + (slice * of_slice + static_cast<int>(threadIdx.x) * 2) * 4);
+            device::ld_shared_float2(sums + (slice * of_slice + (me_.warp * kWarp + me_.lane) * 2) * 4);
         sum.x += part.x, sum.y += part.y;
       }
       finish(sum);
@@ -206,11 +211,11 @@ class Matmul {
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
   __device__ __forceinline__ void prepare(int chunk, int of_chunk) {
-    const int place = threadIdx.x / 4, rows = s_.a.memory.rows, tile = place / rows;
-    row_ = place % rows;
+    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_rows = s_.a.memory.rows == 8 ? 3 : 4, tile = place >> log_rows;
+    row_ = place & ((1 << log_rows) - 1);
     column_ = -1;
-    if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.rows) return;
-    column_ = (first_ + chunk + tile) * kTileColumns + threadIdx.x % 4 * 2;
+    if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.place().rows) return;
+    column_ = (first_ + chunk + tile) * kTileColumns + me_.lane % 4 * 2;
     bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer_).b[matrix_] + column_));
     if (adds()) look(residual_, residual());
   }
@@ -234,18 +239,18 @@ class Matmul {
     const std::uint32_t word = device::pack<T>(v[0], v[1]);
     const int at = column_ / 2;
     if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
-      reinterpret_cast<std::uint32_t*>(s_.a.y)[static_cast<std::int64_t>(s_.first_row + row_) *
-                                                   (columns_ / 2) +
-                                               at] = word;
+      reinterpret_cast<std::uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
     else
       publish(s_.words(layer_, matrix_, row_) + at, word);
   }
 
   Scene<T>& s_;
+  Thread me_;
   int layer_, matrix_, inner_, columns_, first_, tiles_, begin_, end_, half_;
-  uint4 weights_[kLoads];
-  int row_, column_;  // column_: -1: none
-  std::uint32_t bias_, residual_;
+  const char* of_this_lane_;  // what it reads of the first tile and step
+  uint4 weights_[kLoads] = {};
+  int row_ = 0, column_ = -1;  // column_: -1: none
+  std::uint32_t bias_ = 0, residual_ = 0;
 };
 
 }  // namespace weft::decode_persistent
