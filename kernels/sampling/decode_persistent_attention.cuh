@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention in the persistent kernel. An item is up to 32 keys of one (sequence, head), for one warp, on the
-// tensor cores: all rows of A are the query, so every lane has scores of its two columns of keys; for the sum
-// of values, rows 0 to 7 are probabilities rounded to T, rows 8 to 15 what rounding left. Items leave sums in
-// shared memory, which are added in the order of the list. Keys and values of a warp's next stage are on their
-// way while it computes, and those of the next layer during the GEMMs.
+// tensor cores. Scores are q K^T with the query in the upper rows of A, so that every lane has those of its
+// columns of keys. The sum of values is V^T p^T: even columns of p^T are probabilities rounded to T, odd ones
+// what rounding left. Items leave sums in shared memory, which are added in the order of the list. Keys and
+// values of a warp's next stage are on their way while it computes, those of the next layer during the GEMMs.
 #pragma once
 
 #include "kernels/sampling/decode_persistent.cuh"
@@ -17,8 +17,11 @@ class Attention {
 
  public:
   __device__ __forceinline__ explicit Attention(Scene<T>& scene) : s_(scene), me_(this_thread()) {
-    settle({0, 0, me_.warp});
-    advance();
+    if (me_.lane == 0) item(1).at = {0, 0, me_.warp - kWarps};
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) advance();
+#pragma unroll 1
     for (int half = 0; half < s_.a.memory.stages; ++half) fetch(item(0), half, now_key_);
   }
 
@@ -78,10 +81,10 @@ class Attention {
     __syncwarp();
   }
   __device__ __forceinline__ void advance() {
+    Cursor at = item(1).at;
+    at.item += kWarps;
     now_ ^= 1;
     now_key_ = next_key_;
-    Cursor at = item(0).at;
-    at.item += kWarps;
     settle(at);
   }
 
@@ -181,21 +184,16 @@ class Attention {
   // Lane 4 g + t gets features 2t and 2t + 1 of each 8, for any g.
   __device__ __forceinline__ void read_query(std::uint32_t (&q)[kKeyChunks], const Item& now) const {
     const int qk = s_.a.sizes.qk, t = me_.lane % 4;
-    const float2* turns = s_.a.qk.table ? angles(now) : nullptr;
-    float2 turn[kKeyChunks];
-#pragma unroll
-    for (int c = 0; c < kKeyChunks; ++c) {
-      turn[c] = {1, 0};
-      if (s_.a.qk.table && c * 8 < qk) turn[c] = __ldg(turns + c * 4 + t);
-    }
     receive(q, packed(now, 0, qk) + t, 4, qk / 8, true, false);
     if (!changes()) return;
     float squares = 0;
 #pragma unroll
     for (int c = 0; c < kKeyChunks; ++c) squares += square(q[c]);
     const float scale = scale_of(warp_sum<4>(squares));
+    const float2* turns = s_.a.qk.table ? angles(now) + t : nullptr;
 #pragma unroll
-    for (int c = 0; c < kKeyChunks; ++c) q[c] = changed(q[c], scale, turn[c]);
+    for (int c = 0; c < kKeyChunks; ++c)
+      q[c] = changed(q[c], scale, turns && c * 8 < qk ? __ldg(turns + c * 4) : float2{1, 0});
   }
 
   // Lane i gets word i of each 64 features.
@@ -250,8 +248,9 @@ class Attention {
 
   // ---- softmax over an item ----
 
+  // Of y: features 16 n + g and, from the third number on, 16 n + g + 8; in two columns.
   struct Sums {
-    float top = -INFINITY, sum = 0, y[kValueChunks][4] = {};
+    float top = -INFINITY, sum = 0, y[kValueChunks / 2][4] = {};
   };
 
   // The first `count` keys of a stage; exponentials are powers of 2.
@@ -278,39 +277,40 @@ class Attention {
     sums.top = top;
     sums.sum *= shrink;
 #pragma unroll
-    for (int n = 0; n < kValueChunks; ++n)
+    for (auto& tile : sums.y)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums.y[n][i] *= shrink;
-    std::uint32_t p[4];
+      for (float& y : tile) y *= shrink;
+    std::uint32_t p[2];
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       const float first = device::exp2_fast(score[tile][0] - base),
                   second = device::exp2_fast(score[tile][1] - base);
       sums.sum += first + second;
-      p[2 * tile] = device::pack<T>(first, second);
-      const float2 rounded = device::unpack<T>(p[2 * tile]);
-      p[2 * tile + 1] = device::pack<T>(first - rounded.x, second - rounded.y);
+      p[tile] = device::pack<T>(first, second);
+      const float2 rounded = device::unpack<T>(p[tile]);
+      if (me_.lane / 4 % 2 != 0) p[tile] = device::pack<T>(first - rounded.x, second - rounded.y);
     }
 #pragma unroll
-    for (int n = 0; n < kValueChunks; n += 2) {
+    for (int n = 0; n < kValueChunks / 2; ++n) {
       std::uint32_t values[4];
-      device::ldmatrix_trans(values, device::lane_address<64 * kV>(v, 0, n / 2));
-      device::mma<T>(sums.y[n], p, values[0], values[1]);
-      device::mma<T>(sums.y[n + 1], p, values[2], values[3]);
+      device::ldmatrix_trans(values, device::lane_address<64 * kV>(v, 0, n));
+      device::mma<T>(sums.y[n], {values[0], values[2], values[1], values[3]}, p[0], p[1]);
     }
   }
 
   // The sums of an item to its slot.
   __device__ __forceinline__ void leave(const Sums& sums, std::uint32_t slot) const {
     const float sum = warp_sum<4>(sums.sum);
-    if (me_.lane >= 4) return;
-    const auto put = [&](int at, float x, float y) {
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(slot + at * 4), "f"(x), "f"(y) : "memory");
-    };
+    if (me_.lane % 4 != 0) return;
+    const std::uint32_t to = slot + me_.lane;  // feature g
 #pragma unroll
-    for (int n = 0; n < kValueChunks; ++n)
-      put(n * 8 + me_.lane * 2, sums.y[n][0] + sums.y[n][2], sums.y[n][1] + sums.y[n][3]);
-    if (me_.lane == 0) put(64 * kV, sums.top, sum);
+    for (int n = 0; n < kValueChunks / 2; ++n) {
+      device::st_shared_float(to + n * 64, sums.y[n][0] + sums.y[n][1]);
+      device::st_shared_float(to + n * 64 + 32, sums.y[n][2] + sums.y[n][3]);
+    }
+    if (me_.lane != 0) return;
+    device::st_shared_float(slot + 64 * kV * 4, sums.top);
+    device::st_shared_float(slot + 64 * kV * 4 + 4, sum);
   }
 
   // The sums of the parts of each pair, in order; two elements of the result a thread.
@@ -344,8 +344,8 @@ class Attention {
 
   Scene<T>& s_;
   Thread me_;
-  int now_ = 0;             // which of the warp's items
-  int now_key_, next_key_;  // of this lane: row of the head's cache, -1: none
+  int now_ = 0;                     // which of the warp's items
+  int now_key_ = 0, next_key_ = 0;  // of this lane: row of the head's cache, -1: none
 };
 
 }  // namespace weft::decode_persistent
