@@ -130,17 +130,20 @@ __device__ __forceinline__ bool is_absent(const uint4& v) {
   return is_absent(v.x) || is_absent(v.y) || is_absent(v.z) || is_absent(v.w);
 }
 
-// Loads `count` values, `stride` words apart, all in flight together; where they are awaited, until all are
-// there. Many rows are waited for with pauses: repeated loads take bandwidth from other thread blocks.
+// Loads `count` values, `stride` words apart, all in flight together.
 template <int kMost, class Value>
-__device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
-                                        bool awaited, bool pauses) {
+__device__ __forceinline__ void ask(Value (&v)[kMost], const std::uint32_t* from, int stride, int count) {
 #pragma unroll
   for (int i = 0; i < kMost; ++i) {
     v[i] = {};  // a register that is only written under a condition would live through all phases
     if (i < count) look(v[i], from + i * stride);
   }
-  if (!awaited) return;
+}
+// Loads what was asked for again until all is there. Many rows are waited for with pauses: repeated loads take
+// bandwidth from other thread blocks.
+template <int kMost, class Value>
+__device__ __forceinline__ void await(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
+                                      bool pauses) {
   for (int tries = 0;; ++tries) {
     bool all = true;
 #pragma unroll
@@ -150,6 +153,12 @@ __device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* 
     if (pauses) __nanosleep(40);
     if (tries > 1 << 22) __trap();
   }
+}
+template <int kMost, class Value>
+__device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
+                                        bool pauses = false) {
+  ask(v, from, stride, count);
+  await(v, from, stride, count, pauses);
 }
 
 // ---- other instructions ----

@@ -77,6 +77,7 @@ class Attention {
         next_key_ = __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin + next.part * kPartKeys +
                           me_.lane);
     }
+    __syncwarp();  // all lanes have read what was there
     if (me_.lane == 0) item(1) = next;
     __syncwarp();
   }
@@ -184,7 +185,7 @@ class Attention {
   // Lane 4 g + t gets features 2t and 2t + 1 of each 8, for any g.
   __device__ __forceinline__ void read_query(std::uint32_t (&q)[kKeyChunks], const Item& now) const {
     const int qk = s_.a.sizes.qk, t = me_.lane % 4;
-    receive(q, packed(now, 0, qk) + t, 4, qk / 8, true, false);
+    receive(q, packed(now, 0, qk) + t, 4, qk / 8);
     if (!changes()) return;
     float squares = 0;
 #pragma unroll
@@ -201,8 +202,8 @@ class Attention {
                                            const Item& now) const {
     const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
     const auto mine = [this](int columns) { return (columns / 2 - me_.lane + kWarp - 1) / kWarp; };
-    receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk), true, false);
-    receive(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size), true, false);
+    receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk));
+    receive(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size));
     if (!changes()) return;
     float squares = 0;
 #pragma unroll

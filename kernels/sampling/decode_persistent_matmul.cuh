@@ -25,7 +25,7 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::
        first += stride * kAtOnce) {
     const int count = (chunks - first + stride - 1) >> (5 + spread);
     uint4 v[kAtOnce];
-    receive(v, from + first * 4, stride * 4, count, true, rows > 4);
+    receive(v, from + first * 4, stride * 4, count, rows > 4);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
       if (i < count) st_shared_16(to + (first + i * stride) * 16, v[i]);
@@ -38,21 +38,20 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
                                           bool second) {
   constexpr int kChunks = kMostWidth / (kWarp * 8);
   const int width = s.a.sizes.width, quarter = width / 4, thread = me.warp * kWarp + me.lane;
+  const int rows = s.place().rows, chunks = width / 8, count = (chunks - me.lane + kWarp - 1) / kWarp;
   const Block<T>& block = s.block(layer);
   const std::uint32_t norm = s.address(s.a.memory.norm);
-  if (thread < 2 * quarter) {
-    uint4 parameters;
+  uint4 parameters = {}, packed[kChunks];
+  if (thread < 2 * quarter)
     load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
                                            : block.norm_b[second] + (thread - quarter) * 4);
-    st_shared_16(norm + thread * 16, parameters);
-  }
+  from += me.warp * (width / 2) + me.lane * 4;
+  ask(packed, from, kWarp * 4, me.warp < rows ? count : 0);
+  if (thread < 2 * quarter) st_shared_16(norm + thread * 16, parameters);
   __syncthreads();
-  if (me.warp >= s.place().rows) return;
-  const int chunks = width / 8, count = (chunks - me.lane + kWarp - 1) / kWarp;
-  uint4 packed[kChunks];
+  if (me.warp >= rows) return;
+  if (second || layer > 0) await(packed, from, kWarp * 4, count, rows > 4);
   float x[8], mean = 0, rstd = 0;
-  receive(packed, from + me.warp * (width / 2) + me.lane * 4, kWarp * 4, count, second || layer > 0,
-          s.place().rows > 4);
   const float share = __fdividef(1.0f, static_cast<float>(width));
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
@@ -232,7 +231,7 @@ class Matmul {
       for (float& value : v) value = decode_linear::activation<T>(value, s_.a.f);
     if (adds()) {
       std::uint32_t word[1] = {residual_};
-      if (is_absent(residual_)) receive(word, residual(), 0, 1, layer_ > 0 || matrix_ == kDown, false);
+      if (layer_ > 0 || matrix_ == kDown) await(word, residual(), 0, 1, false);
       const float2 x = device::unpack<T>(word[0]);
       v[0] += x.x, v[1] += x.y;
     }
