@@ -97,8 +97,7 @@ Sizes sizes_of(const DecodeBlocks& k) {
 }
 
 Memory memory_of(const Sizes& s, int rows, int stages) {
-  return memory_of(s, rows, stages, s.qk > 64 ? 2 : 1, s.v > 64 || s.qk > 64 ? 2 : 1,
-                   sizeof(Block<__half>));
+  return memory_of(s, rows, stages, s.qk > 64 ? 2 : 1, s.v > 64 || s.qk > 64 ? 2 : 1, sizeof(Block<__half>));
 }
 
 int shared_limit() {
@@ -110,8 +109,7 @@ int shared_limit() {
 
 template <class T>
 void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
-  WEFT_CUDA_CHECK(cudaMemsetAsync(a.exchange, 0xff,
-                                  static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4,
+  WEFT_CUDA_CHECK(cudaMemsetAsync(a.exchange, 0xff, static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4,
                                   queue.stream));
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.memory.bytes));
   cudaLaunchAttribute cooperative = {};  // all thread blocks are resident, or the launch fails

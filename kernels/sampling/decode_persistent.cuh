@@ -63,9 +63,9 @@ struct List {
 };
 // What a thread block knows of itself, in shared memory: registers are for what is at hand.
 struct Place {
-  int rank, group;       // of the group
-  int first_row, rows;   // sequences of the group
-  int first[kBuffers];   // its tiles of each GEMM, then its pairs
+  int rank, group;      // of the group
+  int first_row, rows;  // sequences of the group
+  int first[kBuffers];  // its tiles of each GEMM, then its pairs
   int count[kBuffers];
 };
 
@@ -139,8 +139,8 @@ __device__ __forceinline__ void ask(Value (&v)[kMost], const std::uint32_t* from
     if (i < count) look(v[i], from + i * stride);
   }
 }
-// Loads what was asked for again until all is there. Many rows are waited for with pauses: repeated loads take
-// bandwidth from other thread blocks.
+// Loads what was asked for again until all is there. Many rows are waited for with pauses: repeated loads
+// take bandwidth from other thread blocks.
 template <int kMost, class Value>
 __device__ __forceinline__ void await(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
                                       bool pauses) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The plan of DecodeBlocks as one persistent kernel, plain functions that tests check on the CPU: who computes
-// what, where it is exchanged, and what lies in shared memory. Nothing that decides the order of a sum depends
-// on the batch.
+// The plan of DecodeBlocks as one persistent kernel, plain functions that tests check on the CPU: who
+// computes what, where it is exchanged, and what lies in shared memory. Nothing that decides the order of a
+// sum depends on the batch.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,13 @@ inline constexpr int kMostRows = 16;
 inline constexpr int kWarps = 16, kThreads = kWarps * 32;
 // GEMMs: columns in tiles of 8. A warp has one of 8 slices of the inner axis and every other tile.
 inline constexpr int kTileColumns = 8, kSlices = 8, kHalves = kWarps / kSlices;
-inline constexpr int kLoads = 8;                          // 16-byte loads of weights that a lane has in flight
+inline constexpr int kLoads = 8;  // 16-byte loads of weights that a lane has in flight
 inline constexpr int kChunkTiles = kHalves * kLoads / 2;  // tiles that are summed over the slices together
 inline constexpr int kStep = 32;                          // inner columns of a step: two MMAs
 // Attention: an item is a part of the list of a (sequence, head) pair, for one warp, in two stages.
 inline constexpr int kPartKeys = 32, kStageKeys = 16;
-inline constexpr int kMostLayers = 64, kMostLayouts = 8, kMostLists = 128;  // of a launch; lists: layouts x heads
+inline constexpr int kMostLayers = 64, kMostLayouts = 8,
+                     kMostLists = 128;           // of a launch; lists: layouts x heads
 inline constexpr int kMostWidth = kThreads * 2;  // norms: a thread stages 16 bytes of parameters
 
 // Where the share of a rank begins, of `count` things dealt to `ranks`.
@@ -97,7 +98,9 @@ struct Memory {
   int slot_floats;  // values, top, sum
   int operand, sums[2], norm, blocks, lists, rounds, place, items, stage, bytes;
 
-  constexpr int pitch(int columns) const { return columns * 2 + 64; }  // 8 lanes that read 16 bytes: 8 bank groups
+  constexpr int pitch(int columns) const {
+    return columns * 2 + 64;
+  }  // 8 lanes that read 16 bytes: 8 bank groups
   constexpr int sums_bytes() const { return kSlices * kChunkTiles * rows * kTileColumns * 4; }
   constexpr int slots() const { return sums_bytes() / (slot_floats * 4); }
 };

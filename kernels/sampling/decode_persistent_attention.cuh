@@ -67,15 +67,14 @@ class Attention {
     if (at.layer < s_.a.layers) {
       const Rounds& r = rounds(at.layer);
       next.part = at.item / r.in(at.round);
-      const int pair =
-          s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
+      const int pair = s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
       next.row = pair / s_.a.sizes.heads;
       next.head = pair - next.row * s_.a.sizes.heads;
       const List& l = list(at.layer, next.head);
       next.count = min(kPartKeys, l.count - next.part * kPartKeys);
       if (me_.lane < next.count)
-        next_key_ = __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin + next.part * kPartKeys +
-                          me_.lane);
+        next_key_ =
+            __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin + next.part * kPartKeys + me_.lane);
     }
     __syncwarp();  // all lanes have read what was there
     if (me_.lane == 0) item(1) = next;
@@ -317,12 +316,12 @@ class Attention {
   // The sums of the parts of each pair, in order; two elements of the result a thread.
   __device__ __forceinline__ void join(int layer, int round, std::uint32_t slots) const {
     const Rounds& r = rounds(layer);
-    const int words = s_.a.sizes.v / 2, in_round = r.in(round), pitch = in_round * s_.a.memory.slot_floats * 4;
+    const int words = s_.a.sizes.v / 2, in_round = r.in(round),
+              pitch = in_round * s_.a.memory.slot_floats * 4;
     for (int i = me_.warp * kWarp + me_.lane; i < in_round * words; i += kThreads) {
       const int of_round = i / words, word = i - of_round * words,
-                pair = s_.place().first[kAttended] + round * r.each + of_round,
-                row = pair / s_.a.sizes.heads, head = pair - row * s_.a.sizes.heads,
-                parts = parts_of(list(layer, head).count);
+                pair = s_.place().first[kAttended] + round * r.each + of_round, row = pair / s_.a.sizes.heads,
+                head = pair - row * s_.a.sizes.heads, parts = parts_of(list(layer, head).count);
       const std::uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
 #pragma unroll 4
@@ -338,8 +337,7 @@ class Attention {
         y = fmaf(weight, values.y, y);
       }
       const float share = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
-      publish(s_.words(layer, kAttended, row) + head * words + word,
-              device::pack<T>(x * share, y * share));
+      publish(s_.words(layer, kAttended, row) + head * words + word, device::pack<T>(x * share, y * share));
     }
   }
 

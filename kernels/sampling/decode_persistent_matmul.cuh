@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A warp computes
-// every other tile over one of eight slices of the inner axis, then the slices are added in order. Lane
-// 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough for two MMAs. The first weights
-// are in flight before the rows are there.
+// The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A warp
+// computes every other tile over one of eight slices of the inner axis, then the slices are added in order.
+// Lane 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough for two MMAs. The first
+// weights are in flight before the rows are there.
 #pragma once
 
 #include "kernels/sampling/decode_linear.cuh"
@@ -79,8 +79,8 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
     for (int i = 0; i < 4; ++i) {
       const float2 w = device::ld_shared_float2(norm + (column + 2 * i) * 4),
                    b = device::ld_shared_float2(norm + (width + column + 2 * i) * 4);
-      words[i] = device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x,
-                                 (x[2 * i + 1] - mean) * rstd * w.y + b.y);
+      words[i] =
+          device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x, (x[2 * i + 1] - mean) * rstd * w.y + b.y);
     }
     st_shared_16(s.address(s.a.memory.operand) + me.warp * s.a.memory.pitch(width) + column * 2,
                  {words[0], words[1], words[2], words[3]});
@@ -102,10 +102,10 @@ class Matmul {
         begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
         end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)),
         half_(me_.warp / kSlices),
-        of_this_lane_(reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
-                      (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ +
-                       me_.lane % 4 * 8) *
-                          2) {}
+        of_this_lane_(
+            reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
+            (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) *
+                2) {}
 
   __device__ __forceinline__ void run() {
     if (tiles_ == 0) return;
@@ -142,8 +142,7 @@ class Matmul {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
     const int pitch = s_.a.memory.pitch(inner_);
     const bool upper_rows_alone = s_.a.memory.rows == 8;
-    const std::uint32_t x =
-        s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
+    const std::uint32_t x = s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
 #pragma unroll 1
     for (int chunk = 0; chunk < tiles_; chunk += kOfChunk) {
       float accumulators[kTiles][2][4] = {};
@@ -210,7 +209,8 @@ class Matmul {
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
   __device__ __forceinline__ void prepare(int chunk, int of_chunk) {
-    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_rows = s_.a.memory.rows == 8 ? 3 : 4, tile = place >> log_rows;
+    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_rows = s_.a.memory.rows == 8 ? 3 : 4,
+              tile = place >> log_rows;
     row_ = place & ((1 << log_rows) - 1);
     column_ = -1;
     if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.place().rows) return;
@@ -220,7 +220,8 @@ class Matmul {
   }
   __device__ __forceinline__ bool adds() const { return matrix_ == kProj || matrix_ == kDown; }
   __device__ __forceinline__ const std::uint32_t* residual() const {
-    return s_.input(layer_, matrix_ - 1) + (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
+    return s_.input(layer_, matrix_ - 1) +
+           (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
   }
 
   // The epilogue: bias, activation or residual.
