@@ -58,12 +58,14 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
   copy_arguments(scene);
   Attention<T, kQk, kV> attention(scene);
   if (this_thread().warp == 0) prefetch_layer(scene, 0);
+  fetch_norm(scene, 0, false);
 #pragma unroll 1
   for (int layer = 0; layer < a.layers; ++layer) {
     if (this_thread().warp == 0) prefetch_layer(scene, layer + 1);
 #pragma unroll 1  // one copy of the code
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
       if (matrix == kProj) attention.run(layer);
+      if (matrix == kProj || matrix == kDown) fetch_norm(scene, layer + (matrix == kDown), matrix == kProj);
       Matmul<T>(scene, layer, matrix).run();
     }
   }
@@ -147,8 +149,9 @@ std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
 
 template <class T>
 void launch(CudaQueue& queue, const DecodeBlocks& k) {
-  const int blocks = multiprocessors(), limit = shared_limit();
-  const std::int64_t batch = k.x.rows(), width = k.x.cols(), most = std::int64_t{blocks} * kMostRows;
+  const int blocks = multiprocessors(), limit = shared_limit(),
+            most_rows = memory_of(sizes_of(k), kMostRows, 1).bytes <= limit ? kMostRows : kMostRows / 2;
+  const std::int64_t batch = k.x.rows(), width = k.x.cols(), most = std::int64_t{blocks} * most_rows;
   Arguments<T> a = {};
   a.scale = static_cast<float>(k.scale);
   a.qk = QkAngles(k.qk, k.qk_size);
@@ -156,9 +159,9 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
   for (std::int64_t first = 0; first < batch; first += most) {
     a.sizes = sizes_of(k);
     a.sizes.batch = static_cast<int>(std::min(most, batch - first));
-    a.plan = Exchange(a.sizes);
+    a.plan = Exchange(a.sizes, copies_for(a.sizes.batch));
     a.first_sequence = static_cast<std::int32_t>(first);
-    a.groups = Groups(a.sizes.batch, blocks);
+    a.groups = Groups(a.sizes.batch, blocks, most_rows);
     const int rows = (a.sizes.batch + a.groups.groups - 1) / a.groups.groups;
     a.memory = memory_of(a.sizes, rows, 2);
     if (a.memory.bytes > limit) a.memory = memory_of(a.sizes, rows, 1);
@@ -195,10 +198,10 @@ bool covers(const DecodeBlocks& k) {
     if (part->cols() % 64 != 0) return false;
   if (k.x.cols() > kMostWidth || k.hidden.cols() > 8192 || k.heads > kMostLists) return false;
   if (!aligned16(k.x, k.y, k.qk.table)) return false;
-  if (memory_of(sizes_of(k), kMostRows, 1).bytes > shared_limit()) return false;
-  const int longest = longest_list(memory_of(sizes_of(k), 1, 1));
+  const Memory least = memory_of(sizes_of(k), 1, 1);
+  if (least.bytes > shared_limit()) return false;
   for (const DecodeBlock& block : k.blocks)
-    if (!aligned(block) || block.longest == 0 || block.longest > longest) return false;
+    if (!aligned(block) || block.longest == 0 || block.longest > longest_list(least)) return false;
   return true;
 }
 

@@ -45,10 +45,10 @@ struct Arguments {
   T* y;
   const T* x;
   std::uint32_t* exchange;
-  Exchange plan{Sizes{}};
+  Exchange plan{Sizes{}, 1};
   Sizes sizes;
   Memory memory;
-  Groups groups{1, 1};
+  Groups groups{1, 1, 1};
   std::int32_t layers, layout_count, first_sequence;  // of x and y in the caches and places
   float scale;
   QkAngles qk;
@@ -97,9 +97,19 @@ struct Scene {
   __device__ __forceinline__ std::uint32_t address(int offset) const {
     return device::shared_address(memory) + offset;
   }
-  // The words of a row of the group in an exchange buffer.
-  __device__ __forceinline__ std::uint32_t* words(int layer, int buffer, int row) const {
-    return a.exchange + a.plan.at(layer, buffer, place().first_row + row);
+  // The words of a row of the group in an exchange buffer: where this thread block reads them.
+  __device__ __forceinline__ const std::uint32_t* words(int layer, int buffer, int row) const {
+    return a.exchange + a.plan.at(layer, buffer, place().first_row + row) +
+           a.plan.to_copy(buffer, place().rank);
+  }
+  // Writes one of them, to all copies.
+  __device__ __forceinline__ void publish(int layer, int buffer, int row, int at, std::uint32_t word) const {
+    std::uint32_t* to = a.exchange + a.plan.at(layer, buffer, place().first_row + row) + at;
+    word = word == kAbsent ? kOtherNan : word;
+    const int copies = a.plan.copies_of(buffer), stride = a.plan.batch * a.plan.row[buffer];
+#pragma unroll 1
+    for (int copy = 0; copy < copies; ++copy, to += stride)
+      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
   }
   // What a GEMM reads: rows of the group, which may be absent but for the first layer's x.
   __device__ __forceinline__ const std::uint32_t* input(int layer, int matrix) const {
@@ -112,10 +122,6 @@ struct Scene {
 
 // ---- the exchange ----
 
-__device__ __forceinline__ void publish(std::uint32_t* p, std::uint32_t word) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word == kAbsent ? kOtherNan : word)
-               : "memory");
-}
 __device__ __forceinline__ void look(std::uint32_t& word, const std::uint32_t* p) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(p) : "memory");
 }

@@ -9,7 +9,8 @@
 
 namespace weft::decode_persistent {
 
-// A group of thread blocks takes up to 16 sequences, the rows of an MMA, through all residual blocks.
+// A group of thread blocks takes up to 16 sequences, the rows of an MMA, through all residual blocks; 8 where
+// shared memory has no room for more.
 inline constexpr int kMostRows = 16;
 inline constexpr int kWarps = 16, kThreads = kWarps * 32;
 // GEMMs: columns in tiles of 8. A warp has one of 8 slices of the inner axis and every other tile.
@@ -43,26 +44,36 @@ struct Sizes {
   }
 };
 
-// The exchange buffers, in 32-bit words of two elements: a layer's follow each other, each (batch, columns).
+// The exchange buffers, in 32-bit words of two elements: a layer's follow each other, each (copies, batch,
+// columns). All thread blocks of a group read the same few lines at the same time, and a slice of the L2
+// cache serves them one by one. So buffers of few rows have copies, each for some of the readers.
 struct Exchange {
-  int row[kBuffers], before[kBuffers], of_layer;
-  constexpr explicit Exchange(const Sizes& s) : row{}, before{}, of_layer(0) {
+  int row[kBuffers], before[kBuffers], of_layer, copies, batch;
+  constexpr Exchange(const Sizes& s, int copies_of_each)
+      : row{}, before{}, of_layer(0), copies(copies_of_each), batch(s.batch) {
     for (int b = 0; b < kBuffers; ++b) {
       row[b] = s.columns(b) / 2;
       before[b] = of_layer;
-      of_layer += row[b] * s.batch;
+      of_layer += row[b] * batch * copies_of(b);
     }
   }
+  // A power of 2. Queries, keys and values have few readers.
+  constexpr int copies_of(int buffer) const { return buffer == kQkv ? 1 : copies; }
+  // Of the first copy; the next one is `batch` rows further on.
   constexpr int at(int layer, int buffer, int sequence) const {
     return layer * of_layer + before[buffer] + sequence * row[buffer];
   }
+  constexpr int to_copy(int buffer, int rank) const {
+    return (rank & (copies_of(buffer) - 1)) * batch * row[buffer];
+  }
 };
+constexpr int copies_for(int batch) { return batch > 4 ? 1 : batch > 2 ? 2 : batch > 1 ? 4 : 8; }
 
 // Sequences are dealt to groups, and what a group does to its thread blocks.
 struct Groups {
   int groups, ranks;  // ranks: thread blocks of a group
-  constexpr Groups(int batch, int blocks)
-      : groups((batch + kMostRows - 1) / kMostRows), ranks(blocks / groups) {}
+  constexpr Groups(int batch, int blocks, int most_rows)
+      : groups((batch + most_rows - 1) / most_rows), ranks(blocks / groups) {}
   constexpr int first_row(int group, int batch) const { return first_of(group, batch, groups); }
 };
 
@@ -96,7 +107,7 @@ struct Memory {
   int stages;       // of a warp: 1 or 2
   int stage_bytes;  // keys, then values
   int slot_floats;  // values, top, sum
-  int operand, sums[2], norm, blocks, lists, rounds, place, items, stage, bytes;
+  int operand, sums[2], norm[2], blocks, lists, rounds, place, items, stage, bytes;
 
   constexpr int pitch(int columns) const {
     return columns * 2 + 64;
@@ -120,7 +131,7 @@ constexpr Memory memory_of(const Sizes& s, int rows, int stages, int qk_parts, i
   m.slot_floats = 64 * v_parts + 4;
   m.operand = take(m.rows * m.pitch(std::max({s.width, s.hidden, s.attended()})));
   for (int& sums : m.sums) sums = take(m.sums_bytes());
-  m.norm = take(2 * s.width * 4);
+  for (int& norm : m.norm) norm = take(2 * s.width * 4);
   m.blocks = take(kMostLayers * block_bytes);
   m.lists = take(kMostLists * 16);
   m.rounds = take(kMostLayouts * static_cast<int>(sizeof(Rounds)));

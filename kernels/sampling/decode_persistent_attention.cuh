@@ -337,7 +337,7 @@ class Attention {
         y = fmaf(weight, values.y, y);
       }
       const float share = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
-      publish(s_.words(layer, kAttended, row) + head * words + word, device::pack<T>(x * share, y * share));
+      s_.publish(layer, kAttended, row, head * words + word, device::pack<T>(x * share, y * share));
     }
   }
 

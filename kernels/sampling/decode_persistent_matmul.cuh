@@ -32,22 +32,32 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::
   }
 }
 
+// Parameters of a norm to shared memory, on their way during a GEMM that needs none. Each norm has its place:
+// a thread block without tiles of the GEMM behind it never waits for them.
+template <class T>
+__device__ __forceinline__ void fetch_norm(const Scene<T>& s, int layer, bool second) {
+  const int quarter = s.a.sizes.width / 4, thread = threadIdx.x;
+  if (layer < s.a.layers && thread < 2 * quarter) {
+    const Block<T>& block = s.block(layer);
+    const float* from =
+        thread < quarter ? block.norm_w[second] + thread * 4 : block.norm_b[second] + (thread - quarter) * 4;
+    device::cp_async_16(s.address(s.a.memory.norm[second]) + thread * 16, from, true);
+  }
+  device::cp_async_commit_group();
+}
+
 // The same, normalised, a row for each warp; two passes for the statistics.
 template <class T>
 __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const std::uint32_t* from, int layer,
                                           bool second) {
   constexpr int kChunks = kMostWidth / (kWarp * 8);
-  const int width = s.a.sizes.width, quarter = width / 4, thread = me.warp * kWarp + me.lane;
-  const int rows = s.place().rows, chunks = width / 8, count = (chunks - me.lane + kWarp - 1) / kWarp;
-  const Block<T>& block = s.block(layer);
-  const std::uint32_t norm = s.address(s.a.memory.norm);
-  uint4 parameters = {}, packed[kChunks];
-  if (thread < 2 * quarter)
-    load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
-                                           : block.norm_b[second] + (thread - quarter) * 4);
+  const int width = s.a.sizes.width, rows = s.place().rows, chunks = width / 8,
+            count = (chunks - me.lane + kWarp - 1) / kWarp;
+  const std::uint32_t norm = s.address(s.a.memory.norm[second]);
+  uint4 packed[kChunks];
   from += me.warp * (width / 2) + me.lane * 4;
   ask(packed, from, kWarp * 4, me.warp < rows ? count : 0);
-  if (thread < 2 * quarter) st_shared_16(norm + thread * 16, parameters);
+  device::cp_async_wait_all();
   __syncthreads();
   if (me.warp >= rows) return;
   if (second || layer > 0) await(packed, from, kWarp * 4, count, rows > 4);
@@ -68,7 +78,7 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
 #pragma unroll
     for (int i = 0; i < 8; ++i) rstd = fmaf(x[i] - mean, x[i] - mean, rstd);
   }
-  rstd = rsqrtf(warp_sum(rstd) * share + block.eps[second]);
+  rstd = rsqrtf(warp_sum(rstd) * share + s.block(layer).eps[second]);
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     if (c >= count) break;
@@ -241,7 +251,7 @@ class Matmul {
     if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
       reinterpret_cast<std::uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
     else
-      publish(s_.words(layer_, matrix_, row_) + at, word);
+      s_.publish(layer_, matrix_, row_, at, word);
   }
 
   Scene<T>& s_;

@@ -41,7 +41,7 @@ TEST(DecodePersistent, SharesAreWhole) {
 
 TEST(DecodePersistent, GroupsHoldAllSequences) {
   for (int batch = 1; batch <= 132 * kMostRows; batch += batch < 70 ? 1 : 61) {
-    const Groups g(batch, 132);
+    const Groups g(batch, 132, kMostRows);
     ASSERT_GE(g.ranks, 1);
     ASSERT_LE(g.groups * g.ranks, 132);
     ASSERT_EQ(g.first_row(0, batch), 0);
@@ -56,18 +56,20 @@ TEST(DecodePersistent, GroupsHoldAllSequences) {
 }
 
 TEST(DecodePersistent, WordsOfTheExchangeDoNotOverlap) {
-  for (const Sizes& s : {with_batch(kSmall, 3), with_batch(kText, 2)}) {
-    const Exchange e(s);
-    int next = 0;
-    for (int layer = 0; layer < 3; ++layer)
-      for (int buffer = 0; buffer < kBuffers; ++buffer)
-        for (int sequence = 0; sequence < s.batch; ++sequence) {
-          ASSERT_EQ(e.at(layer, buffer, sequence), next);
-          ASSERT_EQ(next % 4, 0);  // rows are read 16 bytes at a time
-          next += s.columns(buffer) / 2;
-        }
-    EXPECT_EQ(next, 3 * e.of_layer);
-  }
+  for (const Sizes& s : {with_batch(kSmall, 3), with_batch(kText, 2)})
+    for (const int copies : {1, 4}) {
+      const Exchange e(s, copies);
+      int next = 0;
+      for (int layer = 0; layer < 3; ++layer)
+        for (int buffer = 0; buffer < kBuffers; ++buffer)
+          for (int copy = 0; copy < e.copies_of(buffer); ++copy)
+            for (int sequence = 0; sequence < s.batch; ++sequence) {
+              ASSERT_EQ(e.at(layer, buffer, sequence) + e.to_copy(buffer, copy + 8), next);
+              ASSERT_EQ(next % 4, 0);  // rows are read 16 bytes at a time
+              next += s.columns(buffer) / 2;
+            }
+      EXPECT_EQ(next, 3 * e.of_layer);
+    }
 }
 
 // Each part of each pair is one item of one warp, and its slot is its own in its round.
@@ -110,9 +112,10 @@ TEST(DecodePersistent, SharedMemoryHoldsTheModels) {
     EXPECT_GE(longest_list(memory_of(s, 1, 1, 1, v_parts, kBlockBytes)), s.v > 64 ? 992 : 1920);
   }
   EXPECT_LE(memory_of(kText, 8, 2, 1, 1, kBlockBytes).bytes, kSharedLimit);
+  EXPECT_LE(memory_of({1, 1024, 16, 64, 64, 4096}, 8, 1, 1, 1, kBlockBytes).bytes, kSharedLimit);
   const Memory m = memory_of(kText, 16, 1, 1, 1, kBlockBytes);
-  const int begins[] = {m.operand, m.sums[0], m.sums[1], m.norm,  m.blocks,
-                        m.lists,   m.rounds,  m.place,   m.items, m.stage};
+  const int begins[] = {m.operand, m.sums[0], m.sums[1], m.norm[0], m.norm[1], m.blocks,
+                        m.lists,   m.rounds,  m.place,   m.items,   m.stage};
   for (std::size_t i = 1; i < std::size(begins); ++i) {
     EXPECT_GT(begins[i], begins[i - 1]);
     EXPECT_EQ(begins[i] % 128, 0);
@@ -134,8 +137,8 @@ struct Card {
       : s(sizes),
         layers(layer_count),
         longest(longest_keys),
-        groups(sizes.batch, blocks),
-        plan(sizes),
+        groups(sizes.batch, blocks, kMostRows),
+        plan(sizes, copies_for(sizes.batch)),
         words(static_cast<std::size_t>(layer_count * plan.of_layer)),
         y(static_cast<std::size_t>(sizes.batch * sizes.width / 2)) {
     for (auto& word : words) word = kAbsent;
@@ -150,14 +153,18 @@ struct Card {
       std::this_thread::yield();
     return word;
   }
-  void publish(int at, std::uint32_t word) {
-    ASSERT_EQ(words[static_cast<std::size_t>(at)].exchange(word == kAbsent ? 0 : word), kAbsent) << at;
+  void publish(int layer, int buffer, int sequence, int word, std::uint32_t value) {
+    for (int copy = 0; copy < plan.copies_of(buffer); ++copy) {
+      const int at = plan.at(layer, buffer, sequence) + plan.to_copy(buffer, copy) + word;
+      ASSERT_EQ(words[static_cast<std::size_t>(at)].exchange(value == kAbsent ? 0 : value), kAbsent) << at;
+    }
   }
-  std::uint32_t input(int layer, int matrix, int sequence, int word) const {
+  std::uint32_t input(int layer, int matrix, int sequence, int word, int rank) const {
     if (matrix == kQkv && layer == 0)
       return mix(static_cast<std::uint32_t>(sequence % 5), static_cast<std::uint32_t>(word));
     const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
-    return wait(plan.at(matrix == kQkv ? layer - 1 : layer, buffer, sequence) + word);
+    return wait(plan.at(matrix == kQkv ? layer - 1 : layer, buffer, sequence) + plan.to_copy(buffer, rank) +
+                word);
   }
 
   void multiply(int layer, int matrix, int group, int rank) {
@@ -166,14 +173,15 @@ struct Card {
     for (int row = groups.first_row(group, s.batch);
          first < last && row < groups.first_row(group + 1, s.batch); ++row) {
       std::uint32_t sum = static_cast<std::uint32_t>(matrix);
-      for (int word = 0; word < s.inner(matrix) / 2; ++word) sum = mix(sum, input(layer, matrix, row, word));
+      for (int word = 0; word < s.inner(matrix) / 2; ++word)
+        sum = mix(sum, input(layer, matrix, row, word, rank));
       for (int word = first * kTileColumns / 2; word < last * kTileColumns / 2; ++word) {
         std::uint32_t value = mix(sum, static_cast<std::uint32_t>(word));
-        if (matrix == kProj || matrix == kDown) value = mix(value, input(layer, matrix - 1, row, word));
+        if (matrix == kProj || matrix == kDown) value = mix(value, input(layer, matrix - 1, row, word, rank));
         if (matrix == kDown && layer + 1 == layers)
           y[static_cast<std::size_t>(row * s.width / 2 + word)] = value;
         else
-          publish(plan.at(layer, matrix, row) + word, value);
+          publish(layer, matrix, row, word, value);
       }
     }
   }
@@ -190,7 +198,7 @@ struct Card {
       for (int i = 0; i < s.qk / 2; ++i) sum = mix(sum, wait(packed + (queries + head * s.qk) / 2 + i));
       for (int i = 0; i < s.v / 2; ++i) {
         const std::uint32_t v = wait(packed + (2 * queries + head * s.v) / 2 + i);
-        publish(plan.at(layer, kAttended, row) + head * s.v / 2 + i, mix(sum, v));
+        publish(layer, kAttended, row, head * s.v / 2 + i, mix(sum, v));
       }
     }
   }
@@ -215,7 +223,7 @@ TEST(DecodePersistent, ExchangeEndsAndDoesNotDependOnTheBatch) {
   const auto words = static_cast<std::size_t>(kSmall.width / 2);
   for (const int batch : {1, 3, 16, 17, 40})
     for (const int blocks : {3, 4, 7, 12}) {
-      if (Groups(batch, blocks).ranks < 1) continue;
+      if (Groups(batch, blocks, kMostRows).ranks < 1) continue;
       Card card(with_batch(kSmall, batch), 3, 9, blocks);
       card.run();
       for (std::size_t i = 0; i < card.y.size(); ++i)
