@@ -58,14 +58,15 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
   copy_arguments(scene);
   Attention<T, kQk, kV> attention(scene);
   if (this_thread().warp == 0) prefetch_layer(scene, 0);
-  fetch_norm(scene, 0, false);
+  NormShare<T> norm;
+  norm.read(scene, this_thread(), 0, false);
+  norm.put(scene, this_thread());
 #pragma unroll 1
   for (int layer = 0; layer < a.layers; ++layer) {
     if (this_thread().warp == 0) prefetch_layer(scene, layer + 1);
 #pragma unroll 1  // one copy of the code
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
       if (matrix == kProj) attention.run(layer);
-      if (matrix == kProj || matrix == kDown) fetch_norm(scene, layer + (matrix == kDown), matrix == kProj);
       Matmul<T>(scene, layer, matrix).run();
     }
   }

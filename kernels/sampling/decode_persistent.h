@@ -107,7 +107,7 @@ struct Memory {
   int stages;       // of a warp: 1 or 2
   int stage_bytes;  // keys, then values
   int slot_floats;  // values, top, sum
-  int operand, sums[2], norm[2], blocks, lists, rounds, place, items, stage, bytes;
+  int operand, sums[2], norm, blocks, lists, rounds, place, items, stage, bytes;
 
   constexpr int pitch(int columns) const {
     return columns * 2 + 64;
@@ -131,7 +131,7 @@ constexpr Memory memory_of(const Sizes& s, int rows, int stages, int qk_parts, i
   m.slot_floats = 64 * v_parts + 4;
   m.operand = take(m.rows * m.pitch(std::max({s.width, s.hidden, s.attended()})));
   for (int& sums : m.sums) sums = take(m.sums_bytes());
-  for (int& norm : m.norm) norm = take(2 * s.width * 4);
+  m.norm = take(2 * s.width * 4);
   m.blocks = take(kMostLayers * block_bytes);
   m.lists = take(kMostLists * 16);
   m.rounds = take(kMostLayouts * static_cast<int>(sizeof(Rounds)));

@@ -32,19 +32,25 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::
   }
 }
 
-// Parameters of a norm to shared memory, on their way during a GEMM that needs none. Each norm has its place:
-// a thread block without tiles of the GEMM behind it never waits for them.
+// A thread's share of the parameters of a norm. They are read during a GEMM that needs none, and lie in
+// shared memory when the next one begins.
 template <class T>
-__device__ __forceinline__ void fetch_norm(const Scene<T>& s, int layer, bool second) {
-  const int quarter = s.a.sizes.width / 4, thread = threadIdx.x;
-  if (layer < s.a.layers && thread < 2 * quarter) {
+struct NormShare {
+  uint4 parameters = {};
+  bool has = false;
+
+  __device__ __forceinline__ void read(const Scene<T>& s, Thread me, int layer, bool second) {
+    const int quarter = s.a.sizes.width / 4, thread = me.warp * kWarp + me.lane;
+    has = layer < s.a.layers && thread < 2 * quarter;
+    if (!has) return;
     const Block<T>& block = s.block(layer);
-    const float* from =
-        thread < quarter ? block.norm_w[second] + thread * 4 : block.norm_b[second] + (thread - quarter) * 4;
-    device::cp_async_16(s.address(s.a.memory.norm[second]) + thread * 16, from, true);
+    load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
+                                           : block.norm_b[second] + (thread - quarter) * 4);
   }
-  device::cp_async_commit_group();
-}
+  __device__ __forceinline__ void put(const Scene<T>& s, Thread me) const {
+    if (has) st_shared_16(s.address(s.a.memory.norm) + (me.warp * kWarp + me.lane) * 16, parameters);
+  }
+};
 
 // The same, normalised, a row for each warp; two passes for the statistics.
 template <class T>
@@ -53,12 +59,11 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
   constexpr int kChunks = kMostWidth / (kWarp * 8);
   const int width = s.a.sizes.width, rows = s.place().rows, chunks = width / 8,
             count = (chunks - me.lane + kWarp - 1) / kWarp;
-  const std::uint32_t norm = s.address(s.a.memory.norm[second]);
+  const std::uint32_t norm = s.address(s.a.memory.norm);
   uint4 packed[kChunks];
   from += me.warp * (width / 2) + me.lane * 4;
   ask(packed, from, kWarp * 4, me.warp < rows ? count : 0);
-  device::cp_async_wait_all();
-  __syncthreads();
+  __syncthreads();  // the parameters are there
   if (me.warp >= rows) return;
   if (second || layer > 0) await(packed, from, kWarp * 4, count, rows > 4);
   float x[8], mean = 0, rstd = 0;
@@ -118,7 +123,9 @@ class Matmul {
                 2) {}
 
   __device__ __forceinline__ void run() {
-    if (tiles_ == 0) return;
+    NormShare<T> norm;
+    if (adds()) norm.read(s_, me_, layer_ + (matrix_ == kDown), matrix_ == kProj);
+    if (tiles_ == 0) return norm.put(s_, me_);
     const int log_tiles = tiles_ <= kHalves ? 0 : tiles_ <= 2 * kHalves ? 1 : 2;  // of a chunk and half
 #pragma unroll
     for (int i = 0; i < kLoads; ++i)
@@ -128,7 +135,7 @@ class Matmul {
     if (matrix_ == kQkv || matrix_ == kUp)
       normalise(s_, me_, from, layer_, matrix_ == kUp);
     else
-      gather(s_, me_, from, inner_);
+      gather(s_, me_, from, inner_), norm.put(s_, me_);
     __syncthreads();
     if (log_tiles == 0)
       chunks<1>();

@@ -114,8 +114,8 @@ TEST(DecodePersistent, SharedMemoryHoldsTheModels) {
   EXPECT_LE(memory_of(kText, 8, 2, 1, 1, kBlockBytes).bytes, kSharedLimit);
   EXPECT_LE(memory_of({1, 1024, 16, 64, 64, 4096}, 8, 1, 1, 1, kBlockBytes).bytes, kSharedLimit);
   const Memory m = memory_of(kText, 16, 1, 1, 1, kBlockBytes);
-  const int begins[] = {m.operand, m.sums[0], m.sums[1], m.norm[0], m.norm[1], m.blocks,
-                        m.lists,   m.rounds,  m.place,   m.items,   m.stage};
+  const int begins[] = {m.operand, m.sums[0], m.sums[1], m.norm,  m.blocks,
+                        m.lists,   m.rounds,  m.place,   m.items, m.stage};
   for (std::size_t i = 1; i < std::size(begins); ++i) {
     EXPECT_GT(begins[i], begins[i - 1]);
     EXPECT_EQ(begins[i] % 128, 0);
