@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: MIT
 // g++ 12's address sanitizer does not hold its allocator's locks over fork(), as the C library does: a copy
-// made while another thread holds one waits for it forever. A thread holds them longest at its start, when a
-// rank's watcher begins and the rank makes the process that reads its data file. So fork() waits until
-// threads are past that.
+// made while another thread holds one waits for it forever. It happens when a rank's watcher begins, and the
+// rank makes the process that reads its data file. So fork() waits until all other threads sleep.
 #ifdef __SANITIZE_ADDRESS__
 #include <pthread.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
-#include <iterator>
+#include <fstream>
 #include <thread>
+
+#include "tests/train/ranks/ranks_testing.h"
 
 namespace {
 
-void wait_for_other_threads() {
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  if (std::distance(begin(threads), end(threads)) > 1)
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+bool other_threads_sleep() {
+  const std::string self = std::to_string(gettid());
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string id, name, state;  // the name is one word: no thread of the tests is given another
+    std::ifstream(thread.path() / "stat") >> id >> name >> state;
+    if (id != self && !id.empty() && state != "S") return false;
+  }
+  return true;
 }
+
+void wait_for_other_threads() { weft::eventually(other_threads_sleep, 2); }  // some spin before they sleep
 
 [[maybe_unused]] const int kRegistered = pthread_atfork(wait_for_other_threads, nullptr, nullptr);
 
