@@ -3,11 +3,7 @@
 // stream (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "src/files/files.h"
 #include "src/files/npy.h"

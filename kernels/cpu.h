@@ -3,10 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/view.h"

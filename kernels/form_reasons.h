@@ -2,8 +2,6 @@
 // Why CUDA kernels do not take a case, whatever they compute; "" where they may.
 #pragma once
 
-#include <string>
-
 #include "kernels/view.h"
 
 namespace weft {

@@ -2,20 +2,34 @@
 // The debug level, read once from the environment, and what it does on the CPU.
 #include "kernels/queue.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
 
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
+
+// ---- time of launches on the CPU, where a launch returns when its work is done ----
+
+class CpuProfile : public LaunchProfile {
+ public:
+  void begin() override { began_ = std::chrono::steady_clock::now(); }
+  void end(const char* kernel, LaunchCost cost) override {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began_;
+    records_.push_back({kernel, std::move(cost), took.count()});
+  }
+  std::vector<LaunchRecord> take() override { return std::exchange(records_, {}); }
+
+ private:
+  std::chrono::steady_clock::time_point began_;
+  std::vector<LaunchRecord> records_;
+};
 
 }  // namespace
 
@@ -24,7 +38,7 @@ int debug_level() {
     const char* text = std::getenv("WEFT_DEBUG");
     if (!text || !*text) return 0;
     if (text[0] < '0' || text[0] > '3' || text[1] != 0)
-      fail(str("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'"));
+      fail("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'");
     return text[0] - '0';
   }();
   return level;
@@ -65,5 +79,7 @@ void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>
                shape_text(x), " are NaN or infinite");
   }
 }
+
+std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
 
 }  // namespace weft

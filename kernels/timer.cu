@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Time on a GPU: between two events around each run, and by the clocks that a kernel reads when it runs.
-#include "kernels/device/event.cuh"
+#include "kernels/device/cuda.cuh"
 #include "kernels/timer.h"
 
 namespace weft {

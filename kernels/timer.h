@@ -2,10 +2,8 @@
 // Time on a queue: CUDA events and clocks on a GPU, the clock on the CPU.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "kernels/queue.h"
 

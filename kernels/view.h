@@ -2,7 +2,6 @@
 // What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no other.
 #pragma once
 
-#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -25,13 +24,16 @@ std::string str(const Args&... args) {
   return out.str();
 }
 
-[[noreturn]] inline void fail(const std::string& what) { throw Error(what); }
+template <class... Args>
+[[noreturn]] void fail(const Args&... what) {
+  throw Error(str(what...));
+}
 
 // Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
-#define WEFT_CHECK(condition, ...)                                                                          \
-  do {                                                                                                      \
-    if (!(condition))                                                                                       \
-      ::weft::fail(::weft::str(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", __LINE__, "]")); \
+#define WEFT_CHECK(condition, ...)                                                             \
+  do {                                                                                         \
+    if (!(condition))                                                                          \
+      ::weft::fail(__VA_ARGS__, "  [", #condition, " at ", __FILE_NAME__, ":", __LINE__, "]"); \
   } while (0)
 
 #ifndef __FILE_NAME__  // g++ before 12 and nvcc's front end
@@ -84,7 +86,7 @@ void dispatch_float(DType t, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<f16>();
     case DType::bf16: return f.template operator()<bf16>();
-    default: fail(str("expected a floating type, got ", name_of(t)));
+    default: fail("expected a floating type, got ", name_of(t));
   }
 }
 
@@ -94,6 +96,30 @@ inline void store(T* out, std::int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
   out[i] =
       static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
+}
+
+// ---- checks of shapes and types that the CPU and CUDA forms of a kernel share; `what` is "kernel: name"
+// ----
+
+// `v` holds `size` elements of type `t`, in any shape.
+inline void expect_size(const TensorView& v, DType t, std::int64_t size, const char* what) {
+  WEFT_CHECK(v.dtype == t, what, " must be ", name_of(t), ", got ", name_of(v.dtype));
+  WEFT_CHECK(v.size() == size, what, " must hold ", size, " elements, got ", shape_text(v));
+  WEFT_CHECK(v.data != nullptr || size == 0, what, " is missing");
+}
+
+// `v` is (rows, cols) after its leading axes are joined.
+inline void expect_matrix(const TensorView& v, DType t, std::int64_t rows, std::int64_t cols,
+                          const char* what) {
+  WEFT_CHECK(v.cols() == cols && v.size() == rows * cols, what, " must be (", rows, ", ", cols, "), got ",
+             shape_text(v));
+  expect_size(v, t, rows * cols, what);
+}
+
+inline void expect_floating(const TensorView& v, const char* what) {
+  WEFT_CHECK(
+      v.dtype == DType::f64 || v.dtype == DType::f32 || v.dtype == DType::f16 || v.dtype == DType::bf16, what,
+      " must be f64, f32, f16 or bf16, got ", name_of(v.dtype));
 }
 
 }  // namespace weft

@@ -2,11 +2,8 @@
 // Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
 
-#include <algorithm>
-
 #include "kernels/sampling/gather_rows.h"
 #include "models/sparse_transformer.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

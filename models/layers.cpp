@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <numeric>
-#include <utility>
 
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"

@@ -2,8 +2,6 @@
 // Layers: structs of parameter handles with a forward(). ParameterStore::add lists the parameters.
 #pragma once
 
-#include <optional>
-
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "src/config/config.h"

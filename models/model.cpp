@@ -2,15 +2,9 @@
 // The table of models, and what one costs: operations a token, bytes on the device.
 #include "models/model.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
 
 namespace weft {
 
@@ -29,7 +23,7 @@ std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, D
     if (config.model.kind == model.kind) return model.make(config, store, device);
     known += str(known.empty() ? "" : ", ", model.kind);
   }
-  fail(str("model.kind '", config.model.kind, "': expected one of ", known));
+  fail("model.kind '", config.model.kind, "': expected one of ", known);
 }
 
 AttentionShape attention_shape(const ModelConfig& m) {

@@ -2,11 +2,9 @@
 // What the trainer, the sampler and evaluation need of a model.
 #pragma once
 
-#include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/ops.h"
 #include "src/parameters.h"
-#include "src/patterns/spec.h"
 
 namespace weft {
 

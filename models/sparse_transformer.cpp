@@ -8,10 +8,6 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
-#include <map>
-
-#include "src/patterns/pattern.h"
-
 namespace weft {
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)

@@ -2,7 +2,7 @@
 // PackedMaps in the memory of a device.
 #pragma once
 
-#include <map>
+#include <array>
 
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
@@ -32,6 +32,13 @@ class DeviceMaps {
   Tensor memory_;
   std::vector<PairCount> pairs_;  // by head
 };
+
+// Queries, keys and values of (B, T, H (2 Dqk + Dv)).
+inline std::array<HeadsView, 3> packed_heads(const TensorView& packed, std::int64_t heads,
+                                             std::int64_t qk_size, std::int64_t v_size) {
+  return {heads_of(packed, 0, heads, qk_size), heads_of(packed, heads * qk_size, heads, qk_size),
+          heads_of(packed, 2 * heads * qk_size, heads, v_size)};
+}
 
 // The backward pass of a forward pass, without scratch.
 inline AttentionBackward backward_of(const AttentionForward& f, const HeadsView& dq, const HeadsView& dk,

@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <vector>
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "src/config/names.h"
+
+#ifdef WEFT_CUDA
+#include "src/cuda/graph.h"
+#endif
 
 namespace weft {
 namespace {
@@ -68,7 +69,7 @@ class CpuDevice : public Device {
 int cuda_index(const std::string& name) {
   if (name == "cuda") return 0;
   const auto index = number_in<int>(std::string_view(name).substr(5));
-  if (!index || *index < 0) fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
+  if (!index || *index < 0) fail("device '", name, "': expected cuda:N with N = 0, 1, ...");
   return *index;
 }
 
@@ -88,9 +89,9 @@ std::unique_ptr<Device> open_any() {
 #else
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
-  fail(str("device '", name,
-           "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
-           "--preset cuda), or use --device cpu"));
+  fail("device '", name,
+       "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
+       "--preset cuda), or use --device cpu");
 }
 
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
@@ -169,7 +170,7 @@ std::unique_ptr<Device> make_device(const std::string& name) {
   if (name == "cpu") return std::make_unique<CpuDevice>();
   if (name == "auto") return open_any();
   if (name == "cuda" || name.starts_with("cuda:")) return open_cuda(name);
-  fail(str("device '", name, "': expected cpu, cuda, cuda:N or auto"));
+  fail("device '", name, "': expected cpu, cuda, cuda:N or auto");
 }
 
 std::vector<double> to_host(Device& device, const TensorView& view) {
@@ -192,5 +193,71 @@ std::vector<double> to_host(Device& device, const TensorView& view) {
   }
   return values;
 }
+
+// ---- GraphedStep ----
+
+#ifdef WEFT_CUDA
+
+struct GraphedStep::State {
+  static constexpr int kEagerCalls = 2;
+  Device& device;
+  bool enabled;
+  int calls = 0;
+  CudaGraph graph;
+  bool captured = false;
+
+  State(Device& d, bool on) : device(d), enabled(on && d.is_cuda()) {}
+  State& operator=(State&&) = delete;  // nor copied
+  ~State() {
+    if (captured) device.pool->release_graph();
+  }
+
+  // Puts the pool back as it was, whatever `work` throws.
+  struct GraphSide {
+    MemoryPool& pool;
+    GraphSide(MemoryPool& p, bool frozen) : pool(p) {
+      pool.use_graph_side(true);
+      pool.freeze(frozen);
+    }
+    ~GraphSide() {
+      pool.use_graph_side(false);
+      pool.freeze(false);
+    }
+  };
+
+  void run(const std::function<void()>& work) {
+    if (!enabled) return work();
+    CudaQueue& queue = std::get<CudaQueue>(device.queue);
+    if (captured) return graph.launch(queue);
+    {
+      const GraphSide side(*device.pool, calls == kEagerCalls);
+      if (calls < kEagerCalls) {
+        work();
+        ++calls;
+        return;
+      }
+      graph.capture(queue, work);
+    }
+    captured = true;
+    device.pool->hold_graph();
+    graph.launch(queue);
+  }
+};
+
+#else
+
+struct GraphedStep::State {
+  static constexpr bool captured = false;
+  State(Device&, bool) {}
+  void run(const std::function<void()>& work) { work(); }
+};
+
+#endif
+
+GraphedStep::GraphedStep(Device& device, bool enabled) : state_(std::make_unique<State>(device, enabled)) {}
+GraphedStep::~GraphedStep() = default;
+GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
+void GraphedStep::run(const std::function<void()>& work) { state_->run(work); }
+bool GraphedStep::replaying() const { return state_->captured; }
 
 }  // namespace weft

@@ -2,8 +2,6 @@
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
 
-#include <array>
-
 #include "kernels/attention/documents.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
@@ -326,23 +324,17 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   WEFT_CHECK(view.rank == 3 && view.cols() == shape.columns(), "sparse_attention: qkv must be (B, T, ",
              shape.columns(), ") for ", shape.heads, " heads of ", shape.qk_size, " and ", shape.v_size,
              ", got ", shape_text(view));
-  const std::int64_t k_column = shape.heads * shape.qk_size, v_column = 2 * k_column;
-  const auto heads = [shape, k_column, v_column](const TensorView& packed) {
-    return std::array{heads_of(packed, 0, shape.heads, shape.qk_size),
-                      heads_of(packed, k_column, shape.heads, shape.qk_size),
-                      heads_of(packed, v_column, shape.heads, shape.v_size)};
-  };
   const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
   const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
-  const auto [q, k, v] = heads(view);
+  const auto [q, k, v] = packed_heads(view, shape.heads, shape.qk_size, shape.v_size);
   const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
   AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps.maps, .scale = shape.scale()};
   f.form = options.form;
   ctx.launch(f);
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, lse, shape, maps, f, heads](Ctx& c, const Tensor& dy) {
+  const auto backward = [qkv, yv = y.value, lse, shape, maps, f](Ctx& c, const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
-    const auto [dq, dk, dv] = heads(dqkv);
+    const auto [dq, dk, dv] = packed_heads(dqkv, shape.heads, shape.qk_size, shape.v_size);
     AttentionBackward g = backward_of(f, dq, dk, dv, delta, heads_of(dy, 0, shape.heads, shape.v_size));
     const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
     g.scratch = scratch;

@@ -3,10 +3,6 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
-#include <cmath>
-#include <utility>
-#include <vector>
-
 #include "kernels/attention/attention.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"

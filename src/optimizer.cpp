@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/optimizer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "kernels/optimizer/adamw.h"
-#include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 
@@ -21,7 +18,7 @@ double learning_rate(const TrainConfig& train, std::int64_t step) {
   const double progress = std::min(1.0, static_cast<double>(step + 1 - train.warmup) / decay_steps);
   const bool cosine = train.schedule == "cosine";
   if (!cosine && train.schedule != "linear")
-    fail(str("train.schedule '", train.schedule, "': expected cosine, linear or constant"));
+    fail("train.schedule '", train.schedule, "': expected cosine, linear or constant");
   const double share = cosine ? 0.5 * (1 + std::cos(std::numbers::pi * progress)) : 1 - progress;
   return train.learning_rate * (train.final_learning_rate + (1 - train.final_learning_rate) * share);
 }

@@ -5,15 +5,9 @@
 #pragma once
 
 #include <array>
-#include <functional>
-#include <memory>
 #include <utility>
-#include <vector>
 
-#include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"
-#include "kernels/queue.h"
-#include "kernels/step_scalars.h"
 #include "src/tensor.h"
 
 namespace weft {
@@ -88,7 +82,7 @@ struct Ctx {
   bool training = false;            // dropout acts
   bool batch_invariant = false;     // sampling: linear() gives the same bits on any batch size
   std::int64_t launches = 0;        // kernels started through this context
-  bool may_stop = false;            // launch() throws Interrupted on request (kernels/interrupt.h)
+  bool may_stop = false;            // launch() throws Interrupted on request (kernels/queue.h)
   const GradientsComplete* complete = nullptr;  // null: not called; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {

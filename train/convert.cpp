@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
 // convert: the weights of a checkpoint to safetensors, and back. See train/README.md.
-#include <iostream>
-
-#include "src/files/safetensors.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
@@ -43,21 +40,21 @@ void save_as_checkpoint(const std::string& path, const WeightsFile& weights) {
   for (const auto& [names, what] : {std::pair{result.drawn, "is missing"},
                                     {result.extended, "has too few rows"},
                                     {result.unused, "is no parameter of the model of its config"}})
-    if (!names.empty()) fail(str(weights.path, ": ", names[0], " ", what));
+    if (!names.empty()) fail(weights.path, ": ", names[0], " ", what);
   save_checkpoint(path, *device, store, {.step = weights.step, .updates = weights.step, .seed = config.seed},
                   weights.config);
 }
 
 void run_convert(const ConvertArguments& a) {
   if (is_safetensors(a.from) == is_safetensors(a.to))
-    fail(str("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ", a.to));
+    fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ", a.to);
   if (is_safetensors(a.from) && (!a.weights.empty() || a.dtype != "f32"))
     fail(
         "--weights and --dtype choose what goes into a safetensors file; a checkpoint gets what one holds, "
         "in f32");
   const WeightsFile weights = open_weights(a.from, weights_from(a.weights) == Weights::last);
   if (weights_from(a.weights) == Weights::ema && !weights.ema)
-    fail(str(a.from, ": holds no moving average of the weights"));
+    fail(a.from, ": holds no moving average of the weights");
   if (is_safetensors(a.from))
     save_as_checkpoint(a.to, weights);
   else

@@ -2,7 +2,6 @@
 // report: folders of runs as one page of HTML.
 #include <iostream>
 
-#include "src/files/files.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -6,8 +6,7 @@
 
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/program/progress.h"
-#include "train/selftest/run.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 namespace {

@@ -6,12 +6,10 @@
 #include <filesystem>
 #include <iostream>
 
-#include "train/inspect/event_file.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
-#include "train/trainer/trainer.h"
 
 namespace weft {
 namespace {

@@ -3,13 +3,10 @@
 #include "data/augment/randaugment.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
 #include <numbers>
 #include <numeric>
 
-#include "data/augment/transforms.h"
+#include "data/augment/augment.h"
 #include "kernels/philox.h"
 
 namespace weft {

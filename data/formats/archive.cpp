@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <vector>
 
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
@@ -25,18 +24,6 @@ bool is_tar(std::string_view beginning) {
   return beginning.size() >= kTarMagicAt + 5 && beginning.substr(kTarMagicAt, 5) == "ustar";
 }
 
-}  // namespace
-
-bool is_archive(std::string_view beginning) {
-  using namespace std::string_view_literals;
-  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
-         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
-}
-
-#ifdef WEFT_LIBARCHIVE
-
-namespace {
-
 // A tar ends in two blocks of zeros; without them, whole members may be missing.
 void check_end_of_tar(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -44,7 +31,7 @@ void check_end_of_tar(const std::string& path) {
   in.seekg(-static_cast<std::streamoff>(end.size()), std::ios::end);
   in.read(end.data(), static_cast<std::streamsize>(end.size()));
   if (!in || end.find_first_not_of('\0') != std::string::npos)
-    fail(str(path, ": the tar archive is truncated: its end mark is missing"));
+    fail(path, ": the tar archive is truncated: its end mark is missing");
 }
 
 class Reader {
@@ -70,11 +57,11 @@ class Reader {
       if (result == ARCHIVE_EOF) return false;
       // A warning here is about a name in another alphabet.
       if (result != ARCHIVE_OK && result != ARCHIVE_WARN) damaged();
-      if (++count_ > limits_.count) fail(str(path_, ": has more than ", limits_.count, " members"));
+      if (++count_ > limits_.count) fail(path_, ": has more than ", limits_.count, " members");
       if (archive_entry_filetype(entry_) != AE_IFREG || archive_entry_hardlink(entry_)) continue;
       const char* text = archive_entry_pathname(entry_);
       if (!text) text = archive_entry_pathname_utf8(entry_);
-      if (!text) fail(str(path_, ": member ", count_, " has a name that cannot be read"));
+      if (!text) fail(path_, ": member ", count_, " has a name that cannot be read");
       name = text;
       return true;
     }
@@ -89,23 +76,22 @@ class Reader {
       total_ += got;
       const auto size = static_cast<std::int64_t>(all.size()) + got;
       if (size > limits_.member || total_ > limits_.total)
-        fail(
-            str(path_, ": ", name, " is too large: more than ",
-                size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all")));
+        fail(path_, ": ", name, " is too large: more than ",
+             size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all"));
       all.append(piece_.data(), static_cast<std::size_t>(got));
     }
     if (archive_entry_size_is_set(entry_) &&
         archive_entry_size(entry_) != static_cast<la_int64_t>(all.size()))
-      fail(str(path_, ": ", name, " has ", all.size(), " bytes, the archive promises ",
-               archive_entry_size(entry_)));
+      fail(path_, ": ", name, " has ", all.size(), " bytes, the archive promises ",
+           archive_entry_size(entry_));
     return all;
   }
 
  private:
   [[noreturn]] void damaged(const std::string& name = "") const {
     const char* reason = archive_error_string(archive_.get());
-    fail(str(path_, ": ", name.empty() ? "the archive" : name,
-             " cannot be read: ", reason ? reason : "damaged or truncated"));
+    fail(path_, ": ", name.empty() ? "the archive" : name,
+         " cannot be read: ", reason ? reason : "damaged or truncated");
   }
 
   const std::string& path_;
@@ -118,13 +104,21 @@ class Reader {
 
 }  // namespace
 
+bool is_archive(std::string_view beginning) {
+  using namespace std::string_view_literals;
+  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
+         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
+}
+
+#ifdef WEFT_LIBARCHIVE
+
 bool has_archives() { return true; }
 
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits) {
   const std::string beginning = file_beginning(path);
-  if (!is_archive(beginning)) fail(str(path, ": is no archive; expected zip (npz), tar or tar.gz"));
+  if (!is_archive(beginning)) fail(path, ": is no archive; expected zip (npz), tar or tar.gz");
   if (is_tar(beginning)) check_end_of_tar(path);
   Reader reader(path, limits);
   std::string name;
@@ -139,9 +133,9 @@ bool has_archives() { return false; }
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>&,
                      const std::function<void(const std::string& name, std::string bytes)>&,
                      const ArchiveLimits&) {
-  fail(str(path,
-           ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
-           "the file first"));
+  fail(path,
+       ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
+       "the file first");
 }
 
 #endif

@@ -2,16 +2,11 @@
 // Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <memory>
 #include <ostream>
 
-#include "data/formats/mu_law.h"
 #include "kernels/view.h"
 #include "src/files/files.h"
 
@@ -67,12 +62,12 @@ void check_is_whole(const std::string& path) {
     at += 8;
     if (std::memcmp(head, format->samples, 4) == 0) {
       if (bytes != kUnknown && bytes > size - at)
-        fail(str(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at, " do"));
+        fail(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at, " do");
       return;
     }
     at += std::int64_t{bytes} + bytes % 2;
   }
-  fail(str(path, ": is a damaged or truncated sound file: it has no samples"));
+  fail(path, ": is a damaged or truncated sound file: it has no samples");
 }
 
 // Mono samples at one rate in, codes at another out.
@@ -86,10 +81,10 @@ class Encoder {
         tokens_(tokens) {
     if (from == to) return;
     if (!src_is_valid_ratio(ratio_))
-      fail(str(path, ": has ", from, " samples a second, too far from --rate ", to, "; at most 256 times"));
+      fail(path, ": has ", from, " samples a second, too far from --rate ", to, "; at most 256 times");
     int error = 0;
     resampler_.reset(src_new(SRC_SINC_BEST_QUALITY, 1, &error));
-    if (!resampler_) fail(str(path, ": cannot be resampled: ", src_strerror(error)));
+    if (!resampler_) fail(path, ": cannot be resampled: ", src_strerror(error));
     out_.resize(kPiece);
   }
 
@@ -104,7 +99,7 @@ class Encoder {
     data.output_frames = static_cast<long>(out_.size());
     do {
       if (const int error = src_process(resampler_.get(), &data))
-        fail(str(path_, ": cannot be resampled: ", src_strerror(error)));
+        fail(path_, ": cannot be resampled: ", src_strerror(error));
       encode({out_.data(), static_cast<std::size_t>(data.output_frames_gen)});
       data.data_in += data.input_frames_used;
       data.input_frames -= data.input_frames_used;
@@ -115,7 +110,7 @@ class Encoder {
  private:
   void encode(std::span<const float> samples) {
     if (static_cast<std::int64_t>(tokens_.size() + samples.size()) > most_)
-      fail(str(path_, ": makes more than ", most_, " tokens; prepare fewer files at once"));
+      fail(path_, ": makes more than ", most_, " tokens; prepare fewer files at once");
     for (const float x : samples) {
       clipped_ += std::abs(x) > 1;
       tokens_.push_back(mu_law_encode(x));
@@ -135,15 +130,15 @@ using SoundFile = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 SoundFile open_sound(const std::string& path, SF_INFO& info) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail(str(path, ": cannot be opened: there is no such file"));
+  if (!std::filesystem::exists(path, error)) fail(path, ": cannot be opened: there is no such file");
   if (!std::filesystem::is_regular_file(path, error))
-    fail(str(path, ": is no regular file, expected a sound file"));
+    fail(path, ": is no regular file, expected a sound file");
   info = {};
   SoundFile file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
-  if (!file) fail(str(path, ": is no sound file that can be read: ", sf_strerror(nullptr)));
+  if (!file) fail(path, ": is no sound file that can be read: ", sf_strerror(nullptr));
   if (info.samplerate < kLeastRate || info.samplerate > kMostRate)
-    fail(str(path, ": has ", info.samplerate, " samples a second; expected ", kLeastRate, " to ", kMostRate));
-  if (info.channels < 1) fail(str(path, ": has no channels"));
+    fail(path, ": has ", info.samplerate, " samples a second; expected ", kLeastRate, " to ", kMostRate);
+  if (info.channels < 1) fail(path, ": has no channels");
   check_is_whole(path);
   return file;
 }
@@ -156,12 +151,16 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
     double sum = 0;
     for (const float x : frames.subspan(at, channels)) {
       if (!(std::abs(x) <= kMostSample))
-        fail(str(path, ": frame ", first + static_cast<std::int64_t>(mono.size()), " holds ", x,
-                 "; expected samples from -1 to 1"));
+        fail(path, ": frame ", first + static_cast<std::int64_t>(mono.size()), " holds ", x,
+             "; expected samples from -1 to 1");
       sum += x;
     }
     mono.push_back(static_cast<float>(sum / static_cast<double>(channels)));
   }
+}
+
+void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
+  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
 }
 
 }  // namespace
@@ -171,7 +170,7 @@ bool has_audio() { return true; }
 AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t most,
                        std::vector<std::uint16_t>& tokens) {
   if (rate < kLeastRate || rate > kMostRate)
-    fail(str("--rate: expected ", kLeastRate, " to ", kMostRate, " samples a second, got ", rate));
+    fail("--rate: expected ", kLeastRate, " to ", kMostRate, " samples a second, got ", rate);
   SF_INFO info;
   const SoundFile file = open_sound(path, info);
   AudioFile result{0, info.channels, info.samplerate, 0};
@@ -187,11 +186,10 @@ AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t 
     result.frames += got;
   }
   if (sf_error(file.get()) != SF_ERR_NO_ERROR)
-    fail(str(path, ": cannot be read beyond frame ", result.frames, ": ", sf_strerror(file.get())));
-  if (result.frames == 0) fail(str(path, ": holds no sound: it has no frames"));
+    fail(path, ": cannot be read beyond frame ", result.frames, ": ", sf_strerror(file.get()));
+  if (result.frames == 0) fail(path, ": holds no sound: it has no frames");
   if (info.frames < SF_COUNT_MAX && result.frames < info.frames)
-    fail(str(path, ": is truncated: it should have ", info.frames, " frames, ", result.frames,
-             " can be read"));
+    fail(path, ": is truncated: it should have ", info.frames, " frames, ", result.frames, " can be read");
   encoder.add({}, true);
   result.clipped = encoder.clipped();
   return result;
@@ -202,28 +200,19 @@ AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t 
 bool has_audio() { return false; }
 
 AudioFile append_audio(const std::string& path, std::int64_t, std::int64_t, std::vector<std::uint16_t>&) {
-  fail(str(path,
-           ": this build reads no sound; install libsndfile1-dev and libsamplerate0-dev, configure and build "
-           "again"));
+  fail(path,
+       ": this build reads no sound; install libsndfile1-dev and libsamplerate0-dev, configure and build "
+       "again");
 }
 
 #endif
 
-namespace {
-
-void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
-  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
-}
-
-}  // namespace
-
 void write_wav(const std::string& path, std::span<const std::int32_t> tokens, std::int64_t rate) {
   constexpr std::int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;
   const auto size = static_cast<std::int64_t>(tokens.size()) * kItem;
-  if (rate < 1 || rate > 768000)
-    fail(str(path, ": a sound of ", rate, " samples a second cannot be written"));
+  if (rate < 1 || rate > 768000) fail(path, ": a sound of ", rate, " samples a second cannot be written");
   if (size > std::numeric_limits<std::int32_t>::max() - kHeader)
-    fail(str(path, ": ", tokens.size(), " samples are too many for a WAV file"));
+    fail(path, ": ", tokens.size(), " samples are too many for a WAV file");
   std::string bytes = "RIFF";
   append(bytes, kHeader - 8 + size, 4);
   bytes += "WAVEfmt ";
@@ -235,7 +224,7 @@ void write_wav(const std::string& path, std::span<const std::int32_t> tokens, st
   append(bytes, size, 4);
   for (const std::int32_t token : tokens) {
     if (token < 0 || token >= kMuLawLevels)
-      fail(str(path, ": token ", token, " is no mu-law code; expected 0 to ", kMuLawLevels - 1));
+      fail(path, ": token ", token, " is no mu-law code; expected 0 to ", kMuLawLevels - 1);
     append(bytes, std::lround(mu_law_decode(static_cast<std::uint8_t>(token)) * 32767), kItem);
   }
   write_whole_file(path, [&](std::ostream& out) { out << bytes; });

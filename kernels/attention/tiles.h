@@ -11,7 +11,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/cpu.h"
-#include "kernels/interrupt.h"
+#include "kernels/queue.h"
 
 namespace weft::attention {
 

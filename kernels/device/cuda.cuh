@@ -3,11 +3,12 @@
 // and a block in a fixed order, and dispatch over the element types of CUDA (f32, f16, bf16).
 #pragma once
 
+#include <utility>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/checks.h"
 #include "kernels/queue.h"
 
 namespace weft {
@@ -20,8 +21,8 @@ namespace weft {
   } while (0)
 
 [[noreturn]] inline void cuda_failure(cudaError_t status, const char* statement, const char* file, int line) {
-  fail(str("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ",
-           file, ":", line, "]"));
+  fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ", file,
+       ":", line, "]");
 }
 
 template <>
@@ -36,7 +37,7 @@ void dispatch_cuda(DType t, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<__half>();
     case DType::bf16: return f.template operator()<__nv_bfloat16>();
-    default: fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
+    default: fail("CUDA kernels take f32, f16 or bf16, got ", name_of(t));
   }
 }
 
@@ -199,5 +200,24 @@ W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, c
   offset += bytes;
   return p;
 }
+
+class CudaEvent {
+ public:
+  CudaEvent() { WEFT_CUDA_CHECK(cudaEventCreate(&event_)); }
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  ~CudaEvent() {
+    if (event_) static_cast<void>(cudaEventDestroy(event_));
+  }
+  void record(const CudaQueue& q) { WEFT_CUDA_CHECK(cudaEventRecord(event_, q.stream)); }
+  double since(const CudaEvent& earlier) const {
+    WEFT_CUDA_CHECK(cudaEventSynchronize(event_));
+    float milliseconds = 0;
+    WEFT_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+    return static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 }  // namespace weft

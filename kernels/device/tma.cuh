@@ -7,7 +7,6 @@
 #include <cuda_runtime.h>
 
 #include <array>
-#include <cstdint>
 
 #include "kernels/device/mbarrier.cuh"
 #include "kernels/dtype.h"

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 
-#include "kernels/device/mbarrier.cuh"
 #include "kernels/device/mma.cuh"
 
 namespace weft::device {

@@ -2,9 +2,6 @@
 // Softmax cross-entropy: the definition. Rows in parallel.
 #include "kernels/layers/cross_entropy.h"
 
-#include <cmath>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {

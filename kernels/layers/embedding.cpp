@@ -2,11 +2,6 @@
 // Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
 #include "kernels/layers/embedding.h"
 
-#include <algorithm>
-#include <memory>
-#include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {

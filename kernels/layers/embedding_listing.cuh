@@ -4,8 +4,6 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
-#include <bit>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/embedding.h"
 

@@ -2,9 +2,6 @@
 // Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
 #include "kernels/layers/layernorm.h"
 
-#include <algorithm>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 

@@ -2,9 +2,6 @@
 // Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
 #include "kernels/layers/pointwise.h"
 
-#include <algorithm>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 

@@ -2,7 +2,6 @@
 // QK-norm and rotary positions: the definition, head by head.
 #include "kernels/layers/rotary.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions on CUDA. A warp takes a row: its lanes form groups of a power of two, a head
 // each, eight features a lane. The angles of a row stay in registers; kAhead heads a group are in flight.
-#include <bit>
-
 #include "kernels/layers/rotary.cuh"
 
 namespace weft {

@@ -2,7 +2,6 @@
 // GEMM and activation in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/activation.h"
 
-#include "kernels/checks.h"
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 

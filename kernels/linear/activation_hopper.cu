@@ -7,8 +7,6 @@
 //   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the other runs
 // its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of two thread
 // blocks shares each tile: either block loads one half for both. TMA clips at the ends of every axis.
-#include <algorithm>
-
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/activation_hopper_memory.cuh"
 #include "kernels/linear/forms.h"

@@ -6,13 +6,8 @@
 #include <omp.h>
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <type_traits>
-#include <vector>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
@@ -42,8 +37,8 @@ void keep_buffers(int threads) {
   for (void* buffer : buffers) blas_memory_free(buffer);
   kept = std::max(kept.load(), static_cast<int>(buffers.size()));
   if (threads > kept)
-    fail(str("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
-             " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS"));
+    fail("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
+         " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS");
 }
 
 // A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the

@@ -24,7 +24,7 @@ cudaDataType_t type_of(DType t) {
     case DType::f32: return CUDA_R_32F;
     case DType::f16: return CUDA_R_16F;
     case DType::bf16: return CUDA_R_16BF;
-    default: fail(str("linear: CUDA takes f32, f16 or bf16, got ", name_of(t)));
+    default: fail("linear: CUDA takes f32, f16 or bf16, got ", name_of(t));
   }
 }
 
@@ -62,8 +62,7 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
 bool tuning_enabled() {
   const char* text = std::getenv("WEFT_TUNE");
   const std::string value = text ? text : "";
-  if (!value.empty() && value != "0" && value != "1")
-    fail(str("WEFT_TUNE: expected 0 or 1, got '", value, "'"));
+  if (!value.empty() && value != "0" && value != "1") fail("WEFT_TUNE: expected 0 or 1, got '", value, "'");
   return value != "0";
 }
 

@@ -8,19 +8,17 @@
 
 #include <cublasLt.h>
 
-#include <vector>
-
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
 
-#define WEFT_CUBLAS_CHECK(statement)                                                                         \
-  do {                                                                                                       \
-    const cublasStatus_t weft_status = (statement);                                                          \
-    if (weft_status != CUBLAS_STATUS_SUCCESS) {                                                              \
-      fail(str("cuBLASLt: ", cublasLtGetStatusString(weft_status), "  [", #statement, " at ", __FILE_NAME__, \
-               ":", __LINE__, "]"));                                                                         \
-    }                                                                                                        \
+#define WEFT_CUBLAS_CHECK(statement)                                                                     \
+  do {                                                                                                   \
+    const cublasStatus_t weft_status = (statement);                                                      \
+    if (weft_status != CUBLAS_STATUS_SUCCESS) {                                                          \
+      fail("cuBLASLt: ", cublasLtGetStatusString(weft_status), "  [", #statement, " at ", __FILE_NAME__, \
+           ":", __LINE__, "]");                                                                          \
+    }                                                                                                    \
   } while (0)
 
 // out (rows, cols) = alpha op(a) op(b) + beta (accumulate: out; or addend, of out's layout), sums over
@@ -50,8 +48,7 @@ template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
 struct Owned {
   Handle handle = nullptr;
   Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
+  Owned& operator=(Owned&&) = delete;  // nor copied
   ~Owned() {
     if (handle) kDestroy(handle);
   }

@@ -2,10 +2,7 @@
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <utility>
 
-#include "kernels/device/event.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace weft {

@@ -10,7 +10,6 @@
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/hopper.cuh"
-#include "kernels/linear/linear.h"
 
 namespace weft::linear_rows {
 

@@ -2,10 +2,6 @@
 // AdamW on the CPU: the definition. Threads take pieces of kChunk elements.
 #include "kernels/optimizer/adamw.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {

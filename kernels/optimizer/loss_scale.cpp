@@ -2,8 +2,6 @@
 // The loss scale: the definition.
 #include "kernels/optimizer/loss_scale.h"
 
-#include <cmath>
-
 namespace weft {
 
 void check(const ApplyLossScale& k) {

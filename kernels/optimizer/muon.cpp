@@ -2,9 +2,6 @@
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
 #include "kernels/optimizer/muon.h"
 
-#include <cmath>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
 

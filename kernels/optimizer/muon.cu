@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose epilogues add
 // and scale; A is symmetric, so that no matrix is transposed. The rest is bound by memory bandwidth.
-#include <cmath>
-#include <utility>
-
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/weights.cuh"

@@ -2,12 +2,8 @@
 // Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk elements.
 #include "kernels/optimizer/reduce.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <vector>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

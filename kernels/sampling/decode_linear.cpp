@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -138,6 +138,19 @@ void check_distinct(std::initializer_list<NamedView> outputs, std::initializer_l
   }
 }
 
+// What both passes read.
+template <class Args, class Kernel>
+void set_shared(const Checker& check, const weft_attention_plan& plan, const Args& a, Kernel& k) {
+  k.q = check.input("q", a.q, true, plan.d_qk);
+  k.k = check.input("k", a.k, false, plan.d_qk);
+  k.v = check.input("v", a.v, false, plan.d_v);
+  k.lse = check.rows("lse", a.lse);
+  k.maps = plan.maps;
+  k.segments = check.segments(a.q_segments, a.k_segments);
+  k.form = check.form(a.form, static_cast<bool>(k.segments));
+  k.scale = check.scale(a.scale);
+}
+
 }  // namespace
 
 DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
@@ -164,28 +177,18 @@ std::size_t workspace_bytes(const weft_attention_plan& plan, std::int64_t batch,
 AttentionForward checked_forward(const weft_attention_plan& plan, const weft_forward_args& a) {
   const Checker check(plan, a.batch, a.dtype);
   AttentionForward f;
-  f.q = check.input("q", a.q, true, plan.d_qk);
-  f.k = check.input("k", a.k, false, plan.d_qk);
-  f.v = check.input("v", a.v, false, plan.d_v);
+  set_shared(check, plan, a, f);
   f.y = check.output("o", a.o, true, plan.d_v);
-  f.lse = check.rows("lse", a.lse);
   check_distinct({{"o", a.o.data}, {"lse", a.lse}}, {{"q", a.q.data}, {"k", a.k.data}, {"v", a.v.data}});
-  f.maps = plan.maps;
-  f.segments = check.segments(a.q_segments, a.k_segments);
-  f.form = check.form(a.form, static_cast<bool>(f.segments));
-  f.scale = check.scale(a.scale);
   return f;
 }
 
 AttentionBackward checked_backward(const weft_attention_plan& plan, const weft_backward_args& a) {
   const Checker check(plan, a.batch, a.dtype);
   AttentionBackward g;
-  g.q = check.input("q", a.q, true, plan.d_qk);
-  g.k = check.input("k", a.k, false, plan.d_qk);
-  g.v = check.input("v", a.v, false, plan.d_v);
+  set_shared(check, plan, a, g);
   g.y = check.input("o", a.o, true, plan.d_v);
   g.dy = check.input("d_o", a.d_o, true, plan.d_v);
-  g.lse = check.rows("lse", a.lse);
   g.dq = check.output("dq", a.dq, true, plan.d_qk);
   g.dk = check.output("dk", a.dk, false, plan.d_qk);
   g.dv = check.output("dv", a.dv, false, plan.d_v);
@@ -197,10 +200,6 @@ AttentionBackward checked_backward(const weft_attention_plan& plan, const weft_b
   const NamedView q{"q", a.q.data}, k{"k", a.k.data}, v{"v", a.v.data}, o{"o", a.o.data};
   check_distinct({{"dq", a.dq.data}, {"dk", a.dk.data}, {"dv", a.dv.data}, {"workspace", a.workspace}},
                  {q, k, v, o, {"d_o", a.d_o.data}, {"lse", a.lse}});
-  g.maps = plan.maps;
-  g.segments = check.segments(a.q_segments, a.k_segments);
-  g.form = check.form(a.form, static_cast<bool>(g.segments));
-  g.scale = check.scale(a.scale);
   return g;
 }
 

@@ -2,8 +2,6 @@
 // Plans on the CPU.
 #include <dlfcn.h>
 
-#include <vector>
-
 #include "src/capi/handles.h"
 
 namespace weft::capi {

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 #include <new>
-#include <stdexcept>
 
 #include "kernels/attention/select.h"
 #include "src/capi/weft_attention.h"

@@ -2,7 +2,6 @@
 #include "src/capi/weft_attention.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/philox.h"
-#include "kernels/view.h"
-#include "src/config/conditions.h"
 #include "src/config/fields.h"
 #include "src/patterns/pattern.h"
 

@@ -4,8 +4,6 @@
 
 #include <filesystem>
 
-#include "kernels/view.h"
-
 namespace weft {
 namespace {
 

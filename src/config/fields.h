@@ -2,13 +2,9 @@
 // The table of config keys that reading, writing, documentation and checks share. Internal to src/config.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <map>
-#include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "src/config/config.h"
 
@@ -45,7 +41,8 @@ void for_each_field(Config&, const Visit&);
 // The keys of one entry of model.attention.
 void for_each_pattern_field(PatternSpec&, const Visit&);
 
-std::string value_text(const Field&);  // as to_yaml writes it
+std::string value_text(const Field&);    // as to_yaml writes it
+std::string full_comment(const Field&);  // the comment, with what the value may be
 
 // Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no place.
 using Places = std::map<std::string, std::string>;

@@ -5,11 +5,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
-#include <sstream>
 
-#include "kernels/view.h"
 #include "src/config/fields.h"
 
 namespace weft {

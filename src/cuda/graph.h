@@ -2,9 +2,7 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <vector>
 
 #include "kernels/queue.h"
 
@@ -19,8 +17,7 @@ class StagingRing;
 class CudaGraph {
  public:
   CudaGraph() = default;
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
+  CudaGraph& operator=(CudaGraph&&) = delete;  // nor copied
   ~CudaGraph();
 
   // Records what `work` launches on the queue's stream; nothing of it runs yet.

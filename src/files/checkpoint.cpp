@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
 
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <set>
-#include <string_view>
 
-#include "kernels/view.h"
 #include "src/files/hdf5.h"
 
 namespace weft {
@@ -50,8 +43,8 @@ void check_numbers(const std::string& where, bool squares, const std::vector<cha
     Number value;
     std::memcpy(&value, &values[at], sizeof value);
     if (!std::isfinite(value) || (squares && value < 0))
-      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
-               squares ? "means of squares" : "finite numbers"));
+      fail(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
+           squares ? "means of squares" : "finite numbers");
   }
 }
 
@@ -90,19 +83,19 @@ void check_group(const Hdf5File& file, const ParameterStore& store, const std::s
   for (const ParamInfo& p : store.params()) {
     const std::string path = path_in(group, p);
     if (there.erase(path) == 0)
-      fail(str(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")"));
+      fail(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")");
     if (const Shape shape = file.shape_of(path); shape != p.shape)
-      fail(str(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
-               ")"));
+      fail(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
+           ")");
   }
   if (!there.empty())
-    fail(str(other, there.begin()->substr(group.size() + 1), " is missing here and ",
-             shape_text(file.shape_of(*there.begin())), " there (", group, ")"));
+    fail(other, there.begin()->substr(group.size() + 1), " is missing here and ",
+         shape_text(file.shape_of(*there.begin())), " there (", group, ")");
 }
 
 template <class T>
 T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
-  if (!value) fail(str(file.path(), ": has no attribute ", name, ", which every checkpoint has"));
+  if (!value) fail(file.path(), ": has no attribute ", name, ", which every checkpoint has");
   return *value;
 }
 std::int64_t required_int(const Hdf5File& file, const char* name) {
@@ -115,10 +108,10 @@ double required_real(const Hdf5File& file, const char* name) {
 Hdf5File open_checkpoint(const std::string& path) {
   Hdf5File file = Hdf5File::open(path);
   if (!file.has("/params"))
-    fail(str(path, ": is not a checkpoint (it has no group /params)",
-             file.has("/train") ? "; it looks like a data file made by prepare" : ""));
+    fail(path, ": is not a checkpoint (it has no group /params)",
+         file.has("/train") ? "; it looks like a data file made by prepare" : "");
   if (const std::int64_t format = required_int(file, "format"); format != kCheckpointFormat)
-    fail(str(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat));
+    fail(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat);
   return file;
 }
 
@@ -130,7 +123,7 @@ TrainState read_state(const Hdf5File& file) {
                          .best_valid_bits = required_real(file, "best_valid_bits"),
                          .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
   const auto refuse = [&](const char* name, auto value, const char* expected) {
-    fail(str(file.path(), ": attribute ", name, " is ", value, ", expected ", expected));
+    fail(file.path(), ": attribute ", name, " is ", value, ", expected ", expected);
   };
   if (state.step < 0) refuse("step", state.step, "0 or more");
   if (state.updates < 0 || state.updates > state.step) refuse("updates", state.updates, "0 to step");
@@ -168,9 +161,9 @@ TrainState load_checkpoint(const std::string& path, Device& device, ParameterSto
   const Hdf5File file = open_checkpoint(path);
   const bool moving_average = use_ema || store.ema();
   if (moving_average && !file.has("/ema"))
-    fail(str(path, ": holds no moving average of the weights (it was trained with train.ema_decay 0)"));
+    fail(path, ": holds no moving average of the weights (it was trained with train.ema_decay 0)");
   if (store.m() && !file.has("/optimizer"))
-    fail(str(path, ": holds no optimizer state, so that training cannot go on from it"));
+    fail(path, ": holds no optimizer state, so that training cannot go on from it");
   const TrainState state = read_state(file);
   std::vector<Group> groups = groups_of(store);
   if (use_ema) groups[0].path = "/ema";
@@ -198,7 +191,7 @@ WeightsFile checkpoint_weights(const std::string& path, bool last) {
   const std::string group = weights.ema ? "/ema/" : "/params/";
   for (const std::string& dataset : file->list(group)) {
     if (file->type_of(dataset) != StoredType::f32)
-      fail(str(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32"));
+      fail(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32");
     weights.shapes[dataset.substr(group.size())] = file->shape_of(dataset);
   }
   weights.read = [file, group](const std::string& name) {

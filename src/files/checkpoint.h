@@ -5,11 +5,7 @@
 // Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "src/files/weights.h"
-#include "src/parameters.h"
 
 namespace weft {
 

@@ -2,6 +2,7 @@
 // Files that appear whole or not at all.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -64,8 +65,7 @@ void check_output(const std::string& path, Devices = Devices::refused);
 class NewFile {
  public:
   explicit NewFile(const std::string& path, Devices = Devices::refused);
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+  NewFile& operator=(NewFile&&) = delete;  // nor copied
   ~NewFile();
   void write(const char* bytes, std::size_t size);
   void commit();
@@ -82,12 +82,18 @@ class NewFile {
 
 // A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
+// A folder, with those above it. Error, naming it, when it cannot be made.
+void make_folder(const std::string& path);
 // A NewFile with what is in the file `from`.
 void copy_whole_file(const std::string& from, const std::string& path);
 
 // The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error for other
 // devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
 std::vector<char> read_input(const std::string& path, std::int64_t most);
+inline std::string read_text(const std::string& path, std::int64_t most) {
+  const std::vector<char> bytes = read_input(path, most);
+  return {bytes.begin(), bytes.end()};
+}
 
 // Bytes at .. at + size - 1 of an open file; 0, the errno, or -1 when the file ends before them.
 int read_at(int file, std::int64_t at, std::size_t size, void* to);
@@ -112,5 +118,23 @@ void check_once(int file, const std::string& what, const std::function<void()>& 
 // Syncs the folder of `path`, without which a new name is not on the disk. Folders that cannot be synced
 // (some network disks) are let pass.
 void sync_names_beside(const std::string& path);
+
+// The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends: to the
+// file descriptor that WEFT_ERROR_FD names, where a launcher reads the lines of its processes, otherwise to
+// stderr.
+void print_error_line(const std::string& what) noexcept;
+
+// ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows ----
+
+inline constexpr std::size_t kSealBlock = 512;
+inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
+
+// Writes to a block of kSealBlock zeros the seal of a file with so many bytes behind it, whose FastHash is
+// `hash`.
+void write_seal(char* block, std::size_t size, std::uint64_t hash);
+
+// Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
+// for that (check_once). A file that shrinks meanwhile is an error, too.
+bool check_seal(const std::string& path, int file);
 
 }  // namespace weft

@@ -9,15 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/answer_process.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
-#include "src/files/seal.h"
 
 namespace weft {
 const char* name_of(StoredType type) { return row_of(type).name; }
@@ -57,7 +53,7 @@ struct Hdf5File::Handle {
     return value;
   }
   [[noreturn]] void library_failed(const std::string& what) const {
-    fail(str(path, ": ", what, ": ", library_error()));
+    fail(path, ": ", what, ": ", library_error());
   }
   void each_piece(const std::function<void(const char*, std::size_t)>& take) const;
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
@@ -80,11 +76,11 @@ Hdf5File Hdf5File::open(const std::string& path) {
   struct stat info {};
   h.fd = std::make_shared<const Descriptor>(
       ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
-  if (!*h.fd) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  if (!*h.fd) fail(path, ": cannot be opened: ", std::strerror(errno));
   ::fstat(h.fd->get(), &info);
-  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
-  if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
-  if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
+  if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected an HDF5 file");
+  if (!S_ISREG(info.st_mode)) fail(path, ": is not a regular file, expected an HDF5 file");
+  if (info.st_size == 0) fail(path, ": is empty, expected an HDF5 file");
   check_seal(path, h.fd->get());
   // Damage, or a read that fails, can bring down the process that HDF5 runs in.
   std::optional<Hdf5Reader> reader;
@@ -185,8 +181,7 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   const Handle& h = *handle_;
   const StoredPlace place = h.place_of(dataset);
   if (place.shape != shape)
-    fail(
-        str(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape)));
+    fail(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape));
   const std::size_t size = elements_of(shape) * H5Tget_size(row_of(as).memory);
   bytes_of(dataset, as).read(0, size, data);
 }
@@ -198,7 +193,7 @@ StoredBytes Hdf5File::bytes_of(const std::string& dataset, StoredType as) const 
   if (place.offset >= 0 && place.type == static_cast<std::int64_t>(as)) return bytes;
   bytes.values = std::make_shared<std::string>(h.ask("r", static_cast<char>(as) + dataset));
   if (bytes.values->size() != elements_of(place.shape) * H5Tget_size(row_of(as).memory))
-    fail(str(path(), ": ", dataset, " changes while it is read"));
+    fail(path(), ": ", dataset, " changes while it is read");
   return bytes;
 }
 
@@ -215,7 +210,7 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
     H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
     // HDF5 does not survive a file that may not have its size.
     if (ftruncate(h.fd->get(), lseek(h.fd->get(), 0, SEEK_END) + size) != 0)
-      fail(str(path(), ": could not be written: ", disk_error(errno)));
+      fail(path(), ": could not be written: ", disk_error(errno));
   }
   // Groups on the way are made one by one: those that HDF5 makes by itself carry the time.
   for (std::size_t slash = dataset.find('/', 1); slash != std::string::npos;

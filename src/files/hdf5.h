@@ -3,13 +3,8 @@
 // object, what was expected and what was found.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "kernels/dtype.h"
 #include "src/files/files.h"

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/hdf5_reader.h"
 
-#include <algorithm>
-#include <optional>
-#include <sstream>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "kernels/view.h"
+#include <algorithm>
+#include <csignal>
+#include <exception>
+
 #include "src/config/names.h"
 
 namespace weft {
@@ -16,6 +21,37 @@ std::optional<StoredType> type_in(hid_t set) {
   for (const TypeRow& row : types())
     if (H5Tequal(type, row.file) > 0 || H5Tequal(type, row.memory) > 0) return row.type;
   return std::nullopt;
+}
+
+// Every message is its length, then its bytes. False: the other process is gone.
+bool send_message(int socket, const std::string& text) {
+  const std::uint64_t size = text.size();
+  return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
+}
+
+bool receive_message(int socket, std::string& text) {
+  std::uint64_t size = 0;
+  if (!receive_all(socket, &size, sizeof size)) return false;
+  text.resize(size);
+  return receive_all(socket, text.data(), size);
+}
+
+[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, std::int64_t cpu_seconds) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
+  const rlimit none{0, 0}, time{static_cast<rlim_t>(cpu_seconds), static_cast<rlim_t>(cpu_seconds)};
+  setrlimit(RLIMIT_CORE, &none);
+  setrlimit(RLIMIT_CPU, &time);
+  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);  // last words of the C library
+  for (std::string question; receive_message(socket, question);) {
+    std::string reply;
+    try {
+      reply = "+" + answer(question);
+    } catch (const std::bad_alloc&) { reply = "-out of memory"; } catch (const std::exception& e) {
+      reply = str("-", e.what());
+    }
+    if (!send_message(socket, reply)) break;
+  }
+  _exit(0);
 }
 
 }  // namespace
@@ -47,7 +83,7 @@ Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(st
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
-    fail(str(path_, ": is not an HDF5 file (", size, " bytes of something else)"));
+    fail(path_, ": is not an HDF5 file (", size, " bytes of something else)");
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_stdio(access);
   H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
@@ -55,8 +91,8 @@ Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(st
   if (file_.ok()) return;
   const std::string reason = library_error();
   if (reason.find("truncated") != std::string::npos)
-    fail(str(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
-  fail(str(path_, ": is damaged or not readable as HDF5: ", reason));
+    fail(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again");
+  fail(path_, ": is damaged or not readable as HDF5: ", reason);
 }
 
 std::string Hdf5Reader::answer(const std::string& question) const {
@@ -69,8 +105,8 @@ std::string Hdf5Reader::answer(const std::string& question) const {
     case 't': {
       const auto type = type_in(open_dataset(name));
       if (type) return {static_cast<char>(*type)};
-      fail(str(path_, ": ", name, " has an element type that is not one of ",
-               joined(types(), ", ", &TypeRow::name)));
+      fail(path_, ": ", name, " has an element type that is not one of ",
+           joined(types(), ", ", &TypeRow::name));
     }
     case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
     case 'x': return text_attribute(name);
@@ -80,15 +116,15 @@ std::string Hdf5Reader::answer(const std::string& question) const {
 }
 
 void Hdf5Reader::library_failed(const std::string& what) const {
-  fail(str(path_, ": ", what, ": ", library_error()));
+  fail(path_, ": ", what, ": ", library_error());
 }
 
 Id Hdf5Reader::open_dataset(const std::string& name) const {
   Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!set.ok()) fail(str(path_, ": has no dataset ", name));
+  if (!set.ok()) fail(path_, ": has no dataset ", name);
   const Id creation(H5Dget_create_plist(set), H5Pclose);
   if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
-    fail(str(path_, ": ", name, " lies in another file, expected its values in this one"));
+    fail(path_, ": ", name, " lies in another file, expected its values in this one");
   return set;
 }
 
@@ -103,7 +139,7 @@ bool Hdf5Reader::has(const std::string& object) const {
 
 std::string Hdf5Reader::list(const std::string& group) const {
   const Id root(H5Gopen2(file_, group.c_str(), H5P_DEFAULT), H5Gclose);
-  if (!root.ok()) fail(str(path_, ": has no group ", group));
+  if (!root.ok()) fail(path_, ": has no group ", group);
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
     if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
@@ -141,7 +177,7 @@ std::string Hdf5Reader::values_of(const std::string& dataset, StoredType as) con
   const Id set = open_dataset(dataset), type(H5Dget_type(set), H5Tclose);
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
-    fail(str(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it"));
+    fail(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it");
   std::string values(elements_of(place_of(dataset).shape) * H5Tget_size(row.memory), '\0');
   if (!values.empty() && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
     library_failed(dataset + " cannot be read (a damaged file?)");
@@ -155,7 +191,7 @@ Id Hdf5Reader::open_attribute(const std::string& name, H5T_class_t cls, const ch
   if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
   const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
   if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
-    fail(str(path_, ": attribute ", name, " should be ", wanted));
+    fail(path_, ": attribute ", name, " should be ", wanted);
   return a;
 }
 
@@ -183,6 +219,45 @@ std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const c
   std::string value(8, '\0');  // an std::int64_t or a double
   if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
   return "+" + value;
+}
+
+AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    fail("no socket for a new process: ", std::strerror(errno));
+  child_ = fork();
+  if (child_ == 0) {
+    close(ends[0]);
+    answer_all(ends[1], answer, cpu_seconds);
+  }
+  const int error = errno;
+  close(ends[1]);
+  socket_ = Descriptor(ends[0]);
+  if (child_ < 0) fail("no new process: ", std::strerror(error));
+}
+
+AnswerProcess::~AnswerProcess() {
+  socket_.close();
+  if (child_ < 0) return;
+  kill(child_, SIGKILL);
+  uninterrupted([&] { return waitpid(child_, nullptr, 0); });
+}
+
+std::string AnswerProcess::ask(const std::string& name, const std::string& question) {
+  std::string reply;
+  if (child_ > 0 && send_message(socket_.get(), question) && receive_message(socket_.get(), reply)) {
+    if (reply[0] == '-') fail(reply.substr(1));
+    return reply.substr(1);
+  }
+  int status = 0;
+  shutdown(socket_.get(), SHUT_RDWR);  // so that a child that still waits ends, too
+  if (child_ > 0) uninterrupted([&] { return waitpid(child_, &status, 0); });
+  child_ = -1;
+  const char* how = !WIFSIGNALED(status)          ? "ended"
+                    : WTERMSIG(status) == SIGKILL ? "took too long or was killed"
+                    : WTERMSIG(status) == SIGXCPU ? "took too long"
+                                                  : strsignal(WTERMSIG(status));
+  fail(name, ": is damaged, or memory is out (the process that read it: ", how, ")");
 }
 
 }  // namespace weft

@@ -48,7 +48,7 @@ class HeaderReader {
 
  private:
   [[noreturn]] void bad(const std::string& what) const {
-    fail(str(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_, ")"));
+    fail(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_, ")");
   }
   void skip_spaces() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
@@ -85,14 +85,14 @@ class HeaderReader {
         array.item = known[2] - '0';
         return;
       }
-    fail(str(where_, ": holds elements of type '", name,
-             "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
-             "a.astype(numpy.uint8)"));
+    fail(where_, ": holds elements of type '", name,
+         "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
+         "a.astype(numpy.uint8)");
   }
   void order() {
     skip_spaces();
     if (text_.substr(at_, 4) == "True")
-      fail(str(where_, ": is stored in Fortran order; save it as numpy.ascontiguousarray(a)"));
+      fail(where_, ": is stored in Fortran order; save it as numpy.ascontiguousarray(a)");
     if (text_.substr(at_, 5) != "False") bad("fortran_order is neither True nor False");
     at_ += 5;
   }
@@ -147,29 +147,29 @@ std::int64_t NpyArray::value(std::int64_t index) const {
 bool is_npy(std::string_view bytes) { return bytes.starts_with(kMagic); }
 
 NpyArray parse_npy(std::string_view bytes, const std::string& where) {
-  if (!is_npy(bytes)) fail(str(where, ": is not a .npy file (", bytes.size(), " bytes of something else)"));
+  if (!is_npy(bytes)) fail(where, ": is not a .npy file (", bytes.size(), " bytes of something else)");
   const std::size_t version_at = kMagic.size(), length_at = version_at + 2;
   const int version = bytes.size() > version_at ? bytes[version_at] : 0;
   const std::size_t length_bytes = version == 1 ? 2 : 4, header_at = length_at + length_bytes;
-  if (bytes.size() < header_at) fail(str(where, ": is truncated: ", bytes.size(), " bytes are left of it"));
+  if (bytes.size() < header_at) fail(where, ": is truncated: ", bytes.size(), " bytes are left of it");
   if (version < 1 || version > 3 || bytes[version_at + 1] != 0)
-    fail(str(where, ": is of .npy version ", int{static_cast<std::uint8_t>(bytes[version_at])}, ".",
-             int{static_cast<std::uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0"));
+    fail(where, ": is of .npy version ", int{static_cast<std::uint8_t>(bytes[version_at])}, ".",
+         int{static_cast<std::uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0");
   const std::uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
   if (length > bytes.size() - header_at)
-    fail(str(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
-             " are left"));
+    fail(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
+         " are left");
   NpyArray array;
   HeaderReader(bytes.substr(header_at, length), where).read(array);
   array.data = bytes.substr(header_at + length);
   std::int64_t expected = 0;
   const bool fits = bytes_of(array, expected);
   if (!fits || static_cast<std::uint64_t>(expected) != array.data.size())
-    fail(str(where, ": its header promises ", fits ? std::to_string(expected) : "more than 2^63",
-             " bytes of data, the file holds ", array.data.size(),
-             !fits || static_cast<std::uint64_t>(expected) > array.data.size()
-                 ? "; it is truncated: copy or make it again"
-                 : "; something was added to it"));
+    fail(where, ": its header promises ", fits ? std::to_string(expected) : "more than 2^63",
+         " bytes of data, the file holds ", array.data.size(),
+         !fits || static_cast<std::uint64_t>(expected) > array.data.size()
+             ? "; it is truncated: copy or make it again"
+             : "; something was added to it");
   return array;
 }
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
-#include "src/files/files.h"
 #include "src/files/hdf5.h"
 
 namespace weft {
@@ -147,7 +142,7 @@ WeightsFile safetensors_weights(const std::string& path) {
       arrays[array.name] = array;
     }
   } catch (const std::exception& e) {
-    fail(str(path, ": is not a safetensors file of weights: ", where, ": ", e.what()));
+    fail(path, ": is not a safetensors file of weights: ", where, ": ", e.what());
   }
   weights.read = [bytes, begin, arrays](const std::string& name) {
     const Array& array = arrays.at(name);

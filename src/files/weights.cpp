@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/weights.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
-#include "src/files/safetensors.h"
 
 namespace weft {
 namespace {
@@ -23,17 +19,25 @@ void check_shapes(const WeightsFile& file, const ParameterStore& store) {
     const auto there = std::count_if(file.shapes.begin(), file.shapes.end(),
                                      [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)
-      fail(str(file.path, ": has position tables of ", there, " axes, the model has ", here,
-               ": take the model.position_axes of the file, with a larger first one for a longer context"));
+      fail(file.path, ": has position tables of ", there, " axes, the model has ", here,
+           ": take the model.position_axes of the file, with a larger first one for a longer context");
   };
   of_axes(std::count_if(store.params().begin(), store.params().end(),
                         [](const ParamInfo& p) { return is_position(p.name); }));
   for (const ParamInfo& p : store.params()) {
     const auto found = file.shapes.find(p.name);
     if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p)) continue;
-    fail(str(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
-             " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : ""));
+    fail(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
+         " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : "");
   }
+}
+
+constexpr std::size_t kNamed = 6;  // names on a line
+
+std::string some_of(std::vector<std::string> names) {
+  const std::size_t all = names.size();
+  if (all > kNamed) names.resize(kNamed);
+  return joined(names) + (all > kNamed ? str(" and ", all - kNamed, " more") : "");
 }
 
 }  // namespace
@@ -46,8 +50,7 @@ std::vector<float> WeightsFile::values(const std::string& name) const {
   std::vector<float> all = read(name);
   const auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
   if (bad != all.end())
-    fail(str(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(),
-             "), expected finite numbers"));
+    fail(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(), "), expected finite numbers");
   return all;
 }
 
@@ -88,6 +91,27 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   store.refresh_compute(ctx);
   device.synchronize();
   return result;
+}
+
+std::vector<std::string> take_initial_weights(const std::string& path, const Config& config, Device& device,
+                                              ParameterStore& store) {
+  const WeightsFile file = open_weights(path);
+  const Config there = parse_config(file.config, path);
+  if (there.model.heads != config.model.heads)
+    fail(path, ": its model has ", there.model.heads, " heads, this one ", config.model.heads,
+         ": set model.heads=", there.model.heads);
+  const TakenWeights result = take_weights(file, device, store);
+  if (result.taken.empty()) fail(path, ": holds none of the parameters of this model");
+  std::vector<std::string> lines = {
+      str(file.text(), ": ", result.taken.size(), " of ", store.params().size(), " parameters taken")};
+  for (const std::string& name : result.extended)
+    lines.push_back(str("extended: ", name, ", the first ", file.shapes.at(name)[0],
+                        " rows taken, the others drawn anew"));
+  if (!result.drawn.empty()) lines.push_back("drawn anew: " + some_of(result.drawn));
+  if (!result.unused.empty()) lines.push_back("left in the file: " + some_of(result.unused));
+  for (const KeyDifference& d : config_differences(there, config))
+    if (d.key.starts_with("model.")) lines.push_back(str(d.key, ": ", d.there, " there, ", d.here, " here"));
+  return lines;
 }
 
 }  // namespace weft

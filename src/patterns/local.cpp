@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// all: dense attention, causal S_i = {j : j <= i}, or every key.
 // local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i},
 // bidirectional {j : |i - j| < l}. A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys: there i - l is in
 // the column too.
@@ -31,6 +32,20 @@ class Local : public AttentionPattern {
   bool causal_;
 };
 
+class All : public AttentionPattern {
+ public:
+  explicit All(bool causal) : causal_(causal) {}
+  std::string name() const override { return causal_ ? "all" : "all(bidirectional)"; }
+  bool causal() const override { return causal_; }
+  bool attends(int, std::int64_t i, std::int64_t j) const override { return !causal_ || j <= i; }
+  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({0, causal_ ? i + 1 : kMaxPositions});
+  }
+
+ private:
+  bool causal_;
+};
+
 }  // namespace
 
 PatternKind local_pattern() {
@@ -40,6 +55,11 @@ PatternKind local_pattern() {
             check_pattern_field("local", "stride", spec.stride);
             return std::make_unique<Local>(spec.stride, spec.causal);
           }};
+}
+
+PatternKind all_pattern() {
+  return {"all", "every earlier position and the own one; with causal: false every position",
+          reads({"causal"}), [](const PatternSpec& spec, int) { return std::make_unique<All>(spec.causal); }};
 }
 
 }  // namespace weft

@@ -4,8 +4,6 @@
 #include "src/patterns/pattern.h"
 
 #include <algorithm>
-#include <cstring>
-#include <functional>
 
 namespace weft {
 namespace {

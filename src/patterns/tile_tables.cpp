@@ -2,9 +2,7 @@
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <unordered_map>

@@ -2,11 +2,6 @@
 #include "src/ranks/communicator.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
-#include <vector>
-
-#include "kernels/checks.h"
 
 namespace weft {
 namespace {
@@ -103,11 +98,10 @@ std::int64_t Communicator::piece_elements(const TensorView& t, const char* what)
 std::string nccl_version() { return ""; }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
-  fail(str(
-      group.size(), " processes train on GPUs (", device.name,
-      "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "
-      "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its folder) and "
-      "build again; or --device cpu"));
+  fail(group.size(), " processes train on GPUs (", device.name,
+       "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "
+       "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its folder) and "
+       "build again; or --device cpu");
 }
 #endif
 

@@ -3,9 +3,7 @@
 // on every rank, and in every run with as many ranks.
 #pragma once
 
-#include <memory>
 #include <span>
-#include <string>
 
 #include "src/device.h"
 #include "src/ranks/process_group.h"

@@ -6,15 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <thread>
-#include <utility>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/error_line.h"
 
 namespace weft {
 namespace {
@@ -30,13 +25,8 @@ constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what
 constexpr milliseconds kFarewell{1000};
 constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
 constexpr std::uint64_t kLongest = 1 << 16;   // bytes of a frame
-constexpr int kTimesForOtherWork = 10, kTimesLongestPause = 3;
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
-
-milliseconds since(Clock::time_point then) {
-  return std::chrono::duration_cast<milliseconds>(Clock::now() - then);
-}
 
 std::string seconds_text(milliseconds time) { return str(static_cast<double>(time.count()) / 1000, " s"); }
 
@@ -44,31 +34,16 @@ std::string when(std::int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
 }
 
-// How far this rank has come, and how long it may take.
-struct Pace {
-  RankState known;
-  int awaited = -1, steps = 0;  // steps: reported since restart()
-  milliseconds limit{0}, longest{0};
-  Clock::time_point last = Clock::now();
-
-  void restart() {
-    steps = 0;
-    last = Clock::now();
-  }
-  void come_further() {  // pauses count from the first step on
-    if (steps > 0) longest = std::max(longest, since(last));
-    last = Clock::now();
-  }
-  RankState state() const {
-    RankState state = known;
-    state.quiet = since(last);
-    const int times = steps < 2 ? kTimesForOtherWork : 1;
-    if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
-    return state;
-  }
-};
-
 }  // namespace
+
+RankState Pace::state() const {
+  constexpr int kTimesForOtherWork = 10, kTimesLongestPause = 3;
+  RankState state = known;
+  state.quiet = since(last);
+  const int times = steps < 2 ? kTimesForOtherWork : 1;
+  if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
+  return state;
+}
 
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited) {
   std::vector<int> hung;
@@ -265,34 +240,9 @@ Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::
 
 Watcher::~Watcher() { goodbye(); }
 
-void Watcher::set_limit(milliseconds limit) {
+void Watcher::change(const std::function<void(Pace&)>& change) {
   const std::lock_guard lock(state_->mutex);
-  state_->pace.limit = limit;
-  state_->pace.restart();
-}
-
-void Watcher::take_time() {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.restart();
-}
-
-void Watcher::report_step(std::int64_t step) {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-  state_->pace.known.step = step;
-  ++state_->pace.steps;
-}
-
-void Watcher::report_progress() {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-}
-
-void Watcher::await(int rank) {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-  state_->pace.awaited = rank;
-  state_->pace.known.waiting = rank >= 0;
+  change(state_->pace);
 }
 
 std::string Watcher::where() const { return when(state_->pace_now().known.step); }

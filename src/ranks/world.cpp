@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/world.h"
 
-#include <charconv>
-#include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
-#include <optional>
 
 #include "src/config/names.h"
 
@@ -118,9 +115,9 @@ World counted(const Environment& env, const Names& names, std::optional<int> loc
   w.local_rank = env.required(names.local_rank, names.rank);
   w.local_size = local_size ? *local_size : env.required(names.local_size, names.local_rank);
   const auto says = [](const char* name, int value, const char* other, int other_value, const auto&... why) {
-    fail(str("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...));
+    fail("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...);
   };
-  if (w.size < 1) fail(str("the environment says ", names.size, "=0: a world has at least one process"));
+  if (w.size < 1) fail("the environment says ", names.size, "=0: a world has at least one process");
   if (w.rank >= w.size) says(names.rank, w.rank, names.size, w.size, "ranks go from 0 to ", w.size - 1);
   if (w.local_size > w.size)
     says(names.local_size, w.local_size, names.size, w.size,
@@ -208,8 +205,8 @@ World world_from(const EnvironmentLookup& lookup) {
     if (mpirun && !env.has("TORCHELASTIC_RUN_ID") && !env.has("WEFT_GPUS")) {
       const World other = of_mpirun(env);
       if (other.rank != world.rank || other.size != world.size)
-        fail(str("RANK and WORLD_SIZE say rank ", world.rank, " of ", world.size, ", mpirun says rank ",
-                 other.rank, " of ", other.size, ": unset RANK and WORLD_SIZE"));
+        fail("RANK and WORLD_SIZE say rank ", world.rank, " of ", world.size, ", mpirun says rank ",
+             other.rank, " of ", other.size, ": unset RANK and WORLD_SIZE");
     }
     return world;
   }

@@ -3,7 +3,7 @@
 // which little would get further. Only Error may come out, or all pixels of the size that is stated.
 #include <zlib.h>
 
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "kernels/view.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "kernels/layers/pointwise.h"
-#include "src/graph.h"
+#include "src/device.h"
 
 namespace weft {
 namespace {

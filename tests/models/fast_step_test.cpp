@@ -8,7 +8,7 @@
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
-#include "src/graph.h"
+#include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/layers/pointwise.h"
-#include "src/graph.h"
+#include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/gate.h"

@@ -4,7 +4,7 @@
 
 #include "models/model.h"
 #include "src/files/checkpoint.h"
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"
 

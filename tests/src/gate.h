@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 
 namespace weft {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A GraphedStep on the CPU, and its moves. What it does on CUDA: tests/models/training_test.cpp.
-#include "src/graph.h"
+#include "src/device.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace fs = std::filesystem;
 

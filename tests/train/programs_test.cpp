@@ -11,8 +11,8 @@
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
+#include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/program/loaded_model.h"
 
 namespace fs = std::filesystem;

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
 
-#include <cmath>
 #include <filesystem>
-#include <functional>
 #include <numeric>
-#include <ostream>
 
 #include "kernels/attention/select.h"
 #include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
-#include "src/config/names.h"
 #include "src/files/hdf5.h"
-#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 
@@ -23,7 +18,7 @@ namespace {
 DType parse_dtype(const std::string& name) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
     if (name == name_of(t)) return t;
-  fail(str("--dtype: expected f32, f16, bf16, or f64 on a CPU, got '", name, "'"));
+  fail("--dtype: expected f32, f16, bf16, or f64 on a CPU, got '", name, "'");
 }
 
 struct Sizes {
@@ -35,12 +30,12 @@ Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes, 
   const auto extent = [](std::int64_t n) { return n < 0 ? "any" : std::to_string(n); };
   const auto text = [&](const Shape& shape) { return "(" + joined(shape, ", ", extent) + ")"; };
   const std::string what = str(name, " ", axes, " of shape ", text(expected));
-  if (!file.has(name)) fail(str(file.path(), ": there is no dataset ", name, "; expected ", what));
+  if (!file.has(name)) fail(file.path(), ": there is no dataset ", name, "; expected ", what);
   const Shape shape = file.shape_of(name);
   bool good = shape.size() == expected.size();
   for (std::size_t a = 0; good && a < shape.size(); ++a)
     good = shape[a] >= 1 && (expected[a] < 0 || shape[a] == expected[a]);
-  if (!good) fail(str(file.path(), ": expected ", what, ", found ", text(shape)));
+  if (!good) fail(file.path(), ": expected ", what, ", found ", text(shape));
   return shape;
 }
 
@@ -48,15 +43,15 @@ Sizes sizes_in(const Hdf5File& file) {
   const Shape q = shape_in(file, "q", "(B, T, H, Dqk)", {-1, -1, -1, -1});
   const Shape k = shape_in(file, "k", "(B, Tk, H, Dqk)", {q[0], -1, q[2], q[3]});
   const Shape v = shape_in(file, "v", "(B, Tk, H, Dv)", {q[0], k[1], q[2], -1});
-  if (q[2] > 65536) fail(str(file.path(), ": q has ", q[2], " heads; at most 65536 work"));
+  if (q[2] > 65536) fail(file.path(), ": q has ", q[2], " heads; at most 65536 work");
   double numbers = 0;  // in all, as the file states
   for (const Shape& shape : {q, k, v})
     numbers += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
   constexpr double kMostPacked = 2048;  // deflate makes nothing smaller than a thousandth
   if (const auto size = static_cast<double>(std::filesystem::file_size(file.path()));
       numbers > kMostPacked * size)
-    fail(str(file.path(), ": q, k and v promise more numbers than a file of ", size,
-             " bytes can hold; it is damaged: copy or make it again"));
+    fail(file.path(), ": q, k and v promise more numbers than a file of ", size,
+         " bytes can hold; it is damaged: copy or make it again");
   return {q[0], q[1], k[1], q[2], q[3], v[3]};
 }
 
@@ -130,8 +125,8 @@ std::unique_ptr<AttentionPattern> pattern_for(const std::string& yaml, const Siz
       make_pattern(parse_pattern(yaml, "--pattern"), static_cast<int>(size.heads));
   const Lengths most = pattern->lengths();
   if ((most.queries && size.queries > most.queries) || (most.keys && size.keys > most.keys))
-    fail(str("--pattern: ", pattern->name(), " is made for ", most.queries, " queries and ", most.keys,
-             " keys; q and k have ", size.queries, " and ", size.keys));
+    fail("--pattern: ", pattern->name(), " is made for ", most.queries, " queries and ", most.keys,
+         " keys; q and k have ", size.queries, " and ", size.keys);
   return pattern;
 }
 
@@ -167,7 +162,7 @@ std::string form_text(const Device& device, const Arrays& a, const AttentionMaps
                       AttentionForm wanted) {
   if (!device.is_cuda()) {
     if (wanted != AttentionForm::automatic)
-      fail(str("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic"));
+      fail("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic");
     return "cpu";
   }
   const AttentionForward f = forward(a, maps, 1, wanted);
@@ -193,11 +188,11 @@ void write_results(const std::string& path, const Arrays& a) {
 void run_attention_file(const AttentionFileOptions& options, std::ostream& report) {
   std::error_code unknown;
   if (std::filesystem::equivalent(options.in, options.out, unknown))
-    fail(str("--out ", options.out, " is the file of --in: q, k and v would be lost"));
+    fail("--out ", options.out, " is the file of --in: q, k and v would be lost");
   const DType dtype = parse_dtype(options.dtype);
   const AttentionForm form = attention::parse_form(options.form);
   if (options.scale && !std::isfinite(*options.scale))
-    fail(str("--scale: expected a finite number, got ", *options.scale));
+    fail("--scale: expected a finite number, got ", *options.scale);
   const Hdf5File file = Hdf5File::open(options.in);
   const Sizes size = sizes_in(file);
   const auto pattern = pattern_for(options.pattern, size);

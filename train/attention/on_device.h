@@ -2,12 +2,10 @@
 // The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case, errors.
 #pragma once
 
-#include <cstring>
 #include <optional>
 
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
-#include "src/device.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_oracle {

@@ -81,14 +81,6 @@ struct Data {
     query_segments = documents(size.time);
     key_segments = size.keys ? documents(size.keys) : query_segments;
   }
-  // Documents that begin at 0 and at `starts`, in every sequence.
-  void start_documents(const std::vector<std::int32_t>& starts) {
-    query_segments.clear();
-    for (std::int64_t b = 0; b < size.batch; ++b)
-      for (std::int32_t t = 0, document = 0; t < size.time; ++t)
-        query_segments.push_back(document += static_cast<int>(std::ranges::count(starts, t)));
-    key_segments = query_segments;
-  }
   bool same_segment(std::int64_t b, std::int64_t i, std::int64_t j) const {
     if (query_segments.empty()) return true;
     const std::int32_t of_query = query_segments[b * size.time + i];

@@ -3,7 +3,6 @@
 #include "train/attention/spot_check.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
 

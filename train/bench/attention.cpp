@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: MIT
 // `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
 // are right, and rows of times and of rates.
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <ostream>
 #include <random>
-#include <sstream>
 
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
-#include "src/config/names.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/program/json.h"
 
 namespace weft {
@@ -49,9 +42,9 @@ AttentionBenchShape custom_shape(const std::string& text) {
   std::vector<std::int64_t> numbers;
   for (const std::string& part : split(text)) {
     numbers.push_back(number_in<std::int64_t>(part).value_or(0));
-    if (numbers.back() < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
+    if (numbers.back() < 1) fail("--shape: '", part, "' is not a positive whole number");
   }
-  if (numbers.size() != 7) fail(str("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'"));
+  if (numbers.size() != 7) fail("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'");
   return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
 }
 
@@ -62,8 +55,8 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   for (const std::string& name : split(options.shapes)) {
     const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
     if (found == kPaperShapes.end())
-      fail(str("--shapes: no shape '", name, "'; known: paper (all), ",
-               joined(kPaperShapes, ", ", &AttentionBenchShape::name)));
+      fail("--shapes: no shape '", name, "'; known: paper (all), ",
+           joined(kPaperShapes, ", ", &AttentionBenchShape::name));
     chosen.push_back(*found);
   }
   return chosen;
@@ -94,26 +87,21 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 // What rounding to the type may cost, relative to the largest number of a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
-HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 0, x.heads, x.qk_size);
-}
-HeadsView k_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, x.heads * x.qk_size, x.heads, x.qk_size);
-}
-HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
-}
-HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
-
 AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
-  return {.y = y_of(x, x.y),
+  const auto [q, k, v] = packed_heads(x.qkv, x.heads, x.qk_size, x.v_size);
+  return {.y = heads_of(x.y, 0, x.heads, x.v_size),
           .lse = x.lse,
-          .q = q_of(x, x.qkv),
-          .k = k_of(x, x.qkv),
-          .v = v_of(x, x.qkv),
+          .q = q,
+          .k = k,
+          .v = v,
           .maps = maps,
           .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
           .form = form};
+}
+
+AttentionBackward backward_of(const AttentionForward& f, const AttentionTensors& x, const Tensor& delta) {
+  const auto [dq, dk, dv] = packed_heads(x.dqkv, x.heads, x.qk_size, x.v_size);
+  return weft::backward_of(f, dq, dk, dv, delta, heads_of(x.dy, 0, x.heads, x.v_size));
 }
 
 PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& shape) {
@@ -161,9 +149,7 @@ class AttentionBenchCase {
         maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
               std::max(shape.qk_size, shape.v_size)),
         forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
-        backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
-                              k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
-                              load.delta, y_of(load.tensors, load.tensors.dy))),
+        backward_(backward_of(forward_, load.tensors, load.delta)),
         scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
     backward_.scratch = scratch_;
     form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
@@ -177,9 +163,9 @@ class AttentionBenchCase {
     if (!options.verify) return;
     error = spot_check(device, *pattern_, load.tensors, 12, 7);
     if (!(error <= tolerance(load.dtype())))
-      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
-               ": results differ from f64 by ", error, " of the largest number of a row; at most ",
-               tolerance(load.dtype()), " was expected"));
+      fail("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
+           ": results differ from f64 by ", error, " of the largest number of a row; at most ",
+           tolerance(load.dtype()), " was expected");
   }
   void run_forward() const { launch(device_.queue, forward_); }
   void run_both() const {

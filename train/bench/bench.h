@@ -3,10 +3,7 @@
 // result is wrong.
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
-#include <string>
-#include <vector>
 
 #include "src/ranks/process_group.h"
 

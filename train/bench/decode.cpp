@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
-#include <algorithm>
-#include <cmath>
-#include <ostream>
 #include <random>
 
 #include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/sampling/sampler.h"
 #include "train/trainer/report.h"
 
@@ -76,8 +72,8 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   }
   const double allowed = dtype == DType::f32 ? 1e-3 : 0.1;
   if (!(largest <= allowed))
-    fail(str("bench decode: cached logits are off by ", largest, " of their size, at most ", allowed,
-             " is right"));
+    fail("bench decode: cached logits are off by ", largest, " of their size, at most ", allowed,
+         " is right");
   return largest;
 }
 
@@ -132,8 +128,8 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
   if (options.positions > config.model.context)
-    fail(str("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
-             options.positions));
+    fail("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
+         options.positions);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = stats.position_ms();

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include <ostream>
 #include <set>
 
-#include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 
@@ -43,7 +40,7 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     if (c.realistic && title(c).find(options.filter) != std::string::npos) chosen.push_back(&c);
   }
   if (chosen.empty()) {
-    fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels)));
+    fail("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels));
   }
   if (!options.json) {
     out << device->description() << ", " << options.dtype << "\n";

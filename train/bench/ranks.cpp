@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "train/bench/ranks.h"
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <optional>
-#include <span>
-#include <sstream>
+#include "train/bench/step_breakdown.h"
 
 #include "train/bench/run_timer.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/trainer/step.h"
 
 namespace weft {
@@ -148,7 +140,7 @@ KindTimes of_all_ranks(ProcessGroup& group, const KindTimes& mine) {
   return all;
 }
 
-struct Kind {
+struct StepKind {
   TrainStep& step;
   const BatchSource& source;
   std::vector<KindTimes> rows = {};
@@ -168,11 +160,11 @@ struct Kind {
 };
 
 // In turn, there and back: clocks drift by more than what is measured. All ranks begin a row together.
-void time_in_turn(Meter& meter, ProcessGroup& group, std::span<Kind> kinds, std::int64_t steps) {
-  for (Kind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
+void time_in_turn(Meter& meter, ProcessGroup& group, std::span<StepKind> kinds, std::int64_t steps) {
+  for (StepKind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      Kind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
+      StepKind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
       group.barrier();
       kind.rows.push_back(of_all_ranks(group, meter.row(steps, [&] { kind.run(steps); })));
     }
@@ -189,7 +181,7 @@ class Alone {
     store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
     step_.emplace(device, *model_, store_, config_);
   }
-  Kind kind() { return {*step_, source_}; }
+  StepKind kind() { return {*step_, source_}; }
 
  private:
   static Config share_of(Config config) {
@@ -204,7 +196,7 @@ class Alone {
   std::optional<TrainStep> step_;
 };
 
-double median_difference(const Kind& a, const Kind& b,
+double median_difference(const StepKind& a, const StepKind& b,
                          const std::function<double(const KindTimes&, const KindTimes&)>& difference) {
   std::vector<double> differences;
   for (std::size_t i = 0; i < a.rows.size(); ++i) differences.push_back(difference(a.rows[i], b.rows[i]));
@@ -212,7 +204,7 @@ double median_difference(const Kind& a, const Kind& b,
 }
 
 // Of the kinds "together", "without" and "alone".
-Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
+Exchange exchange_of(const GradientSum& sum, std::span<const StepKind> kinds) {
   const auto longer = [](const KindTimes& a, const KindTimes& b) { return a.ms - b.ms; };
   const auto more_cycles = [](const KindTimes& a, const KindTimes& b) {
     return b.clock_mhz > 0 ? a.ms * a.clock_mhz / b.clock_mhz - b.ms : 0;
@@ -249,7 +241,7 @@ Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& com
   TrainStep together(device, model, store, config, timed.get()),
       without(device, model, store, config, timed_lockstep.get());
   Alone alone(device, config, data);
-  Kind kinds[] = {{together, source}, {without, source}, alone.kind()};
+  StepKind kinds[] = {{together, source}, {without, source}, alone.kind()};
   time_in_turn(meter, group, kinds, steps);
   return exchange_of(*together.gradient_sum(), kinds);
 }

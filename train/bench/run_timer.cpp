@@ -2,9 +2,7 @@
 #include "train/bench/run_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
-#include <span>
 #include <thread>
 
 namespace weft {
@@ -23,7 +21,7 @@ double median(std::vector<double> values) {
 DType bench_dtype(const std::string& name) {
   for (const DType t : {DType::f32, DType::f16, DType::bf16})
     if (name == name_of(t)) return t;
-  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
+  fail("--dtype must be f32, f16 or bf16, got '", name, "'");
 }
 
 std::function<void()> l2_flush(Device& device) {

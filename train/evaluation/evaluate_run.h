@@ -2,11 +2,9 @@
 // The work of the program `evaluate`.
 #pragma once
 
-#include <cstdint>
-#include <iosfwd>
-#include <string>
-
+#include "data/dataset.h"
 #include "src/ranks/process_group.h"
+#include "train/inspect/picture.h"
 #include "train/program/progress.h"
 
 namespace weft {
@@ -22,5 +20,30 @@ struct EvaluateArguments {
 };
 // A JSON line for each evaluation to `out`, a sentence to `progress`. Collective; rank 0 writes the files.
 void run_evaluate(const EvaluateArguments&, ProcessGroup&, std::ostream& out, Progress& progress);
+
+// Where a model finds it hard: mean bits by position, as a picture.
+class HeatMap {
+ public:
+  // Positions run over rows, columns and channels; a text has one channel and rows of its stride.
+  explicit HeatMap(const ImageShape& shape);
+  void add(std::int64_t position, double bits);
+  double mean(std::int64_t position) const;  // NaN where nothing was added
+  // The sum over the channels of a pixel.
+  double pixel(std::int64_t row, std::int64_t column) const;
+  // A panel for the sum over channels with its colour bar, from dark (least) to bright, then one for each
+  // channel with theirs. A text has the first alone.
+  Image image() const;
+  // What the bars stand for, a line each.
+  std::string text() const;
+
+ private:
+  struct Scale;
+  Scale scale(std::int64_t first_channel, std::int64_t end_channel) const;
+  double value(std::int64_t pixel, std::int64_t channel) const;  // channel -1: the sum
+
+  ImageShape shape_;
+  std::vector<double> sum_;
+  std::vector<std::int64_t> count_;
+};
 
 }  // namespace weft

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
 
-#include <algorithm>
-#include <cstring>
 #include <numbers>
 #include <numeric>
 
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
-#include "train/trainer/device_batch.h"
 
 namespace weft {
 namespace {
@@ -68,13 +65,10 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
 template <class T>
 void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
-  const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  const std::string mine = message_of(values);
   values.clear();
-  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine)) {
-    const std::size_t before = values.size();
-    values.resize(before + of_rank.size() / sizeof(T));
-    if (!of_rank.empty()) std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
-  }
+  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))
+    append_numbers(values, of_rank);
 }
 
 // Windows first .. first + (ranks * batch) - 1, one batch a rank.
@@ -105,8 +99,7 @@ std::int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& option
 
 std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context) {
   if (min_context < 0 || min_context >= context)
-    fail(str("the minimum context must be at least 0 and below the context of ", context, ", got ",
-             min_context));
+    fail("the minimum context must be at least 0 and below the context of ", context, ", got ", min_context);
   if (size <= 0) fail("there is nothing to evaluate: the split is empty");
   std::vector<EvalWindow> windows{{0, std::min(size, context), 0}};
   for (std::int64_t done = windows[0].length; done < size;) {
@@ -121,15 +114,15 @@ std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset&
   const ModelConfig& model = config.model;
   if (!data.image()) {
     if (!augmentations(config).empty() || config.data.labels)
-      fail(str("this model is trained on images, ", data.path(), " has a stream of tokens"));
+      fail("this model is trained on images, ", data.path(), " has a stream of tokens");
     return std::nullopt;
   }
   if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
-    fail(str(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
-             " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)"));
+    fail(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
+         " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)");
   if (!(image_shape(config) == data.image()))
-    fail(str(data.path(), " has images of ", data.image().text(), ", this model is made for ",
-             image_shape(config).text()));
+    fail(data.path(), " has images of ", data.image().text(), ", this model is made for ",
+         image_shape(config).text());
   return Augmenter(config, data.image(), labels_of(config, data));
 }
 
@@ -139,8 +132,8 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   WEFT_CHECK(!data.image() || options.context == data.image().tokens(), "images of ", data.image().tokens(),
              " tokens in windows of ", options.context);
   if (data.image() && options.min_context > 0)
-    fail(str(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
-             ") is for text"));
+    fail(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
+         ") is for text");
   const std::int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};

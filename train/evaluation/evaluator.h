@@ -2,16 +2,8 @@
 // Bits per token of a split: every token is scored once, given the tokens before it in its window.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "data/augment/augment.h"
-#include "data/dataset.h"
 #include "models/model.h"
-#include "src/ranks/process_group.h"
 
 namespace weft {
 

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <ostream>
 
-#include "data/batch_source.h"
-#include "src/files/files.h"
-#include "train/inspect/picture.h"
 #include "train/inspect/run_page.h"
-#include "train/sampling/sample_images.h"
-#include "train/sampling/sampler.h"
+#include "train/sampling/sample_run.h"
 
 namespace fs = std::filesystem;
 
@@ -38,8 +32,7 @@ void draw_sample(const Evaluated& now, const fs::path& folder) {
   const Config& config = now.config;
   const SampleOptions options = options_for(config);
   std::vector<std::vector<std::int32_t>> drawn(static_cast<std::size_t>(options.count));
-  Stopwatch clock;
-  clock.start();
+  Stopwatch clock(true);
   sample(
       now.device, now.model, config.model, options,
       [&](std::int64_t i, std::int64_t, std::int32_t token) {

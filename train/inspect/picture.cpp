@@ -5,7 +5,6 @@
 #include <png.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ostream>
 
 #include "src/files/files.h"
@@ -183,8 +182,8 @@ FieldLayout FieldLayout::image(std::int64_t keys, const std::vector<std::int64_t
   }
   if (!good) fail("--grid takes H,W or H,W,C with sizes of at least 1, for example 32,32,3");
   if (places < static_cast<double>(keys) || places > static_cast<double>(kMaxPositions))
-    fail(str("--grid has ", static_cast<std::int64_t>(places), " places for ", keys,
-             " positions: H * W * C must be at least that, and at most ", kMaxPositions));
+    fail("--grid has ", static_cast<std::int64_t>(places), " places for ", keys,
+         " positions: H * W * C must be at least that, and at most ", kMaxPositions);
   return {keys, grid[0], grid[1], grid.size() == 3 ? grid[2] : 1};
 }
 
@@ -235,8 +234,7 @@ std::string png_bytes(const Image& image) {
   png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(png);
   std::string encoded(bytes, '\0');
   if (!png_image_write_to_memory(&png, encoded.data(), &bytes, 0, image.pixels.data(), 0, nullptr))
-    fail(
-        str("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message));
+    fail("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message);
   encoded.resize(bytes);
   return encoded;
 }
@@ -248,8 +246,8 @@ void write_png(const std::string& path, const Image& image) {
 void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
   for (const std::int64_t length : {n.queries, n.keys})
     if (length < 1 || length > kMaxMaskLength)
-      fail(str("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
-               kMaxMaskLength, ", got ", length, "; choose a shorter --length"));
+      fail("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
+           kMaxMaskLength, ", got ", length, "; choose a shorter --length");
   NewFile file(path, Devices::written);
   std::string row = npy_header("|b1", {n.queries, n.keys});
   file.write(row.data(), row.size());

@@ -3,10 +3,6 @@
 // field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "src/patterns/spec.h"
 
 namespace weft {

@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <ostream>
 
-#include "models/model.h"
-#include "src/config/conditions.h"
-#include "src/config/config.h"
-#include "src/config/names.h"
-#include "src/device.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 
 namespace weft {
 namespace {
@@ -188,7 +178,7 @@ Lengths lengths_of(const InspectOptions& options, std::int64_t otherwise) {
                   options.keys.value_or(options.length.value_or(otherwise)));
   for (const auto& [name, value] : {std::pair{"--length", n.queries}, {"--keys", n.keys}})
     if (value < 1 || value > kMaxPositions)
-      fail(str(name, " must be between 1 and ", kMaxPositions, ", got ", value));
+      fail(name, " must be between 1 and ", kMaxPositions, ", got ", value);
   return n;
 }
 
@@ -200,8 +190,8 @@ std::pair<std::int64_t, int> read_layer_head(const std::string& text, std::int64
   const bool read = std::sscanf(text.c_str(), "%lld,%d%n", &layer, &head, &used) == 2;
   if (!read || used != static_cast<int>(text.size()) || layer < 0 || layer >= layers || head < 0 ||
       head >= heads)
-    fail(str("--pattern takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
-             heads - 1, ", got '", text, "'"));
+    fail("--pattern takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
+         heads - 1, ", got '", text, "'");
   return {layer, head};
 }
 
@@ -215,11 +205,11 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
                   std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
   const std::int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
-  if (columns < 1) fail(str("--columns must be at least 1, got ", columns));
+  if (columns < 1) fail("--columns must be at least 1, got ", columns);
   const std::int64_t position = options.position.value_or(typical_position(n.queries, columns));
   if (position < 0 || position >= n.queries)
-    fail(str("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
-             position));
+    fail("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
+         position);
   std::vector<FieldLayout> layouts = {FieldLayout::in_rows(n.keys, columns)};
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
@@ -248,9 +238,9 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
 void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (!options.overrides.empty()) fail("--set changes a config: it does not go with --attention");
   if (options.heads < 1 || options.heads > 65536)
-    fail(str("--heads must be between 1 and 65536, got ", options.heads));
+    fail("--heads must be between 1 and 65536, got ", options.heads);
   if (options.head_size < 1 || options.head_size > 4096)
-    fail(str("--head-size must be between 1 and 4096, got ", options.head_size));
+    fail("--head-size must be between 1 and 4096, got ", options.head_size);
   const PatternSpec spec = parse_pattern(options.attention, "--attention");
   const auto heads = static_cast<int>(options.heads);
   const std::unique_ptr<AttentionPattern> pattern = make_pattern(spec, heads);
@@ -261,8 +251,8 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (!options.keys && !options.length && made_for.keys > 0) chosen.keys = made_for.keys;
   const Lengths n = lengths_of(chosen, 1);
   if ((made_for.queries > 0 && n.queries > made_for.queries) || (made_for.keys > 0 && n.keys > made_for.keys))
-    fail(str("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
-             " keys, got ", n.queries, " and ", n.keys));
+    fail("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
+         " keys, got ", n.queries, " and ", n.keys);
   const auto [layer, head] =
       read_layer_head(options.pattern.empty() ? "0,0" : options.pattern, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention over the patterns of the paper: q, k and v in place in the model's packed projection.
-#include <cmath>
-
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
-#include "src/patterns/pattern.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists of keys.
-#include <cmath>
-
 #include "kernels/sampling/decode_blocks.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -2,10 +2,7 @@
 #include "train/kernel_cases/kernel_cases.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
-#include <utility>
 
 namespace weft {
 namespace {
@@ -58,6 +55,29 @@ double rounded_to(DType t, double value) {
   return read_element(bytes, t);
 }
 
+// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
+struct Tolerance {
+  double bound, floor;
+};
+Tolerance tolerance_of(DType t) {
+  switch (t) {
+    case DType::f64: return {0, 0};
+    case DType::f16: return {2e-3, 2e-4};
+    case DType::bf16: return {1.5e-2, 1.5e-3};
+    default: return {2e-5, 2e-6};
+  }
+}
+
+std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
+  CaseRun run(device, c, options);
+  run.launch();
+  return run.outputs();
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
@@ -104,14 +124,6 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
   return blocks_.back().view;
 }
 
-TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, type(), noise(options_.rounded, deviation, mean));
-}
-
-TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
-}
-
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
   return add("", shape, stored, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
@@ -125,22 +137,10 @@ TensorView CaseRun::integers(const Shape& shape, std::int64_t first, std::int64_
   });
 }
 
-TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
-  return add(name, shape, t, nullptr);
-}
-
 GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
   has_gradients_ = true;
   if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
   return {add(name, shape, stored, noise(rounded, 1, 0)), true};
-}
-
-TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
-  return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
-}
-
-TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
-  return add(name, shape, type(), noise(options_.rounded, deviation, 0));
 }
 
 TensorView CaseRun::scratch(const Shape& shape, DType t) {
@@ -219,33 +219,6 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   if (error_squares == 0) return 0;
   return std::max(std::sqrt(error_squares / squares), largest_error / largest);
 }
-
-namespace {
-
-// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
-struct Tolerance {
-  double bound, floor;
-};
-Tolerance tolerance_of(DType t) {
-  switch (t) {
-    case DType::f64: return {0, 0};
-    case DType::f16: return {2e-3, 2e-4};
-    case DType::bf16: return {1.5e-2, 1.5e-3};
-    default: return {2e-5, 2e-6};
-  }
-}
-
-std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
-  CaseRun run(device, c, options);
-  run.launch();
-  return run.outputs();
-}
-
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
-
-}  // namespace
 
 void verify(Device& device, const KernelCase& c, CaseOptions options) {
   const auto cpu = make_device("cpu");

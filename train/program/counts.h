@@ -2,10 +2,6 @@
 // What an attention pattern costs at a length, from its keys and its tile tables.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "kernels/dtype.h"
 #include "src/patterns/packed_maps.h"
 
 namespace weft {

@@ -17,7 +17,7 @@ Weights weights_from(const std::string& name) {
   if (name.empty()) return Weights::best;
   if (name == "ema") return Weights::ema;
   if (name == "last") return Weights::last;
-  fail(str("--weights: expected ema or last, found ", name));
+  fail("--weights: expected ema or last, found ", name);
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,

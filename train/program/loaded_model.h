@@ -4,14 +4,9 @@
 
 #include <unistd.h>
 
-#include <cstdint>
-#include <functional>
 #include <iostream>
-#include <memory>
-#include <string>
 
 #include "models/model.h"
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
 

@@ -4,13 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
-#include "src/files/seal.h"
 
 namespace weft {
 
@@ -32,6 +28,18 @@ inline CLI::Validator at_least(double least, bool itself = true) {
           ""};
 }
 inline CLI::Validator more_than(double least) { return at_least(least, false); }
+
+// The commands of a program: `work` becomes that of the one that is given.
+struct Commands {
+  CLI::App& app;
+  std::function<void()>& work;
+
+  CLI::App* add(const std::string& name, const std::string& purpose, std::function<void()> of_command) {
+    CLI::App* command = app.require_subcommand(1)->add_subcommand(name, purpose);
+    command->callback([&work = work, of_command = std::move(of_command)] { work = of_command; });
+    return command;
+  }
+};
 
 // CLI11 lets unsigned numbers wrap around.
 template <class T>

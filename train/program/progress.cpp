@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 
 #include "kernels/view.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/ranks/launcher.h"
+#include "train/ranks/ranks.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -10,17 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <thread>
 
-#include "src/device.h"
 #include "src/ranks/sockets.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
@@ -33,7 +30,7 @@ constexpr seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 constexpr milliseconds kTurn(50);
 
 int checked(int result, const char* what) {
-  if (result < 0) fail(str("--gpus: ", what, ": ", std::strerror(errno)));
+  if (result < 0) fail("--gpus: ", what, ": ", std::strerror(errno));
   return result;
 }
 
@@ -152,7 +149,7 @@ class Launcher {
     return std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; });
   }
 
-  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (stop_signal.cpp).
+  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (program.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
       if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;
@@ -247,12 +244,12 @@ std::vector<std::string> command_line() {
 void launch_ranks(int count, const std::string& device) {
   constexpr int kAnyHost = 64;  // small models share cores
   if (const int most = std::max(kAnyHost, omp_get_num_procs()); device == "cpu" && count > most)
-    fail(str("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
-             " cores of this machine"));
+    fail("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
+         " cores of this machine");
   Launcher launcher(count);  // from here on signals are blocked in threads that the driver may start
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
-    fail(str("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
-             "; --device cpu starts processes without any"));
+    fail("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
+         "; --device cpu starts processes without any");
   launcher.run();
 }
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "train/sampling/sample_images.h"
+#include "train/sampling/sample_run.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
 #include "data/batch_source.h"
-#include "data/formats/png_file.h"
-#include "train/evaluation/augment_choice.h"
+#include "data/formats/image_files.h"
 #include "train/evaluation/evaluator.h"
 
 namespace fs = std::filesystem;
@@ -26,16 +23,16 @@ Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   PngImage png = read_png(path);
   if (shape.channels == 3) png = as_rgb(std::move(png));
   if (!(png.shape == shape))
-    fail(str(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text()));
+    fail(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text());
   return {png.pixels.begin(), png.pixels.end()};
 }
 
 std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& config) {
   const TokenDataset data(a.complete[0], a.split, config.model.vocab);
-  if (!augmenter_for(config, data)) fail(str(data.path(), ": has a stream of tokens, expected images"));
+  if (!augmenter_for(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
-    fail(str(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
-             " from --first ", a.first, " on are not among them"));
+    fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
+         " from --first ", a.first, " on are not among them");
   const std::int64_t tokens = data.image().tokens();
   std::vector<Tokens> images;
   for (std::int64_t i = a.first; i < a.first + a.images; ++i)
@@ -69,11 +66,11 @@ class ImageSampler {
       fail("this model draws images: --complete FILE goes on from one, --prompt is for text");
     rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
     if (rows_given_ >= shape_.height)
-      fail(str("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw"));
+      fail("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw");
     const DataConfig& data = model.config.data;
     if (data.labels && (a_.label < 0 || a_.label >= data.classes))
-      fail(str("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
-               a_.label < 0 ? "; none is given" : str(", got ", a_.label)));
+      fail("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
+           a_.label < 0 ? "; none is given" : str(", got ", a_.label));
     if (!data.labels && a_.label >= 0)
       fail("--label: this model was trained without classes (data.labels); leave it out");
     choice_[Augment::label] = static_cast<std::int32_t>(std::max<std::int64_t>(a_.label, 0));
@@ -89,8 +86,7 @@ class ImageSampler {
   void run(Progress& progress) {
     std::vector<Tokens> drawn = options_.prompts;
     drawn.resize(static_cast<std::size_t>(options_.count));
-    Stopwatch clock;
-    clock.start();
+    Stopwatch clock(true);
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
         [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
@@ -153,9 +149,7 @@ class ImageSampler {
     write_png(a_.out, draw_grid(cells, GridLayout(shape_, static_cast<std::int64_t>(cells.size()), in_row)));
   }
   void write_singles(const std::vector<Tokens>& drawn) const {
-    std::error_code error;
-    fs::create_directories(a_.singles, error);
-    if (error) fail(str("cannot make the folder ", a_.singles, ": ", error.message()));
+    make_folder(a_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       char name[32];
       std::snprintf(name, sizeof name, "%05zu.png", i);
@@ -185,13 +179,13 @@ class ImageSampler {
 
 Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
   if (shape.channels != 1 && shape.channels != 3)
-    fail(str("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can"));
+    fail("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can");
   WEFT_CHECK(static_cast<std::int64_t>(tokens.size()) == shape.tokens(), tokens.size(),
              " tokens for an image of ", shape.tokens());
   Image image(shape.width, shape.height);
   const auto value = [&](std::int64_t at) {
     const std::int32_t token = tokens[static_cast<std::size_t>(at)];
-    if (token > 255) fail(str("token ", token, " is no brightness from 0 to 255"));
+    if (token > 255) fail("token ", token, " is no brightness from 0 to 255");
     return static_cast<std::uint8_t>(token < 0 ? kUnknown : token);
   };
   for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {

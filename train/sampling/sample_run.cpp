@@ -4,38 +4,18 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <iostream>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <utility>
-
 #include "data/formats/audio_file.h"
-#include "src/files/files.h"
 #include "train/program/json.h"
-#include "train/program/loaded_model.h"
-#include "train/program/stop_signal.h"
-#include "train/program/utf8.h"
-#include "train/ranks/ranks.h"
-#include "train/sampling/sample_images.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
 
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
-  auto clock = std::make_shared<Stopwatch>();
-  clock->start();
-  return [&progress, clock](std::int64_t done, std::int64_t all) {
-    progress.passing(bar_text(done, all, clock->seconds()));
+  return [&progress, clock = Stopwatch(true)](std::int64_t done, std::int64_t all) {
+    progress.passing(bar_text(done, all, clock.seconds()));
   };
-}
-
-std::string read_text(const std::string& path) {
-  constexpr std::int64_t kMost = 64 << 20;  // bytes
-  const std::vector<char> bytes = read_input(path, kMost);
-  return {bytes.begin(), bytes.end()};
 }
 
 void choose_batch(SampleArguments& a, LoadedModel& loaded) {
@@ -184,7 +164,8 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
   const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
-  a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), vocab);
+  a.options.prompt =
+      text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
   std::ostringstream kept;
   SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count, a.stop,
                       a.out.empty() && isatty(STDOUT_FILENO));
@@ -232,8 +213,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   if (!a.prompt.empty() || !a.prompt_file.empty())
     fail("a sound has no text to go on from: leave out --prompt");
-  if (model.vocab > 256)
-    fail(str("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens"));
+  if (model.vocab > 256) fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
@@ -266,9 +246,8 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
     fail(of_text + " is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
-    fail(str(
-        a.checkpoint,
-        ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
+    fail(a.checkpoint,
+         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images");
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
 

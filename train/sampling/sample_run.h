@@ -2,13 +2,9 @@
 // The work of the program `sample`.
 #pragma once
 
-#include <cstdint>
-#include <iosfwd>
-#include <string>
-#include <vector>
-
-#include "src/ranks/process_group.h"
-#include "train/program/progress.h"
+#include "data/dataset.h"
+#include "train/inspect/picture.h"
+#include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {
@@ -35,5 +31,27 @@ struct SampleArguments {
 // Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`.
 // Collective; rank 0 writes the files.
 void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
+
+// ---- images drawn by a model, or completed by it from their upper rows ----
+
+// Whether this is a model of images whose tokens are brightnesses.
+bool draws_images(const Config&);
+
+// Writes the grid and the single images that `arguments` name.
+void sample_images(const SampleArguments&, LoadedModel&, Progress&);
+
+// tokens (H, W, C) from 0 to 255, C 1 (grey) or 3; below 0: unknown, drawn in middle grey. Error for others.
+Image image_of(const ImageShape&, std::span<const std::int32_t> tokens);
+
+// Where cell `index` of a grid lies, counted row by row. Small images are enlarged `zoom` times.
+struct GridLayout {
+  std::int64_t columns, rows, zoom, width, height;  // width and height of a cell
+
+  GridLayout(const ImageShape&, std::int64_t cells, std::int64_t in_row);
+  std::int64_t x(std::int64_t index) const { return kGap + index % columns * (width + kGap); }
+  std::int64_t y(std::int64_t index) const { return kGap + index / columns * (height + kGap); }
+  static constexpr std::int64_t kGap = 2;
+};
+Image draw_grid(const std::vector<Image>& cells, const GridLayout&);
 
 }  // namespace weft

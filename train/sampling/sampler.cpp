@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <sstream>
-
-#include "src/graph.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
@@ -202,15 +195,15 @@ void check_prompts(const SampleOptions& options, std::int64_t vocab) {
   if (!options.prompts.empty() && !options.prompt.empty())
     fail("either one prompt for all samples or one for each, not both");
   if (!options.prompts.empty() && static_cast<std::int64_t>(options.prompts.size()) != options.count)
-    fail(str(options.prompts.size(), " prompts for ", options.count, " samples"));
+    fail(options.prompts.size(), " prompts for ", options.count, " samples");
   std::vector<std::vector<std::int32_t>> all = options.prompts;
   all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
   for (const auto& prompt : all) {
     if (static_cast<std::int64_t>(prompt.size()) != options.given())
-      fail(str("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens"));
+      fail("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens");
     for (const std::int32_t token : prompt)
       if (token < 0 || token >= vocab)
-        fail(str("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1));
+        fail("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1);
   }
 }
 
@@ -218,10 +211,10 @@ void check_positions(const SampleOptions& options, std::int64_t context) {
   if (options.positions.empty()) return;
   const std::int64_t length = options.given() + options.length;
   if (static_cast<std::int64_t>(options.positions.size()) != length)
-    fail(str(options.positions.size(), " places for texts of ", length, " tokens, prompt included"));
+    fail(options.positions.size(), " places for texts of ", length, " tokens, prompt included");
   for (const std::int32_t place : options.positions)
     if (place < 0 || place >= context)
-      fail(str("a token's place is ", place, ", the model knows 0 to ", context - 1));
+      fail("a token's place is ", place, ", the model knows 0 to ", context - 1);
 }
 
 // The samples of one rank, in one piece; the first ranks have one more where the number does not divide.
@@ -250,41 +243,34 @@ void sample_part(Device& device, Model& model, std::int64_t context, const Sampl
     if (on_positions) on_positions(done, all);
   };
   if (part.count > 0) BatchSampler(device, model, context, part, stats).run(keep, report);
-  std::string all;
-  for (const std::string& of_rank :
-       group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
-    all += of_rank;
+  std::vector<std::int32_t> all;
+  for (const std::string& of_rank : group.gather(message_of(drawn))) append_numbers(all, of_rank);
   stats.tokens = options.count * options.length;
   if (group.rank() != 0) return;
   group.take_time();  // it writes
   for (std::int64_t t = 0; t < options.length; ++t)
-    for (std::int64_t sample = 0; sample < options.count; ++sample) {
-      std::int32_t token = 0;
-      std::memcpy(&token, all.data() + static_cast<std::size_t>(sample * options.length + t) * sizeof token,
-                  sizeof token);
-      on_token(sample, options.given() + t, token);
-    }
+    for (std::int64_t sample = 0; sample < options.count; ++sample)
+      on_token(sample, options.given() + t, all[sample * options.length + t]);
 }
 
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
   const std::int64_t prompt = options.given();
-  if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
+  if (options.length < 1) fail("the length must be at least 1, got ", options.length);
   const bool fits = prompt + options.length <= model.context;
   if (!fits && (!options.cached || !options.positions.empty()))
-    fail(str("the prompt of ", prompt, " tokens and ", options.length,
-             " more do not fit into the context of ", model.context, ": ask for at most ",
-             std::max<std::int64_t>(0, model.context - prompt)));
+    fail("the prompt of ", prompt, " tokens and ", options.length, " more do not fit into the context of ",
+         model.context, ": ask for at most ", std::max<std::int64_t>(0, model.context - prompt));
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
-    fail(str("the temperature must be 0 or more, got ", options.temperature));
-  if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
+    fail("the temperature must be 0 or more, got ", options.temperature);
+  if (options.top_k < 0) fail("top-k must be 0 (all tokens) or more, got ", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1))
-    fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
+    fail("top-p must be above 0 and at most 1, got ", options.top_p);
   const std::int64_t most = fits && !options.next ? std::int64_t{kMaxPositions} : kSamplesOfWindow;
   if (options.count < 1 || options.batch < 1 || options.first + options.count > most)
-    fail(str("count and batch must be at least 1, and samples at most ", most, ", got ", options.count,
-             " and ", options.batch));
+    fail("count and batch must be at least 1, and samples at most ", most, ", got ", options.count, " and ",
+         options.batch);
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
 }
@@ -368,12 +354,11 @@ std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t v
   } else {
     std::istringstream in(text);
     for (std::int32_t token; in >> token;) tokens.push_back(token);
-    if (!in.eof())
-      fail(str("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces"));
+    if (!in.eof()) fail("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces");
   }
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab)
-      fail(str("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1));
+      fail("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1);
   return tokens;
 }
 

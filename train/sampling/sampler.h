@@ -3,14 +3,8 @@
 // alone: the same seed gives the same text in any batch.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "kernels/sampling/choose_token.h"
 #include "models/model.h"
-#include "src/ranks/process_group.h"
 
 namespace weft {
 

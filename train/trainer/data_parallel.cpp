@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/data_parallel.h"
 
-#include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include "kernels/layers/pointwise.h"
@@ -14,18 +12,6 @@ namespace {
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
-
-// Numbers as a message, all ranks being the same program on the same kind of machine.
-template <class T>
-std::string message_of(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
-template <class T>
-std::vector<T> numbers_of(const std::string& message) {
-  std::vector<T> numbers(message.size() / sizeof(T));
-  if (!numbers.empty()) std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
-  return numbers;
-}
 
 }  // namespace
 
@@ -111,7 +97,8 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
   for (const StepResults& step : steps) mine.push_back(step.loss);
   std::vector<double> sums(steps.size());
   for (const std::string& message : group.all_gather(message_of(mine))) {
-    const std::vector<float> losses = numbers_of<float>(message);
+    std::vector<float> losses;
+    append_numbers(losses, message);
     WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ", steps.size(),
                " steps");
     for (std::size_t i = 0; i < losses.size(); ++i) sums[i] += losses[i];
@@ -130,7 +117,7 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
   const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
   const std::vector<std::string> said = group_.all_gather(message_of(pause) + mine);
-  pause_ = numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  std::memcpy(&pause_, said[0].data(), sizeof pause_);
   next_ = step + pause_;
   spoken_ = Clock::now();
   for (const std::string& message : said)

@@ -2,16 +2,7 @@
 // Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "kernels/step_scalars.h"
-#include "src/config/config.h"
-#include "src/ranks/communicator.h"
-#include "src/ranks/gradient_buckets.h"
-#include "train/trainer/micro_batch.h"
+#include "train/trainer/report.h"
 
 namespace weft {
 

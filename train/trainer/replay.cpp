@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Replay: an update that is run twice from one state gives the same bits, unless a GPU, its memory, a link or
 // a kernel is at fault.
-#include <algorithm>
-#include <cstring>
-
 #include "kernels/layers/pointwise.h"
 #include "train/trainer/step.h"
 
@@ -97,6 +94,58 @@ std::string TrainStep::first_difference(const StatePart& part) {
     if (std::string text = found(begin, begin + p.size, begin, " " + p.name); !text.empty()) return text;
   }
   return found(0, part.now.size(), 0, "");
+}
+
+// ---- when a loss or a gradient is not finite: which tensor it was first ----
+
+// The first parameter whose slice of `block` has a value that is not finite, as text; "" when all are finite.
+std::string TrainStep::first_non_finite(const Tensor& block, const char* what, bool backwards) {
+  const auto params = store_.params();
+  const Tensor count(*device_.pool, {1}, DType::i32, "step");
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const ParamInfo& param = params[backwards ? params.size() - 1 - i : i];
+    ctx_.launch(CountNonFinite{count, block.slice(param.offset, param.shape)});
+    std::int32_t found = 0;
+    device_.download(&found, count);
+    if (found > 0) return str(what, " ", param.name, " (", found, " of ", param.size, " values)");
+  }
+  return "";
+}
+
+std::string TrainStep::non_finite_loss() {
+  Ctx ctx = ctx_;
+  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, batch_.sequences()).value);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (std::isfinite(losses[i])) continue;
+    const auto context = static_cast<std::size_t>(shape_.context);
+    return str("an activation: all weights are finite, the loss of token ", i % context, " of sequence ",
+               i / context, " is not (WEFT_DEBUG=3 names the kernel)");
+  }
+  return "";
+}
+
+std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t step, double loss_scale) {
+  device_.synchronize();
+  if (loss_scale_) set_loss_scale({.scale = loss_scale});
+  set_shape(step_shape(config_, step));
+  std::string found;
+  if (store_.shards().empty()) found = first_non_finite(store_.master(), "the weight", false);
+  if (found.empty() && store_.compute().dtype() != store_.master().dtype())
+    found = first_non_finite(store_.compute(),
+                             str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
+                             false);
+  for (std::int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
+    prepare(source, step, micro);
+    upload();
+    found = non_finite_loss();
+    if (!found.empty()) break;
+    store_.begin_step();
+    forward_backward(false);
+    Ctx ctx = ctx_;
+    store_.finish_gradients(ctx);
+    found = first_non_finite(store_.gradients(), "the gradient of", true);
+  }
+  return found;
 }
 
 }  // namespace weft

@@ -2,13 +2,9 @@
 // What training says before the first step and at each log line.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "data/dataset.h"
 #include "models/model.h"
-#include "src/config/config.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 
@@ -43,5 +39,20 @@ std::string go_on_line(const TrainOptions&, const std::string& folder, std::int6
                        const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
+
+// ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay. ----
+
+struct MicroBatch {
+  std::int64_t accumulation = 1;  // for train.accumulation
+  std::string text;               // for people: what was chosen, and why
+};
+
+// `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps,
+// and `replay`) fits. Throws Error when it is neither, does not divide the update, or not even one sequence
+// fits.
+MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&, bool replay = false);
+// As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
+// batch.
+std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 
 }  // namespace weft

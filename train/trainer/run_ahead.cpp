@@ -2,7 +2,6 @@
 #include "train/trainer/run_ahead.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/layers/pointwise.h"
 

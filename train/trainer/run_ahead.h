@@ -5,10 +5,7 @@
 
 #include <chrono>
 #include <deque>
-#include <memory>
-#include <vector>
 
-#include "kernels/step_scalars.h"
 #include "src/device.h"
 #include "src/tape.h"
 

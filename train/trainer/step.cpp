@@ -2,9 +2,6 @@
 // The training step, from the top down.
 #include "train/trainer/step.h"
 
-#include "src/ops.h"
-#include "src/optimizer.h"
-
 namespace weft {
 
 void TrainStep::run(const BatchSource& source, std::int64_t step, const std::function<void()>& between) {

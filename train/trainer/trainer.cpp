@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
-#include "train/program/stop_signal.h"
-#include "train/ranks/ranks.h"
-#include "train/trainer/initial_weights.h"
-#include "train/trainer/micro_batch.h"
-#include "train/trainer/report.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
@@ -176,9 +169,9 @@ void Trainer::verified_step(const std::function<void()>& between) {
   std::string first = first_to_speak(group_, replay.own ? replay.difference : "");
   if (first.empty()) first = first_to_speak(group_, replay.difference);
   if (first.empty()) return;
-  fail(str("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
-           "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
-           " with --resume, on another device if this comes again"));
+  fail("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
+       "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
+       " with --resume, on another device if this comes again");
 }
 
 std::string Trainer::nothing_saved() const {
@@ -380,8 +373,8 @@ void Trainer::fail_non_finite(std::int64_t step) {
   } catch (const Interrupted&) {}
   first = first_to_speak(group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
-  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
-           nothing_saved(), " with a lower train.learning_rate or a longer train.warmup"));
+  fail("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
+       nothing_saved(), " with a lower train.learning_rate or a longer train.warmup");
 }
 
 }  // namespace weft

@@ -2,21 +2,7 @@
 // Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-
-#include "data/batch_source.h"
-#include "models/model.h"
-#include "src/config/config.h"
-#include "src/files/checkpoint.h"
-#include "src/ranks/communicator.h"
 #include "train/program/progress.h"
-#include "train/trainer/data_parallel.h"
-#include "train/trainer/metrics.h"
-#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {
@@ -37,7 +23,7 @@ struct TrainOptions {
   std::string init = "";                   // a file of weights to start from
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";             // train/trainer/micro_batch.h; "": train.accumulation as it is
+  std::string batch = "";             // train/trainer/report.h; "": train.accumulation as it is
   std::int64_t max_steps = 0;         // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;             // stop and save after this long; 0: no limit
   std::int64_t verify_every = 0;      // run every such update twice and compare the bits; 0: none

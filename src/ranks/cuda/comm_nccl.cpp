@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 
-#include "kernels/checks.h"
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
 
@@ -33,8 +30,8 @@ ncclDataType_t nccl_type(DType type) {
 void check(ncclResult_t result, ncclComm_t comm, const char* what) {
   if (result == ncclSuccess) return;
   const char* more = ncclGetLastError(comm);
-  fail(str(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
-           "; NCCL_DEBUG=INFO says more"));
+  fail(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
+       "; NCCL_DEBUG=INFO says more");
 }
 
 // The order of additions in a ring depends on the number of ranks alone; NVLink multicast is opt-in.
@@ -63,7 +60,7 @@ HostWay wanted_way() {
   const char* text = std::getenv("WEFT_HOST_REDUCE");
   const std::string wanted = text ? text : "";
   if (!wanted.empty() && wanted != "0" && wanted != "1")
-    fail(str("WEFT_HOST_REDUCE: expected 0 or 1, got '", wanted, "'"));
+    fail("WEFT_HOST_REDUCE: expected 0 or 1, got '", wanted, "'");
   return wanted.empty() ? HostWay::as_planned : wanted == "1" ? HostWay::always : HostWay::never;
 }
 

@@ -7,14 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <thread>
 
 #include "kernels/layers/pointwise.h"
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/sockets.h"
 
 namespace weft {

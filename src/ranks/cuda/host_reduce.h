@@ -5,9 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <cstddef>
 #include <exception>
-#include <memory>
 #include <span>
 
 #include "src/device.h"

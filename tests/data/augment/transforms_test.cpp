@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Orders of sub-pixels: small images turned by hand, bijections and inverses.
-#include "data/augment/transforms.h"
+#include "data/augment/augment.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,6 @@
 
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/mu_law.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
 #include "tests/data/formats/archives.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // PNG files: what write_png writes reads back, every kind of file becomes 8 bits a channel, and whatever is
 // damaged, truncated or huge is refused before memory is taken.
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 
 #include <gtest/gtest.h>
 #include <png.h>

@@ -67,12 +67,12 @@ TEST(SegmentMaps, NameWholeAndEmptyTiles) {
   const Sizes size{1, 192, 1, 8, 8};
   const DeviceMaps maps(*cpu, *pattern, 1, size.lengths(), 64, kTile);
   Data<float> x(size);
-  x.start_documents({130});
+  start_documents(x, {130});
   OnDevice<float> on(*cpu, x);
   const AttentionMaps parted = on.part(maps.maps());
   const TileMap& map = parted.pass[0].maps[parted.map_of(0, 0)];
   EXPECT_EQ((Numbers{map.row_mask, map.row_mask + 6}), (Numbers{0, -1, 2, 3, 4, 5}));
-  x.start_documents({128});
+  start_documents(x, {128});
   OnDevice<float> at_border(*cpu, x);
   const AttentionMaps again = at_border.part(maps.maps());
   const TileMap& border = again.pass[0].maps[0];

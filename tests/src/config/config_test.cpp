@@ -364,6 +364,23 @@ void expect_generated(const std::string& path, const std::string& text) {
 
 TEST(Config, ReferenceIsGenerated) { expect_generated(kConfigs + "reference.yaml", to_yaml(Config{}, true)); }
 
+// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
+std::string config_table() {
+  std::string out = "An entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
+  PatternSpec pattern;
+  for_each_pattern_field(pattern, [&](const Field& f) {
+    out += "| `" + f.key + "` | `" + value_text(f) + "` | ";
+    for (const char c : full_comment(f)) out += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += " |\n";
+  });
+  out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
+  for (const PatternKind& p : patterns()) {
+    const std::string fields = joined(p.fields(PatternSpec{p.kind}), "`, `");
+    out += str("| `", p.kind, "` | ", fields.empty() ? "" : "`" + fields + "`", " | ", p.summary, " |\n");
+  }
+  return out;
+}
+
 TEST(Config, TableOfKeysIsGenerated) {
   const std::string path = kConfigs + "README.md", begin = "<!-- keys: generated -->\n",
                     end = "<!-- end -->\n";

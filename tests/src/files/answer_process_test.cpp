@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A process that answers questions: whatever becomes of it, the one that asks goes on.
-#include "src/files/answer_process.h"
+#include "src/files/hdf5_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

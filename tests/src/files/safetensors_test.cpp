@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Weights that travel: every bit comes back, what a file promises is checked against what it holds, and a
 // store takes what fits or says by name what does not.
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 
 #include <gtest/gtest.h>
 

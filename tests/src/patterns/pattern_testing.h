@@ -13,7 +13,7 @@
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/definitions.h"
-#include "train/selftest/random_patterns.h"
+#include "train/selftest/case.h"
 
 namespace weft {
 

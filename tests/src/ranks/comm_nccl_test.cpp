@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "kernels/layers/pointwise.h"
-#include "src/files/error_line.h"
-#include "src/graph.h"
+#include "src/device.h"
+#include "src/files/files.h"
 #include "src/ranks/communicator.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"

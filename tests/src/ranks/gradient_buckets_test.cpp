@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Buckets cover the gradient block once, in the order in which a backward pass completes it.
-#include "src/ranks/gradient_buckets.h"
+#include "src/parameters.h"
 
 #include <gtest/gtest.h>
 

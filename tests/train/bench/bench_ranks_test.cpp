@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
-#include "train/bench/ranks.h"
+#include "train/bench/step_breakdown.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
 #include "train/trainer/data_parallel.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {

@@ -17,7 +17,7 @@
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/step_breakdown.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,6 @@
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 
 namespace weft {

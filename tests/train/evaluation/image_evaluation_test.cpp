@@ -6,15 +6,14 @@
 #include <numbers>
 #include <sstream>
 
+#include "data/augment/augment.h"
+#include "data/batch_source.h"
 #include "src/files/hdf5.h"
 #include "tests/train/image_training.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
-#include "train/trainer/device_batch.h"
 
 namespace weft {
 namespace {

@@ -10,8 +10,7 @@
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
-#include "train/inspect/chart.h"
-#include "train/inspect/event_file.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 namespace {

@@ -12,7 +12,6 @@
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
-#include "train/ranks/launcher.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {

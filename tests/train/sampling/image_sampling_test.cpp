@@ -5,13 +5,12 @@
 #include <filesystem>
 #include <sstream>
 
+#include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "tests/train/image_training.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
-#include "train/sampling/sample_images.h"
 #include "train/sampling/sample_run.h"
 
 namespace weft {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/view.h"
-#include "train/program/utf8.h"
+#include "train/program/json.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {

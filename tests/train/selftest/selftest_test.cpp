@@ -8,7 +8,6 @@
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
 #include "train/selftest/case.h"
-#include "train/selftest/run.h"
 
 namespace weft {
 namespace {

@@ -9,10 +9,9 @@
 #include <set>
 
 #include "src/config/fields.h"
-#include "src/ranks/rendezvous.h"
+#include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
-#include "train/trainer/metrics.h"
 #include "train/trainer/report.h"
 
 namespace fs = std::filesystem;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "src/memory.h"
+#include "src/tensor.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
-
-#include "kernels/view.h"
 
 namespace weft {
 
@@ -43,20 +41,20 @@ void* MemoryPool::take_free(std::size_t bytes) {
     return p;
   }
   if (frozen_)
-    fail(str(
+    fail(
         "a step that is being captured as a CUDA graph asked ", where_, " for ", bytes_text(bytes),
         " more memory than the same step did before; run with train.graph: false, and report this.  In use: ",
-        table()));
+        table());
   void* p = allocate_(bytes);
   if (!p) {
     trim();
     p = allocate_(bytes);
   }
   if (!p)
-    fail(str(
+    fail(
         "out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
         "; lower the batch or the length; in training (train.batch, model.context) raise train.accumulation, "
-        "or set train.recompute: block, too"));
+        "or set train.recompute: block, too");
   reserved_ += bytes;
   return p;
 }
