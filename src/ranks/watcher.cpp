@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -83,6 +84,7 @@ struct Watcher::State {
   std::string failure;
 
   std::thread thread;
+  std::promise<void> begun;  // a process that forks earlier could copy locks that a thread at its start holds
   std::string others_failure;
   Clock::time_point failed_at{}, last_turn = Clock::now(), last_beat{};
 
@@ -219,6 +221,9 @@ struct Watcher::State {
   }
 
   void run() {
+    beat();
+    judge();
+    begun.set_value();
     for (;;) {
       wait_and_hear();
       {
@@ -236,6 +241,7 @@ struct Watcher::State {
 Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch)
     : state_(std::make_unique<State>(rank, local_rank, peers, std::move(watch))) {
   state_->thread = std::thread([s = state_.get()] { s->run(); });
+  state_->begun.get_future().wait();
 }
 
 Watcher::~Watcher() { goodbye(); }
