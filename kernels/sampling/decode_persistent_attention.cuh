@@ -144,8 +144,9 @@ class Attention {
         device::cp_async_wait_all();
       __syncwarp();
       if (now.count > half * kStageKeys) {
-        const unsigned here = own_at >> (half * kStageKeys) & 0xffffu;
-        if (here != 0) insert(__ffs(static_cast<int>(here)) - 1, half, own_k, own_v);
+        unsigned here = own_at >> (half * kStageKeys) & 0xffffu;
+#pragma unroll 1  // a list may repeat its keys
+        for (; here != 0; here &= here - 1) insert(__ffs(static_cast<int>(here)) - 1, half, own_k, own_v);
         use(sums, q, half, now.count - half * kStageKeys);
       }
       __syncwarp();
