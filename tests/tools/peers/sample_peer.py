@@ -86,6 +86,7 @@ class Decoder:
     def recorded(self):
         """one() as a CUDA graph."""
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
                 self.one()
