@@ -27,13 +27,17 @@ struct QkAngles {
         norm(f.norm) {}
   QkAngles() = default;
 
-  // cos and sin of the four pairs from `feature` on, for row `t` of sequence `b`, counted from first_at.
-  __device__ __forceinline__ void read(float (&turn)[8], std::int64_t b, std::int32_t t, int feature) const {
+  // Angles of row `t` of sequence `b`, counted from first_at: cos and sin of each pair.
+  __device__ __forceinline__ const float* row(std::int64_t b, std::int32_t t) const {
     if (first_at) t += __ldg(first_at);
     std::int32_t place = t;
     if (positions && t > 0) place = __ldg(positions + b * row_length + t - 1) + 1;
     if (offsets) place += __ldg(offsets + b);
-    load(turn, table + static_cast<std::int64_t>(place % places) * size + feature, 8, true);
+    return table + static_cast<std::int64_t>(place % places) * size;
+  }
+  // Of the four pairs from `feature` on.
+  __device__ __forceinline__ void read(float (&turn)[8], std::int64_t b, std::int32_t t, int feature) const {
+    load(turn, row(b, t) + feature, 8, true);
   }
 };
 

@@ -217,9 +217,9 @@ void check_rotary_decode(const std::string& device, std::int64_t width) {
 
 TEST(SparseTransformer, DecodesRotaryPositions) { check_rotary_decode("cpu", 16); }
 
-// The logits of a sequence are the same bits alone and among others.
+// The logits of the last `texts` of a batch are the same bits as those of each alone.
 void check_batch_invariance(const Config& config, const std::string& device, DType compute,
-                            std::int64_t batch = 3) {
+                            std::int64_t batch = 3, std::int64_t texts = 1) {
   SmallModel small(config, compute, device);
   const std::int64_t length = 12, vocab = 7;
   const std::vector<double> tokens = small.engine.host(small.tokens(batch, length));
@@ -227,13 +227,19 @@ void check_batch_invariance(const Config& config, const std::string& device, DTy
   ctx.batch_invariant = true;
   const auto all = small.model->make_cache(*small.engine.device, batch, length);
   const auto one = small.model->make_cache(*small.engine.device, 1, length);
+  const auto part = [](const std::vector<double>& v, std::int64_t b, std::int64_t n) {
+    return std::vector<double>(v.begin() + b * n, v.begin() + (b + 1) * n);
+  };
   const Tensor all_tokens = small.engine.tensor({batch, length}, tokens, DType::i32);
-  const std::vector<double> last(tokens.end() - length, tokens.end());
-  const Tensor one_tokens = small.engine.tensor({1, length}, last, DType::i32);
-  for (std::int64_t t = 0; t < length; ++t) {
-    const std::vector<double> a = small.engine.host(small.model->decode(ctx, *all, all_tokens, t));
-    const std::vector<double> b = small.engine.host(small.model->decode(ctx, *one, one_tokens, t));
-    EXPECT_EQ(std::vector<double>(a.end() - vocab, a.end()), b) << "position " << t;
+  std::vector<std::vector<double>> together;
+  for (std::int64_t t = 0; t < length; ++t)
+    together.push_back(small.engine.host(small.model->decode(ctx, *all, all_tokens, t)));
+  for (std::int64_t b = batch - texts; b < batch; ++b) {
+    const Tensor one_tokens = small.engine.tensor({1, length}, part(tokens, b, length), DType::i32);
+    for (std::int64_t t = 0; t < length; ++t)
+      ASSERT_EQ(part(together[static_cast<std::size_t>(t)], b, vocab),
+                small.engine.host(small.model->decode(ctx, *one, one_tokens, t)))
+          << "text " << b << ", position " << t;
   }
 }
 
@@ -345,7 +351,7 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     SCOPED_TRACE(name_of(compute));
     check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
   }
-  // Sizes that one kernel takes through all blocks, with 1, 2 and more than 16 sequences for a cluster.
+  // Sizes that one kernel takes through all blocks, in one group of thread blocks, two and many.
   for (Config config : {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
     config.model.width = 128;
     config.model.heads = 2;
@@ -357,6 +363,16 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
           config.model.activation = activation;
           check_batch_invariance(config, "cuda", compute, batch);
         }
+  }
+}
+
+TEST(CudaEngine, DecodesAThousandTextsAsEachAlone) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.width = 128;
+  config.model.heads = 2;
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(compute));
+    check_batch_invariance(config, "cuda", compute, 1000, 1000);
   }
 }
 #endif

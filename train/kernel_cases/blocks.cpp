@@ -135,7 +135,9 @@ void add_block_cases(Table& t) {
       add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false,
           Qk::as_projected, f);
   add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
-  add(batch_of(image, 256), {{{3}, true}}, 4, false);
+  add(batch_of(image, 300), {{{3}, true}}, 4, false);
+  add({64, 64, 1, 64, 64, 128}, {{{40}, true}}, 40, false);
+  add({5, 128, 2, 64, 64, 128}, {{{40}, true}}, 9, false);  // keys again and again, the new one too
   add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
   add(image, {{{1100, 97}, true}, {{0}, false}, {{1, 1300}, true}}, 1300, false);
   for (const Sizes& s : {Sizes{5, 64, 1, 64, 64, 64},
