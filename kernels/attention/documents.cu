@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     reach_kernel(const __grid_constant__ SegmentMaps k, Band band, std::int32_t* reaches) {
-  const int rows = static_cast<int>(k.segments.size()), time = static_cast<int>(k.segments.shape[1]),
+  const int time = static_cast<int>(k.segments.shape[1]), rows = static_cast<int>(k.segments.shape[0]) * time,
             row = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (row >= rows) return;
   const auto* start = static_cast<const std::int32_t*>(k.segments.data) + row / time * time;
