@@ -75,7 +75,6 @@ int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch, int64_
 }
 
 int32_t* SegmentMaps::reaches(int pass) const {
-  if (!documents || !maps.pass[pass].band) return nullptr;
   return tables.as<int32_t>() + tables.size() - (maps.passes - pass) * 2 * segments.size();
 }
 
@@ -84,8 +83,10 @@ AttentionMaps SegmentMaps::result() const {
   all.of_sequence = maps.groups;
   for (int p = 0; p < maps.passes; ++p) {
     all.pass[p].maps = made + p * segments.shape[0] * maps.groups;
-    all.pass[p].reaches = reaches(p);
-    if (!all.pass[p].reaches) all.pass[p].band = {};
+    if (documents && maps.pass[p].band)
+      all.pass[p].reaches = reaches(p);
+    else
+      all.pass[p].band = {};
   }
   return all;
 }
@@ -118,9 +119,9 @@ void compute(CpuQueue&, const SegmentMaps& k) {
     };
     pass.edge == kTile ? narrow_all.operator()<kTile>() : narrow_all.operator()<kSmallTile>();
     first += sets * segment_table_size(pass);
-    const int64_t rows = k.segments.size(), time = k.segments.shape[1];
+    const int64_t rows = k.documents && pass.band ? k.segments.size() : 0, time = k.segments.shape[1];
     int32_t* reaches = k.reaches(p);
-    for (int64_t i = 0; reaches && i < rows; ++i) {
+    for (int64_t i = 0; i < rows; ++i) {
       const auto [back, ahead] = reaches_of(pass.band, k.segments.as<int32_t>() + i / time * time,
                                             static_cast<int32_t>(i % time), static_cast<int32_t>(time));
       reaches[i] = back, reaches[rows + i] = ahead;

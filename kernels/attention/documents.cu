@@ -132,9 +132,9 @@ void compute(CudaQueue& queue, const SegmentMaps& k) {
     const auto kernel = pass.edge == kTile ? segment_kernel<kTile> : segment_kernel<kSmallTile>;
     kernel<<<blocks, kThreads, 0, queue.stream>>>(k, pass, first, k.made + p * sets);
     first += sets * segment_table_size(pass);
-    if (std::int32_t* reaches = k.reaches(p))
+    if (k.documents && pass.band)
       reach_kernel<<<blocks_for(k.segments.size(), kThreads), kThreads, 0, queue.stream>>>(k, pass.band,
-                                                                                           reaches);
+                                                                                           k.reaches(p));
   }
 }
 

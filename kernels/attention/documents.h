@@ -31,12 +31,12 @@ struct SegmentMaps {
   bool documents = false;
 
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch, std::int64_t time);
-  std::int32_t* reaches(int pass) const;  // in tables, after the masks of all passes; null: not documents
+  std::int32_t* reaches(int pass) const;  // of documents in a band: in tables, after the masks of all passes
   AttentionMaps result() const;           // points to tables and made
 };
 WEFT_KERNEL(SegmentMaps);
 
-// AttentionPass::reaches of row t: back and ahead. No row before `start` of a later row sees that row.
+// AttentionPass::reaches of row t: back and ahead. start: of the rows of its sequence.
 struct Reaches {
   std::int32_t back, ahead;
 };

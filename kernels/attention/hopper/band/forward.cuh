@@ -84,10 +84,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
     pin(distant);
     if (tiles.reach != 2 * kTile || tiles.skip != 0 || reach.cut) hide(distant, tiles, 2, reach);
     seen = SeenKeys::of(tiles, 0, reach);
-    if (reach.cut)
-#pragma unroll
-      for (int i = 0; i < 32; ++i)
-        if (!seen.after_begin(i)) s[0][i] = -INFINITY;
+    if (reach.cut) hide_begin(s[0], seen);
 #pragma unroll
     for (int i = 0; i < 32; ++i) s[0][i] = seen.before_end(i) ? s[0][i] : distant[i];
   } else {

@@ -30,16 +30,19 @@ struct SeenKeys {
   }
 };
 
+// Scores of keys ahead of the first that a query sees become -inf.
+__device__ __forceinline__ void hide_begin(float (&s)[32], const SeenKeys& seen) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    if (!seen.after_begin(i)) s[i] = -INFINITY;
+}
 // Scores of queries with keys that they do not see become -inf.
 __device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back, const Reach& reach) {
   const SeenKeys seen = SeenKeys::of(tiles, back, reach);
 #pragma unroll
   for (int i = 0; i < 32; ++i)
     if (!seen.before_end(i)) s[i] = -INFINITY;
-  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile || reach.cut)
-#pragma unroll
-    for (int i = 0; i < 32; ++i)
-      if (!seen.after_begin(i)) s[i] = -INFINITY;
+  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile || reach.cut) hide_begin(s, seen);
 }
 
 template <int kTiles>
