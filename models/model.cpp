@@ -173,7 +173,7 @@ std::int64_t document_bytes(const Config& config, std::int64_t batch, std::int64
     if (config.data.separator < 0) break;
     const PackedMaps maps(*group.pattern, static_cast<int>(config.model.heads), context,
                           attention_shape(config.model).head_size());
-    numbers += SegmentMaps::table_size(maps.write(nullptr, nullptr), batch);
+    numbers += SegmentMaps::table_size(maps.write(nullptr, nullptr), batch, context);
   }
   return numbers * std::int64_t{sizeof(std::int32_t)};
 }

@@ -292,13 +292,13 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const
   return y;
 }
 
-KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments) {
+KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments, bool documents) {
   const std::int64_t batch = segments.shape()[0],
                      made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
   KeptMaps kept(maps);
-  kept.tables = ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32);
+  kept.tables = ctx.empty({SegmentMaps::table_size(maps, batch, segments.shape()[1])}, DType::i32);
   kept.made = ctx.empty({made}, DType::u8);
-  const SegmentMaps k{kept.tables, static_cast<TileMap*>(kept.made.view().data), maps, segments};
+  const SegmentMaps k{kept.tables, static_cast<TileMap*>(kept.made.view().data), maps, segments, documents};
   ctx.launch(k);
   kept.maps = k.result();
   return kept;

@@ -84,7 +84,8 @@ struct KeptMaps {
   KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
 };
 // segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
-KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments);
+// documents: they are document_starts().
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false);
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
 Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
 

@@ -100,6 +100,9 @@ struct AttentionPass {
   std::int32_t query_run = 0, key_run = 0;
   // The one band that every head attends; queries and keys are equally many, a multiple of its stride.
   Band band{};
+  // (2, B, T), packed documents in a band: rows of its column that row t sees back, and that see it as a key,
+  // both counted with t itself and at most band.reach. null: as many as the band has.
+  const std::int32_t* reaches = nullptr;
   bool accumulate = false;  // TileMap::accumulate of every group; with a band no group differs
 };
 

@@ -68,10 +68,14 @@ void compute(CpuQueue&, const DocumentStarts& k) {
   }
 }
 
-int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch) {
-  int64_t size = 0;
+int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch, int64_t time) {
+  int64_t size = maps.passes * 2 * batch * time;
   for (int p = 0; p < maps.passes; ++p) size += batch * maps.groups * segment_table_size(maps.pass[p]);
   return size;
+}
+
+int32_t* SegmentMaps::reaches(int pass) const {
+  return tables.as<int32_t>() + tables.size() - (maps.passes - pass) * 2 * segments.size();
 }
 
 AttentionMaps SegmentMaps::result() const {
@@ -79,7 +83,10 @@ AttentionMaps SegmentMaps::result() const {
   all.of_sequence = maps.groups;
   for (int p = 0; p < maps.passes; ++p) {
     all.pass[p].maps = made + p * segments.shape[0] * maps.groups;
-    all.pass[p].band = {};
+    if (documents && maps.pass[p].band)
+      all.pass[p].reaches = reaches(p);
+    else
+      all.pass[p].band = {};
   }
   return all;
 }
@@ -88,10 +95,9 @@ void check(const SegmentMaps& k) {
   expect_rows("segment_maps: segments", k.segments);
   WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
              "segment_maps: needs maps of all sequences");
-  WEFT_CHECK(
-      k.tables.dtype == DType::i32 && k.tables.size() == SegmentMaps::table_size(k.maps, k.segments.shape[0]),
-      "segment_maps: tables of ", k.tables.size(), " elements, expected ",
-      SegmentMaps::table_size(k.maps, k.segments.shape[0]), " of i32");
+  const int64_t size = SegmentMaps::table_size(k.maps, k.segments.shape[0], k.segments.shape[1]);
+  WEFT_CHECK(k.tables.dtype == DType::i32 && k.tables.size() == size, "segment_maps: tables of ",
+             k.tables.size(), " elements, expected ", size, " of i32");
 }
 
 void compute(CpuQueue&, const SegmentMaps& k) {
@@ -113,6 +119,13 @@ void compute(CpuQueue&, const SegmentMaps& k) {
     };
     pass.edge == kTile ? narrow_all.operator()<kTile>() : narrow_all.operator()<kSmallTile>();
     first += sets * segment_table_size(pass);
+    const int64_t rows = k.documents && pass.band ? k.segments.size() : 0, time = k.segments.shape[1];
+    int32_t* reaches = k.reaches(p);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto [back, ahead] = reaches_of(pass.band, k.segments.as<int32_t>() + i / time * time,
+                                            static_cast<int32_t>(i % time), static_cast<int32_t>(time));
+      reaches[i] = back, reaches[rows + i] = ahead;
+    }
   }
 }
 

@@ -104,6 +104,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    reach_kernel(const __grid_constant__ SegmentMaps k, Band band, std::int32_t* reaches) {
+  const int time = static_cast<int>(k.segments.shape[1]), rows = static_cast<int>(k.segments.shape[0]) * time,
+            row = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (row >= rows) return;
+  const auto* start = static_cast<const std::int32_t*>(k.segments.data) + row / time * time;
+  const Reaches r = reaches_of(band, start, row % time, time);
+  reaches[row] = r.back;
+  reaches[rows + row] = r.ahead;
+}
+
 }  // namespace
 
 void compute(CudaQueue& queue, const DocumentStarts& k) {
@@ -121,6 +132,9 @@ void compute(CudaQueue& queue, const SegmentMaps& k) {
     const auto kernel = pass.edge == kTile ? segment_kernel<kTile> : segment_kernel<kSmallTile>;
     kernel<<<blocks, kThreads, 0, queue.stream>>>(k, pass, first, k.made + p * sets);
     first += sets * segment_table_size(pass);
+    if (k.documents && pass.band)
+      reach_kernel<<<blocks_for(k.segments.size(), kThreads), kThreads, 0, queue.stream>>>(k, pass.band,
+                                                                                           k.reaches(p));
   }
 }
 

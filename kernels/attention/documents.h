@@ -27,11 +27,28 @@ struct SegmentMaps {
   TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
   AttentionMaps maps;       // the same for all sequences, T queries and keys
   TensorView segments{};    // (B, T)  i32
+  // The segments are starts of documents (DocumentStarts): passes over a band stay such, with reaches.
+  bool documents = false;
 
-  static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
-  AttentionMaps result() const;  // points to tables and made; no pass has a band
+  static std::int64_t table_size(const AttentionMaps&, std::int64_t batch, std::int64_t time);
+  std::int32_t* reaches(int pass) const;  // of documents in a band: in tables, after the masks of all passes
+  AttentionMaps result() const;           // points to tables and made
 };
 WEFT_KERNEL(SegmentMaps);
+
+// AttentionPass::reaches of row t: back and ahead. start: of the rows of its sequence.
+struct Reaches {
+  std::int32_t back, ahead;
+};
+constexpr Reaches reaches_of(const Band& band, const std::int32_t* start, std::int32_t t, std::int32_t time) {
+  const std::int32_t back = (t - start[t]) / band.stride + 1, last = (time - 1 - t) / band.stride + 1;
+  std::int32_t ahead = 1, most = last < band.reach ? last : band.reach;
+  while (ahead < most) {  // starts ascend
+    const std::int32_t middle = (ahead + most + 1) / 2;
+    start[t + (middle - 1) * band.stride] <= t ? ahead = middle : most = middle - 1;
+  }
+  return {back < band.reach ? back : band.reach, ahead};
+}
 
 // Pairs of tiles of a pass for which a table has room: even, so that tables begin at 16 bytes.
 constexpr std::int64_t room_of(const AttentionPass& pass) { return pass.visited + pass.visited % 2; }

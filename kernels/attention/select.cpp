@@ -67,8 +67,8 @@ bool covers_head128(const Problem& x, const AttentionPass& pass) {
 // Windows of three to five key tiles a query tile, as a first pass: dQ of four query tiles waits in shared
 // memory. B 1, H 8, n 65,536, reach 256: 0.103 and 0.295 ms; column takes 0.127 forward, lists 0.39 backward.
 bool covers_window(const Problem& x, const AttentionPass& pass) {
-  return pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
-         pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
+  return pass.band && !pass.reaches && x.tma && pass.edge == kTile && !pass.accumulate &&
+         head_size(x) <= 64 && pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
          pass.band.reach < rows_of_column(x, pass);
 }
 
@@ -76,7 +76,7 @@ bool covers_window(const Problem& x, const AttentionPass& pass) {
 // longer ones do not fit shared memory. Backward, the registers hold heads up to 64.
 bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFewestColumns = 64;
-  if (!pass.band || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
+  if (!pass.band || pass.reaches || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
   if (x.backward && head_size(x) > 64) return false;
   const int64_t rows = rows_of_column(x, pass);
   return rows > kBandReach && pass.band.reach >= rows && tiles_of_column(x, pass) <= kTilesOfColumn &&
@@ -85,8 +85,8 @@ bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
 // Windows beyond covers_window(), forward as a first pass: at a reach of 256 0.80 of the list kernel's time.
 bool covers_far_window(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFarthest = 512;
-  return !x.backward && pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
-         pass.band.reach > kBandReach && pass.band.reach <= kFarthest &&
+  return !x.backward && pass.band && !pass.reaches && x.tma && pass.edge == kTile && !pass.accumulate &&
+         head_size(x) <= 64 && pass.band.reach > kBandReach && pass.band.reach <= kFarthest &&
          pass.band.reach < rows_of_column(x, pass);
 }
 

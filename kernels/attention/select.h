@@ -27,9 +27,10 @@ enum class Kernel {
   hopper_fused,    // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
   hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
   hopper_head128,  // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
-  hopper_window,   // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
-  hopper_column    // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
-                   // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
+  // The last two without documents (AttentionPass::reaches):
+  hopper_window,  // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
+  hopper_column   // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
+                  // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
 };
 const char* name_of(Kernel);
 

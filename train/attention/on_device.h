@@ -90,10 +90,12 @@ struct OnDevice {
       dy{device, rows, v + kSpare};
   GuardedMatrix<wide_t<T>> lse{device, 1, s.batch*s.heads*s.time}, delta{device, 1, s.batch*s.heads*s.time};
   Tensor query_segments, key_segments, tables, made;
+  bool starts;  // the segments are starts of documents
   std::optional<GuardedMatrix<float>> scratch;
   AttentionForm form;
 
-  OnDevice(Device& on, const Data<T>& x) : device(on), s(x.size), form(x.form) {
+  OnDevice(Device& on, const Data<T>& x)
+      : device(on), s(x.size), starts(x.segments_are_starts()), form(x.form) {
     q.put(0, qk, x.q);
     k_v.put(0, qk, x.k);
     k_v.put(qk, v, x.v);
@@ -116,10 +118,10 @@ struct OnDevice {
   // Maps of each sequence's own, which stand for the segments from here on. For as many keys as queries.
   AttentionMaps part(const AttentionMaps& maps) {
     const TensorView numbers = segments().queries;
-    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch)}, DType::i32);
+    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch, s.time)}, DType::i32);
     made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * std::int64_t{sizeof(TileMap)}},
                   DType::u8);
-    const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers};
+    const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers, starts};
     launch(device.queue, k);
     return k.result();
   }

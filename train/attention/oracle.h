@@ -81,6 +81,14 @@ struct Data {
     query_segments = documents(size.time);
     key_segments = size.keys ? documents(size.keys) : query_segments;
   }
+  // Whether they are starts of documents, as DocumentStarts gives them.
+  bool segments_are_starts() const {
+    for (std::size_t i = 0; i < query_segments.size(); ++i) {
+      const auto t = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % size.time);
+      if (query_segments[i] != t && (t == 0 || query_segments[i] != query_segments[i - 1])) return false;
+    }
+    return !query_segments.empty();
+  }
   bool same_segment(std::int64_t b, std::int64_t i, std::int64_t j) const {
     if (query_segments.empty()) return true;
     const std::int32_t of_query = query_segments[b * size.time + i];

@@ -83,7 +83,9 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
       counts.edges.push_back(tables->edge);
       AttentionPass as_run;
       as_run.edge = tables->edge;
-      if (!target.documents) as_run.band = maps.band(pass);
+      static constexpr std::int32_t kSomeReach = 1;
+      as_run.band = maps.band(pass);
+      if (target.documents) as_run.reaches = &kSomeReach;
       counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
       counts.table_bytes += bytes_of(*tables);
     }

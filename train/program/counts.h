@@ -10,7 +10,7 @@ struct AttentionTarget {
   std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
   DType dtype = DType::f32;
   int compute_capability = 0;  // 0: a CPU
-  bool documents = false;      // data.separator: maps of each sequence's own, no bands
+  bool documents = false;      // data.separator: maps of each sequence's own, reaches in bands
 };
 
 // Of the heads of one group, which see the same keys.

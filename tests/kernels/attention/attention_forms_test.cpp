@@ -102,6 +102,17 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
   EXPECT_EQ(of(128, 129, 129 * 128), Kernel::hopper_column);
   EXPECT_EQ(of(8, 1000, 128 * 8), Kernel::hopper_band);  // there are no more rows than 128
   EXPECT_EQ(of(0, 0, 128), Kernel::hopper);
+  // With documents: the kernels that take reaches.
+  const auto with_documents = [](std::int32_t reach, std::int64_t size, bool backward) {
+    AttentionPass pass = attention_test::pass_of({1, reach, 0});
+    const std::int32_t reaches = 1;
+    pass.reaches = &reaches;
+    return attention::hopper_kernel({.time = 1 << 20, .qk_size = size, .v_size = size, .backward = backward},
+                                    pass);
+  };
+  EXPECT_EQ(with_documents(128, 64, true), Kernel::hopper_band);
+  EXPECT_EQ(with_documents(128, 128, true), Kernel::hopper_head128);
+  for (const bool backward : {false, true}) EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
 #ifdef WEFT_SM90A
   EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 #endif

@@ -113,8 +113,8 @@ template <class T>
 void start_documents(Data<T>& x, const std::vector<std::int32_t>& starts) {
   x.query_segments.clear();
   for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int32_t t = 0, document = 0; t < x.size.time; ++t)
-      x.query_segments.push_back(document += static_cast<int>(std::ranges::count(starts, t)));
+    for (std::int32_t t = 0, start = 0; t < x.size.time; ++t)
+      x.query_segments.push_back(start = std::ranges::count(starts, t) ? t : start);
   x.key_segments = x.query_segments;
 }
 

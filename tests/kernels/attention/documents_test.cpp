@@ -80,13 +80,43 @@ TEST(SegmentMaps, NameWholeAndEmptyTiles) {
   EXPECT_EQ(again.pass[0].band, Band{});
 }
 
+// Rows of a residue column within a document, counted one by one.
+TEST(SegmentMaps, ReachesEndAtDocuments) {
+  const auto cpu = make_device("cpu");
+  const auto specs = {PatternSpec{"local", 5}, PatternSpec{"local", 128}, PatternSpec{"strided", 4}};
+  for (const PatternSpec& spec : specs) {
+    const auto pattern = make_pattern(spec, 1);
+    const Sizes size{2, 192, 1, 8, 8};
+    const DeviceMaps maps(*cpu, *pattern, 1, size.lengths(), 64, kTile);
+    Data<float> x(size);
+    start_documents(x, {1, 2, 3, 64, 130, 191});
+    OnDevice<float> on(*cpu, x);
+    const AttentionPass pass = on.part(maps.maps()).pass[0];
+    EXPECT_EQ(pass.band, maps.maps().pass[0].band);
+    ASSERT_NE(pass.reaches, nullptr);
+    const auto sees = [&](std::int32_t b, std::int32_t i, std::int32_t j) {
+      return j >= 0 && i < 192 && pass.band.attends(i, j) && x.same_segment(b, i, j);
+    };
+    for (std::int32_t b = 0, l = pass.band.stride; b < 2; ++b)
+      for (std::int32_t t = 0; t < 192; ++t) {
+        std::int32_t back = 0, ahead = 0;
+        while (sees(b, t, t - back * l)) ++back;
+        while (sees(b, t + ahead * l, t)) ++ahead;
+        EXPECT_EQ(pass.reaches[b * 192 + t], back) << pattern->name() << ", row " << t;
+        EXPECT_EQ(pass.reaches[(2 + b) * 192 + t], ahead) << pattern->name() << ", row " << t;
+      }
+  }
+}
+
 // Borders inside tiles, documents of one position, one document, documents longer than windows: all forms.
 TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
   const std::vector<PatternSpec> specs = {
       {"all"},
       {"fixed", 32, 8, 2},
       {"local", 70},
+      {"local", 128},
       {"strided", 32},
+      {"strided", 3},  // two tiles a residue column
       parse_pattern("{kind: merged, of: [{kind: strided, stride: 32}, {kind: local, stride: 32}]}", "test"),
       parse_pattern("{kind: heads, of: [{kind: fixed, stride: 32, c: 8}, {kind: local, stride: 70}]}",
                     "test")};
@@ -102,6 +132,37 @@ TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
         expect_agreement<bf16>(*pattern, {size, kTile}, pattern->name(), starts, true);
         expect_agreement<f16>(*pattern, {size, kTile}, pattern->name(), starts, true);
       }
+}
+// In bands: where blocks take runs of several tiles, and one document to the bit as none.
+template <class T>
+void expect_band_documents(const PatternSpec& spec, std::int64_t qk, std::int64_t v) {
+  std::mt19937 random(7);
+  const Sizes size{2, 960, 9, qk, v};
+  const auto pattern = make_pattern(spec, 9);
+  for (const unsigned length : {2, 50, 400}) {
+    Numbers starts = {64};
+    for (std::int32_t t = 1; t < 960; ++t)
+      if (random() % length == 0) starts.push_back(t);
+    expect_agreement<T>(*pattern, {size, kTile}, pattern->name(), starts, true);
+  }
+  const GpuMaps maps(*pattern, 9, size.lengths(), std::max(qk, v), kTile);
+  Data<T> whole(size), one(size);
+  start_documents(one, {});
+  run_on_gpu(whole, maps.maps);
+  run_on_gpu(one, maps.maps, true, true);
+  EXPECT_TRUE(same_results(whole, one)) << pattern->name();
+}
+TEST(CudaSegmentMaps, BandsTakeDocuments) {
+  const PatternSpec merged =
+      parse_pattern("{kind: merged, of: [{kind: local, stride: 10}, {kind: strided, stride: 10}]}", "test");
+  for (const PatternSpec& spec :
+       {PatternSpec{"local", 128}, PatternSpec{"local", 65}, PatternSpec{"local", 20},
+        PatternSpec{"strided", 8}, PatternSpec{"strided", 40}, PatternSpec{"strided", 96}, merged}) {
+    expect_band_documents<bf16>(spec, 64, 64);
+    expect_band_documents<f16>(spec, 64, 64);
+    expect_band_documents<bf16>(spec, 128, 128);
+    expect_band_documents<f16>(spec, 40, 128);
+  }
 }
 TEST(CudaSegmentMaps, RandomDocumentsAgreeWithF64) {
   for (const std::int64_t n : {65, 200, 1000})

@@ -6,7 +6,7 @@
 namespace weft::attention::hopper {
 
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   if (tiles.work_items() == 0) return;
   const BandBackward work = BandBackward::of(g, pass, tiles);

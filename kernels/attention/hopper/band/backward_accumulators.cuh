@@ -22,12 +22,12 @@ __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, f
 // Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the keys.
 template <int N>
 __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles& tiles, int ahead,
-                                                  int first_query) {
-  if (!tiles.hides(ahead)) return;
+                                                  int first_query, const Reach& reach) {
+  if (!tiles.hides(ahead) && !reach.cut) return;
   const int column = first_query + static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const TileRows seeing = tiles.queries_of(row_of(half), ahead);
+    const TileRows seeing = tiles.queries_of(row_of(half), ahead, reach.rows[half]);
     const int first = seeing.first - column;
     const auto count = static_cast<unsigned>(max(seeing.last - seeing.first + 1, 0));
 #pragma unroll

@@ -53,11 +53,14 @@ struct BandTiles {
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
+  const std::int32_t* reaches;  // as in AttentionPass
 
   static constexpr int kNoLimit = 1 << 30;
 
-  static BandTiles of(const Band& band, const HeadsView& x) {
+  static BandTiles of(const AttentionPass& pass, const HeadsView& x) {
+    const Band& band = pass.band;
     BandTiles t{};
+    t.reaches = pass.reaches;
     t.stride = band.stride;
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
@@ -123,17 +126,36 @@ struct BandTiles {
     const int row = tile * kTile + (r & (column_rows - 1)), column = group * columns() + (r >> column_shift);
     return row < rows && column < stride ? row * stride + column : -1;
   }
-  // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
-  __device__ __forceinline__ TileRows keys_of(int r, int back) const {
-    return {max(r + 1 - reach + back * kTile, r & -column_rows), r - skip + back * kTile};
+  // The keys that query r of a tile sees in the tile that is `back` tiles before its own. own: its reach.
+  __device__ __forceinline__ TileRows keys_of(int r, int back, int own) const {
+    return {max(r + 1 - own + back * kTile, r & -column_rows), r - skip + back * kTile};
   }
   // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
   __device__ __forceinline__ bool hides(int back) const {
     return column_rows < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
   }
   // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
-  __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
-    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -column_rows) + column_rows) - 1};
+  __device__ __forceinline__ TileRows queries_of(int c, int ahead, int own) const {
+    return {c + skip - ahead * kTile, min(c + own - ahead * kTile, (c & -column_rows) + column_rows) - 1};
+  }
+};
+
+// Of this thread's two rows of a tile, where documents may cut it short.
+struct Reach {
+  int rows[2];
+  bool cut = false;  // of some row of the warp
+
+  __device__ __forceinline__ static Reach of(const BandTiles& tiles) { return {{tiles.reach, tiles.reach}}; }
+  // The rows are at these positions, -1: there is none. side: 0 queries, 1 keys.
+  __device__ __forceinline__ void load(const BandTiles& tiles, int b, const int (&position)[2], int side) {
+    const std::int64_t first = (std::int64_t{side} * tiles.batch + b) * tiles.rows * tiles.stride;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      rows[half] = position[half] < 0 ? tiles.reach : tiles.reaches[first + position[half]];
+  }
+  // By all lanes, where the loaded rows are first needed.
+  __device__ __forceinline__ void compare(const BandTiles& tiles) {
+    cut = __any_sync(0xffffffffu, min(rows[0], rows[1]) < tiles.reach);
   }
 };
 
@@ -179,8 +201,7 @@ struct BandForwardMaps {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }
   static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
-    BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
-                         .scale = static_cast<float>(f.scale) * kLog2E};
+    BandForwardMaps maps{.tiles = BandTiles::of(pass, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
     const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
                            maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
                            maps.describe(maps.y_rows, f.y, 16);

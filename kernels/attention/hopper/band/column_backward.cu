@@ -6,7 +6,7 @@
 namespace weft::attention::hopper {
 
 void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
   const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);

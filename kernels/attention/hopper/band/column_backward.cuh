@@ -102,7 +102,7 @@ class KeyOwner {
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
-    hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0);
+    hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0, Reach::of(g_.tiles));
     if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
     mbarrier_wait(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
     wgmma_wait_group<0>();

@@ -11,9 +11,11 @@ void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const Atte
   maps.tiles.cut(multiprocessors(), 0.5 * maps.tiles.tiles_back());
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     with_bool(pass.accumulate, [&]<bool kAccumulate>() {
-      using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
-      start(queue, band_forward_kernel<T, Dqk, Dv, kAccumulate>, maps.tiles.work_items(), Shape::kThreads,
-            BandMemory<Shape>::kBytes, f, maps);
+      with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
+        using Shape = BandForwardShape<Dqk, Dv, kAccumulate, kDocuments>;
+        start(queue, band_forward_kernel<T, Shape>, maps.tiles.work_items(), Shape::kThreads,
+              BandMemory<Shape>::kBytes, f, maps);
+      });
     });
   });
 }

@@ -9,10 +9,11 @@
 namespace weft::attention::hopper {
 
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
-template <int Dqk_, int Dv_, bool kAccumulate_>
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_>
 struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
-  static constexpr bool kAccumulate = kAccumulate_, kStorer = false, kInOrder = true;
+  static constexpr bool kAccumulate = kAccumulate_, kDocuments = kDocuments_;
+  static constexpr bool kStorer = false, kInOrder = true;
   // As many consumers as their registers allow.
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,

@@ -95,11 +95,11 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
 }
 
 // A warpgroup that owns every second key tile.
-template <class T>
-class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
+template <class T, bool kDocuments>
+class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
  public:
   using M = Head128Memory;
-  using Base = KeyGradients<T, M, 32>;
+  using Base = KeyGradients<T, M, 32, kDocuments>;
   __device__ Head128KeyOwner(const M& memory, const BandBackward& g)
       : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
@@ -238,7 +238,7 @@ class Head128DqAccumulator {
   unsigned counts_ = 0;  // of each owner's dS, modulo 2, a bit each
 };
 
-template <class T>
+template <class T, bool kDocuments>
 __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
     head128_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -257,20 +257,22 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
     Head128DqAccumulator<T>(memory, g).run();
   } else {
     setmaxnreg_inc<OwnerRegisters::kOwner>();
-    Head128KeyOwner<T>(memory, g).run();
+    Head128KeyOwner<T, kDocuments>(memory, g).run();
   }
 #endif
 }
 
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
   const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
   WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
   with_type(g, [&]<class T>() {
-    start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads,
-          Head128Memory::kBytes, work);
+    with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
+      start(queue, head128_backward_kernel<T, kDocuments>, tiles.work_items(), Head128Memory::kThreads,
+            Head128Memory::kBytes, work);
+    });
   });
 }
 

@@ -10,12 +10,12 @@ namespace weft::attention::hopper {
 // Of this thread's two rows: the keys of a tile that they see, counted from its own first column.
 struct SeenKeys {
   int first[2], last[2];
-  __device__ __forceinline__ static SeenKeys of(const BandTiles& tiles, int back) {
+  __device__ __forceinline__ static SeenKeys of(const BandTiles& tiles, int back, const Reach& reach) {
     SeenKeys seen;
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const TileRows keys = tiles.keys_of(row_of(half), back);
+      const TileRows keys = tiles.keys_of(row_of(half), back, reach.rows[half]);
       seen.first[half] = keys.first - column;
       seen.last[half] = keys.last - column;
     }
@@ -30,16 +30,19 @@ struct SeenKeys {
   }
 };
 
+// Scores of keys ahead of the first that a query sees become -inf.
+__device__ __forceinline__ void hide_begin(float (&s)[32], const SeenKeys& seen) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    if (!seen.after_begin(i)) s[i] = -INFINITY;
+}
 // Scores of queries with keys that they do not see become -inf.
-__device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back) {
-  const SeenKeys seen = SeenKeys::of(tiles, back);
+__device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back, const Reach& reach) {
+  const SeenKeys seen = SeenKeys::of(tiles, back, reach);
 #pragma unroll
   for (int i = 0; i < 32; ++i)
     if (!seen.before_end(i)) s[i] = -INFINITY;
-  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile)
-#pragma unroll
-    for (int i = 0; i < 32; ++i)
-      if (!seen.after_begin(i)) s[i] = -INFINITY;
+  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile || reach.cut) hide_begin(s, seen);
 }
 
 template <int kTiles>

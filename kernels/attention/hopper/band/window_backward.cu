@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
 }
 
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);

@@ -140,8 +140,8 @@ class WindowConsumer {
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(acc.s), pin(distant);
-    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
-    const SeenKeys seen = SeenKeys::of(tiles, 0);
+    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest, Reach::of(tiles));
+    const SeenKeys seen = SeenKeys::of(tiles, 0, Reach::of(tiles));
     // Only 16 x 16 scores around the diagonal are looked at one by one.
     const int diagonal = warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
 #pragma unroll
