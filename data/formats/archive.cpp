@@ -24,6 +24,8 @@ bool is_tar(std::string_view beginning) {
   return beginning.size() >= kTarMagicAt + 5 && beginning.substr(kTarMagicAt, 5) == "ustar";
 }
 
+#ifdef WEFT_LIBARCHIVE
+
 // A tar ends in two blocks of zeros; without them, whole members may be missing.
 void check_end_of_tar(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -101,6 +103,8 @@ class Reader {
   archive_entry* entry_ = nullptr;
   std::int64_t count_ = 0, total_ = 0;
 };
+
+#endif
 
 }  // namespace
 

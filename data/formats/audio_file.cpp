@@ -16,10 +16,13 @@
 #endif
 
 namespace weft {
+namespace {
+
+void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
+  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
+}
 
 #ifdef WEFT_SNDFILE
-
-namespace {
 
 constexpr std::int64_t kLeastRate = 1000, kMostRate = 768000;
 constexpr std::int64_t kPiece = 1 << 16;  // samples read at a time, all channels together
@@ -159,11 +162,11 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
   }
 }
 
-void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
-  for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
-}
+#endif
 
 }  // namespace
+
+#ifdef WEFT_SNDFILE
 
 bool has_audio() { return true; }
 
