@@ -133,13 +133,15 @@ TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
         expect_agreement<f16>(*pattern, {size, kTile}, pattern->name(), starts, true);
       }
 }
+
 // In bands: where blocks take runs of several tiles, and one document to the bit as none.
 template <class T>
-void expect_band_documents(const PatternSpec& spec, std::int64_t qk, std::int64_t v) {
+void expect_band_documents(const PatternSpec& spec, std::int64_t qk, std::int64_t v,
+                           std::initializer_list<unsigned> mean_lengths) {
   std::mt19937 random(7);
   const Sizes size{2, 960, 9, qk, v};
   const auto pattern = make_pattern(spec, 9);
-  for (const unsigned length : {2, 50, 400}) {
+  for (const unsigned length : mean_lengths) {
     Numbers starts = {64};
     for (std::int32_t t = 1; t < 960; ++t)
       if (random() % length == 0) starts.push_back(t);
@@ -152,18 +154,21 @@ void expect_band_documents(const PatternSpec& spec, std::int64_t qk, std::int64_
   run_on_gpu(one, maps.maps, true, true);
   EXPECT_TRUE(same_results(whole, one)) << pattern->name();
 }
+
 TEST(CudaSegmentMaps, BandsTakeDocuments) {
   const PatternSpec merged =
       parse_pattern("{kind: merged, of: [{kind: local, stride: 10}, {kind: strided, stride: 10}]}", "test");
   for (const PatternSpec& spec :
        {PatternSpec{"local", 128}, PatternSpec{"local", 65}, PatternSpec{"local", 20},
         PatternSpec{"strided", 8}, PatternSpec{"strided", 40}, PatternSpec{"strided", 96}, merged}) {
-    expect_band_documents<bf16>(spec, 64, 64);
-    expect_band_documents<f16>(spec, 64, 64);
-    expect_band_documents<bf16>(spec, 128, 128);
-    expect_band_documents<f16>(spec, 40, 128);
+    expect_band_documents<bf16>(spec, 64, 64, {2, 50, 400});
+    if (spec.stride == 20 || spec.stride == 8) continue;  // the oracle takes a second a time
+    expect_band_documents<f16>(spec, 64, 64, {50});
+    expect_band_documents<bf16>(spec, 128, 128, {50});
+    expect_band_documents<f16>(spec, 40, 128, {50});
   }
 }
+
 TEST(CudaSegmentMaps, RandomDocumentsAgreeWithF64) {
   for (const std::int64_t n : {65, 200, 1000})
     for (const auto& [name, pattern] : sample_patterns(Lengths(n), 2))
