@@ -76,8 +76,8 @@ void BatchSource::read_windows(std::int64_t step, std::int64_t first, std::int64
 
 void Batcher::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
                    std::span<std::int32_t> out) const {
-  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == count * context, "room for ", out.size(),
-             " tokens, expected ", count, " * ", context);
+  WEFT_CHECK(std::ssize(out) == count * context, "room for ", out.size(), " tokens, expected ", count, " * ",
+             context);
   check_window(data_, context);
   const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
   const auto start_of = [&](std::int64_t update, std::int64_t i) {
@@ -116,7 +116,7 @@ std::vector<std::uint16_t> labels_of(const Config& config, const TokenDataset& d
   std::vector<std::uint16_t> labels;
   if (!config.data.labels) return labels;
   if (!data.image()) fail("data.labels: ", data.path(), " has a stream of tokens; only images have classes");
-  labels.resize(static_cast<std::size_t>(data.images()));
+  labels.resize(data.images());
   if (!data.stored()) return labels;
   const Hdf5File file = Hdf5File::open(data.path());
   const std::string name = "/labels/" + data.split();

@@ -25,7 +25,7 @@ namespace {
 std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
   const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
   std::int64_t size = 1;
   for (const std::int64_t axis : shape) {
     if (axis < 0 || axis > most / size)
@@ -80,10 +80,10 @@ Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::str
 // Writes pixels and labels; returns how many images there are.
 std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
                          const ImageSplit& split) {
-  const auto size = static_cast<std::int64_t>(split.pixels.size()), count = size / shape.tokens();
+  const auto size = std::ssize(split.pixels), count = size / shape.tokens();
   WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
              shape.text(), " images");
-  const auto labels = static_cast<std::int64_t>(split.labels.size());
+  const auto labels = std::ssize(split.labels);
   WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
              " labels");
   file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
@@ -148,7 +148,7 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
   data.size_ = size;
   data.vocab_ = vocab;
   data.item_ = 4;
-  std::vector<std::uint32_t> tokens(static_cast<std::size_t>(size));
+  std::vector<std::uint32_t> tokens(size);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Philox4 bits =
         philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);

@@ -8,8 +8,7 @@
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct BenchArguments {
   BenchAttentionOptions attention;
@@ -19,13 +18,13 @@ struct BenchArguments {
   int gpus = 0;  // of step
 };
 
-void run_step(const BenchStepOptions& step, int gpus) {
+static void run_step(const BenchStepOptions& step, int gpus) {
   const auto config = [&] { return to_yaml(load_config(step.config, step.overrides)); };
   with_ranks({gpus, step.device}, config,
              [&](ProcessGroup& group) { bench_step(step, group, rank_output(group, std::cout)); });
 }
 
-void add_bench_commands(Commands commands, BenchArguments& arguments) {
+static void add_bench_commands(Commands commands, BenchArguments& arguments) {
   BenchKernelsOptions& k = arguments.kernels;
   CLI::App* kernels = commands.add("kernels", "every kernel at the sizes of a training step",
                                    [&] { bench_kernels(k, std::cout, std::cerr); });
@@ -73,13 +72,10 @@ void add_bench_commands(Commands commands, BenchArguments& arguments) {
                  "time, rates and the least time possible, kernel by kernel (default)");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::BenchArguments arguments;
+  BenchArguments arguments;
   std::function<void()> command;
-  const auto add_options = [&](CLI::App& app) { weft::add_bench_commands({app, command}, arguments); };
-  return weft::run_program({"bench", "Times what training is made of", add_options, [&] { command(); }, true},
-                           argc, argv);
+  const auto add_options = [&](CLI::App& app) { add_bench_commands({app, command}, arguments); };
+  return run_program({"bench", "Times what training is made of", add_options, [&] { command(); }, true}, argc,
+                     argv);
 }

@@ -4,16 +4,15 @@
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct ConvertArguments {
   std::string from, to, dtype = "f32", weights;
 };
 
-bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
+static bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
-void add_convert_options(CLI::App& app, ConvertArguments& a) {
+static void add_convert_options(CLI::App& app, ConvertArguments& a) {
   app.add_option("from", a.from, "a checkpoint, or weights in NAME.safetensors")->required();
   add_output(app, "to", a.to, "NAME.safetensors, or a checkpoint for evaluate, sample and train --init")
       ->required();
@@ -30,7 +29,7 @@ void add_convert_options(CLI::App& app, ConvertArguments& a) {
 }
 
 // The arrays must be exactly those of the model of its config.
-void save_as_checkpoint(const std::string& path, const WeightsFile& weights) {
+static void save_as_checkpoint(const std::string& path, const WeightsFile& weights) {
   const Config config = parse_config(weights.config, weights.path);
   const std::unique_ptr<Device> device = make_device("cpu");
   ParameterStore store;
@@ -45,7 +44,7 @@ void save_as_checkpoint(const std::string& path, const WeightsFile& weights) {
                   weights.config);
 }
 
-void run_convert(const ConvertArguments& a) {
+static void run_convert(const ConvertArguments& a) {
   if (is_safetensors(a.from) == is_safetensors(a.to))
     fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ", a.to);
   if (is_safetensors(a.from) && (!a.weights.empty() || a.dtype != "f32"))
@@ -62,13 +61,10 @@ void run_convert(const ConvertArguments& a) {
   std::cout << a.to << ": " << weights.shapes.size() << " arrays of " << weights.text() << "\n";
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::ConvertArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_convert_options(app, arguments); };
-  const auto work = [&] { weft::run_convert(arguments); };
-  return weft::run_program({"convert", "Takes weights to safetensors, and back.", add_options, work, true},
-                           argc, argv);
+  ConvertArguments arguments;
+  const auto add_options = [&](CLI::App& app) { add_convert_options(app, arguments); };
+  const auto work = [&] { run_convert(arguments); };
+  return run_program({"convert", "Takes weights to safetensors, and back.", add_options, work, true}, argc,
+                     argv);
 }

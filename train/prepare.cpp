@@ -6,8 +6,7 @@
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct PrepareArguments {
   PrepareText text;
@@ -21,19 +20,19 @@ struct PrepareArguments {
   PrepareImages images;
 };
 
-void say(const std::string& lines) { std::cout << lines << '\n'; }
+static void say(const std::string& lines) { std::cout << lines << '\n'; }
 
-CLI::Option* add_out(CLI::App* command, std::string& out) {
+static CLI::Option* add_out(CLI::App* command, std::string& out) {
   return add_output(*command, "--out", out, "HDF5 file to write");
 }
 
-void add_split(CLI::App* command, std::vector<double>& split) {
+static void add_split(CLI::App* command, std::vector<double>& split) {
   command->add_option("--split", split, "shares of train, valid and test")
       ->delimiter(',')
       ->capture_default_str();
 }
 
-void add_streams(Commands commands, PrepareArguments& a) {
+static void add_streams(Commands commands, PrepareArguments& a) {
   CLI::App* text = commands.add("text", "Files as one stream of bytes, vocabulary 256",
                                 [&] { say(prepare_text(a.text)); });
   text->add_option("FILE", a.text.files, "joined in this order")->required();
@@ -86,12 +85,12 @@ void add_streams(Commands commands, PrepareArguments& a) {
   add_split(copy, a.copy.split);
 }
 
-CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
+static CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
   return command->add_option("--valid", valid, "training images that validate; " + otherwise)
       ->check(at_least(0));
 }
 
-void add_cifar10(Commands commands, PrepareCifar10& o) {
+static void add_cifar10(Commands commands, PrepareCifar10& o) {
   CLI::App* command = commands.add("cifar10", "CIFAR-10: 48,000, 2,000 and 10,000 images of 32 x 32 x 3",
                                    [&] { say(prepare_cifar10(o)); });
   command->add_option("--from", o.from,
@@ -109,7 +108,7 @@ void add_cifar10(Commands commands, PrepareCifar10& o) {
       "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
 }
 
-void add_imagenet(Commands commands, PrepareImagenet& o) {
+static void add_imagenet(Commands commands, PrepareImagenet& o) {
   const std::string side = std::to_string(o.side), name = "imagenet" + side;
   CLI::App* command = commands.add(name, "Downsampled ImageNet, images of " + side + " x " + side + " x 3",
                                    [&] { say(prepare_imagenet(o)); });
@@ -123,7 +122,7 @@ void add_imagenet(Commands commands, PrepareImagenet& o) {
                   ".h5\n  prepare " + name + " --from part_1.npz part_2.npz --valid 1000 --out part.h5");
 }
 
-void add_images(Commands commands, PrepareImages& o) {
+static void add_images(Commands commands, PrepareImages& o) {
   CLI::App* command =
       commands.add("images", "A folder of PNG files of one size", [&] { say(prepare_images(o)); });
   command
@@ -135,20 +134,17 @@ void add_images(Commands commands, PrepareImages& o) {
   command->footer("Example:\n  prepare images photos --valid 500 --test 500 --out photos.h5");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::PrepareArguments arguments;
+  PrepareArguments arguments;
   std::function<void()> command;
   const auto add_options = [&](CLI::App& app) {
-    const weft::Commands commands{app, command};
-    weft::add_streams(commands, arguments);
-    weft::add_cifar10(commands, arguments.cifar10);
-    weft::add_imagenet(commands, arguments.imagenet64);
-    weft::add_imagenet(commands, arguments.imagenet32);
-    weft::add_images(commands, arguments.images);
+    const Commands commands{app, command};
+    add_streams(commands, arguments);
+    add_cifar10(commands, arguments.cifar10);
+    add_imagenet(commands, arguments.imagenet64);
+    add_imagenet(commands, arguments.imagenet32);
+    add_images(commands, arguments.images);
   };
   const char* purpose = "Makes the HDF5 files that training reads.";
-  return weft::run_program({"prepare", purpose, add_options, [&] { command(); }}, argc, argv);
+  return run_program({"prepare", purpose, add_options, [&] { command(); }}, argc, argv);
 }

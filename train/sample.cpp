@@ -4,10 +4,9 @@
 #include "train/program/program.h"
 #include "train/sampling/sample_run.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_image_options(CLI::App& app, SampleArguments& a) {
+static void add_image_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--singles", a.singles, "images: a folder for each as a PNG of its own, 00000.png ...");
   app.add_option("--augmentation", a.augmentation, "images: the model is told so, rotation=1,color=2");
   app.add_option("--label", a.label, "images: the class that the model is told, with data.labels")
@@ -23,7 +22,7 @@ void add_image_options(CLI::App& app, SampleArguments& a) {
   add_shown(app, "--rate", a.rate, "sound: samples a second");
 }
 
-void add_sample_options(CLI::App& app, SampleArguments& a) {
+static void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
   app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
@@ -69,12 +68,9 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
       "  sample --checkpoint runs/audio/best.h5 --out sound.wav");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::SampleArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_sample_options(app, arguments); };
-  const auto work = [&] { weft::work_on_checkpoint(arguments, weft::run_sample); };
-  return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
+  SampleArguments arguments;
+  const auto add_options = [&](CLI::App& app) { add_sample_options(app, arguments); };
+  const auto work = [&] { work_on_checkpoint(arguments, run_sample); };
+  return run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
 }

@@ -8,10 +8,9 @@
 #include "train/program/program.h"
 #include "train/selftest/case.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_selftest_options(CLI::App& app, SelftestOptions& options) {
+static void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   add_device(app, options.device);
   add_shown(app, "--minutes", options.minutes, "how long")->check(more_than(0));
   add_shown(app, "--cases", options.cases, "stop after this many; 0: only the time counts")
@@ -33,16 +32,13 @@ void add_selftest_options(CLI::App& app, SelftestOptions& options) {
       "  selftest --device cuda --case 1234");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::SelftestOptions options;
-  const auto add_options = [&](CLI::App& app) { weft::add_selftest_options(app, options); };
+  SelftestOptions options;
+  const auto add_options = [&](CLI::App& app) { add_selftest_options(app, options); };
   const auto work = [&] {
-    weft::Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-    weft::selftest(options, std::cout, progress);
+    Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
+    selftest(options, std::cout, progress);
   };
   const char* purpose = "Checks sparse attention on this machine against its definition, on random cases.";
-  return weft::run_program({"selftest", purpose, add_options, work}, argc, argv);
+  return run_program({"selftest", purpose, add_options, work}, argc, argv);
 }

@@ -134,7 +134,7 @@ Order jigsaw_order(const ImageShape& s, std::int64_t grid, std::int64_t value) {
              " tiles of an image of ", s.height, " x ", s.width);
   const std::vector<std::int64_t> tiles = permutation(grid * grid, value);
   const std::int64_t height = s.height / grid, width = s.width / grid;  // of a tile
-  Order order(static_cast<std::size_t>(s.tokens()));
+  Order order(s.tokens());
   for (std::int64_t row = 0; row < s.height; ++row) {
     for (std::int64_t across = 0; across < grid; ++across) {
       const std::int64_t tile = tiles[row / height * grid + across];
@@ -210,7 +210,7 @@ bool Augmenter::any() const { return !kinds_.empty() || config_.flip; }
 
 bool Augmenter::moves_positions() const {
   return config_.permute_positions &&
-         std::any_of(kinds_.begin(), kinds_.end(), [](const Condition& k) { return reorders(k.kind); });
+         std::ranges::any_of(kinds_, [](const Condition& k) { return reorders(k.kind); });
 }
 
 std::int64_t Augmenter::draw_value(const Condition& k, std::uint32_t bits) const {
@@ -232,7 +232,7 @@ AugmentChoice Augmenter::draw(std::uint64_t seed, std::int64_t index) const {
     const auto i = static_cast<std::uint64_t>(index);
     const Philox4 bits = philox4x32(
         {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), block}, seed ^ kAugmentKey);
-    std::copy(bits.begin(), bits.end(), words.begin() + 4 * block);
+    std::ranges::copy(bits, words.begin() + 4 * block);
   }
   AugmentChoice choice;
   for (const Condition& k : kinds_)
@@ -276,7 +276,7 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<std::int32_t> token
   if (positions.empty()) return;
   WEFT_CHECK(places.size() == positions.size(), positions.size(), " positions of images of ", places.size());
   if (moves_positions())
-    std::copy(places.begin(), places.end(), positions.begin());
+    std::ranges::copy(places, positions.begin());
   else
     std::iota(positions.begin(), positions.end(), 0);
 }
@@ -286,7 +286,7 @@ void Augmenter::randaugment(const AugmentChoice& choice, std::span<std::int32_t>
   for (const RandOperation& o : draw_operations(choice.key, config_.randaugment,
                                                 config_.randaugment_magnitude, shape_.height, shape_.width))
     weft::apply(o, image);
-  std::copy(image.pixels.begin(), image.pixels.end(), tokens.begin());
+  std::ranges::copy(image.pixels, tokens.begin());
 }
 
 void Augmenter::rows(const AugmentChoice& choice, std::span<std::int32_t> out) const {
@@ -322,7 +322,7 @@ std::string choice_text(const AugmentChoice& choice, const Config& config) {
 std::vector<AugmentChoice> all_choices(const Config& config) {
   std::vector<AugmentChoice> choices(1);
   for (const Condition& kind : augmentations(config)) {
-    if (static_cast<std::int64_t>(choices.size()) > kMostChoices / kind.values)
+    if (std::ssize(choices) > kMostChoices / kind.values)
       fail("there are more than ", kMostChoices, " combinations of augmentations; name one instead of all");
     std::vector<AugmentChoice> more;
     for (const AugmentChoice& choice : choices)

@@ -60,9 +60,7 @@ class Augmenter {
   const std::vector<Condition>& conditions() const { return conditions_; }
 
   // The class of image `image` of the data; 0 without labels.
-  std::int32_t label(std::int64_t image) const {
-    return labels_.empty() ? 0 : labels_.at(static_cast<std::size_t>(image));
-  }
+  std::int32_t label(std::int64_t image) const { return labels_.empty() ? 0 : labels_.at(image); }
 
   // For image `index` of all that training sees: a pure function of (seed, index).
   AugmentChoice draw(std::uint64_t seed, std::int64_t index) const;

@@ -76,11 +76,11 @@ class Reader {
       if (got == 0) break;
       if (got < 0) damaged(name);
       total_ += got;
-      const auto size = static_cast<std::int64_t>(all.size()) + got;
+      const auto size = std::ssize(all) + got;
       if (size > limits_.member || total_ > limits_.total)
         fail(path_, ": ", name, " is too large: more than ",
              size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all"));
-      all.append(piece_.data(), static_cast<std::size_t>(got));
+      all.append(piece_.data(), got);
     }
     if (archive_entry_size_is_set(entry_) &&
         archive_entry_size(entry_) != static_cast<la_int64_t>(all.size()))

@@ -154,8 +154,7 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
     double sum = 0;
     for (const float x : frames.subspan(at, channels)) {
       if (!(std::abs(x) <= kMostSample))
-        fail(path, ": frame ", first + static_cast<std::int64_t>(mono.size()), " holds ", x,
-             "; expected samples from -1 to 1");
+        fail(path, ": frame ", first + std::ssize(mono), " holds ", x, "; expected samples from -1 to 1");
       sum += x;
     }
     mono.push_back(static_cast<float>(sum / static_cast<double>(channels)));
@@ -212,7 +211,7 @@ AudioFile append_audio(const std::string& path, std::int64_t, std::int64_t, std:
 
 void write_wav(const std::string& path, std::span<const std::int32_t> tokens, std::int64_t rate) {
   constexpr std::int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;
-  const auto size = static_cast<std::int64_t>(tokens.size()) * kItem;
+  const auto size = std::ssize(tokens) * kItem;
   if (rate < 1 || rate > 768000) fail(path, ": a sound of ", rate, " samples a second cannot be written");
   if (size > std::numeric_limits<std::int32_t>::max() - kHeader)
     fail(path, ": ", tokens.size(), " samples are too many for a WAV file");

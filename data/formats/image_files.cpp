@@ -19,7 +19,7 @@ void append_planes(std::string_view planes, const ImageShape& shape, std::vector
   const std::int64_t places = shape.height * shape.width, size = shape.tokens();
   const std::size_t first = out.size();
   out.resize(first + planes.size());
-  for (std::int64_t image = 0; image * size < static_cast<std::int64_t>(planes.size()); ++image) {
+  for (std::int64_t image = 0; image * size < std::ssize(planes); ++image) {
     const char* const from = planes.data() + image * size;
     std::uint8_t* const to = out.data() + first + image * size;
     for (std::int64_t p = 0; p < places; ++p)
@@ -34,8 +34,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images, std::int64_t limit,
                    const std::string& where, ImageSplit& out) {
-  if (static_cast<std::int64_t>(labels.size()) != images)
-    fail(where, ": has ", images, " images and ", labels.size(), " labels");
+  if (std::ssize(labels) != images) fail(where, ": has ", images, " images and ", labels.size(), " labels");
   for (std::size_t i = 0; i < labels.size(); ++i)
     if (labels[i] < 0 || labels[i] >= limit)
       fail(where, ": the label of image ", i, " is ", labels[i], ", expected 0 to ", limit - 1);
@@ -157,7 +156,7 @@ void append_image_file(const std::string& path, std::int64_t side, ImageSplit& o
 }
 
 std::int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
-  return static_cast<std::int64_t>(split.pixels.size()) / shape.tokens();
+  return std::ssize(split.pixels) / shape.tokens();
 }
 
 ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t count,
@@ -197,9 +196,8 @@ ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, std::int64_t c
     if (stay < i && !from.labels.empty()) from.labels[stay] = from.labels[i];
     ++stay;
   }
-  std::copy(ordered.pixels.begin(), ordered.pixels.end(), from.pixels.begin() + stay * size);
-  std::copy(ordered.labels.begin(), ordered.labels.end(),
-            from.labels.end() - static_cast<std::ptrdiff_t>(ordered.labels.size()));
+  std::ranges::copy(ordered.pixels, from.pixels.begin() + stay * size);
+  std::ranges::copy(ordered.labels, from.labels.end() - ordered.labels.size());
   return take_last(from, shape, count, option);
 }
 

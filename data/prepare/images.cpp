@@ -30,8 +30,8 @@ Folder listed(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
     std::string ending = at->path().extension().string();
-    std::transform(ending.begin(), ending.end(), ending.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(ending, ending.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (at->is_directory(ignored))
       folder.folders.push_back(at->path().string());
     else if (ending == ".png")
@@ -40,8 +40,8 @@ Folder listed(const std::string& path) {
       ++folder.others;
   }
   if (error) fail(path, ": cannot be read as a folder: ", error.message());
-  std::sort(folder.images.begin(), folder.images.end());
-  std::sort(folder.folders.begin(), folder.folders.end());
+  std::ranges::sort(folder.images);
+  std::ranges::sort(folder.folders);
   return folder;
 }
 
@@ -110,8 +110,6 @@ std::string label_text(const Gathered& all) {
 }
 
 // ---- cifar10 ----
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = 32, kBatches = 5;
 constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10-binary.tar.gz
@@ -227,7 +225,7 @@ std::string prepare_images(const PrepareImages& o) {
   const Gathered all = gather(o.folder);
   ImageShape shape;
   ImageSplit train = read_all(all, shape);
-  const auto count = static_cast<std::int64_t>(all.images.size());
+  const auto count = std::ssize(all.images);
   const std::int64_t tests = o.test >= 0 ? o.test : 0,
                      valids = o.valid >= 0 ? o.valid : std::min<std::int64_t>(512, count / 10);
   const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
@@ -263,7 +261,7 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
       names.push_back(file_name(path));
     }
     // Labels of a part of the images are of no use.
-    if (static_cast<std::int64_t>(split.labels.size()) != image_count(split, shape)) split.labels.clear();
+    if (std::ssize(split.labels) != image_count(split, shape)) split.labels.clear();
   };
   read(o.from, train, " training");
   read(o.valid_from, test, " published validation");

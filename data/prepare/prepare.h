@@ -17,8 +17,7 @@ struct PrepareText {
 std::string prepare_text(const PrepareText&);
 
 struct PrepareAudio {
-  std::vector<std::string>
-      files;  // joined in this order; a token is a mu-law code (data/formats/audio_file.h)
+  std::vector<std::string> files;  // joined in this order; a token is a mu-law code (audio_file.h)
   std::string out = {};
   std::int64_t rate = 12000;  // samples a second
   std::vector<double> split = {0.9, 0.05, 0.05};

@@ -29,7 +29,7 @@ std::string prepare_text(const PrepareText& o) {
   std::string lines;
   for (const std::string& file : o.files) {
     check_not_written(file, o.out);
-    const auto piece = read_raw_file(file, kMostTokens - static_cast<std::int64_t>(bytes.size()));
+    const auto piece = read_raw_file(file, kMostTokens - std::ssize(bytes));
     lines += str("read ", file, ": ", piece.size(), " bytes\n");
     bytes.insert(bytes.end(), piece.begin(), piece.end());
     sources.push_back(file_name(file));
@@ -159,9 +159,7 @@ void append_novel(std::vector<char>& all, std::string text) {
   if (text.starts_with(kMark)) text.erase(0, kMark.size());
   std::erase(text, '\r');
   const std::size_t first = text.find_first_not_of('\n'), last = text.find_last_not_of('\n');
-  if (first != std::string::npos)
-    all.insert(all.end(), text.begin() + static_cast<std::ptrdiff_t>(first),
-               text.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+  if (first != std::string::npos) all.insert(all.end(), text.begin() + first, text.begin() + last + 1);
   all.insert(all.end(), 3, '\n');
 }
 

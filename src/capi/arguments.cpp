@@ -158,7 +158,7 @@ DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
           "dtype must be WEFT_F32, WEFT_F16, WEFT_BF16 or WEFT_F64, got ", dtype);
   if (dtype == WEFT_F64 && plan.backend->is_cuda()) unsupported("dtype: WEFT_F64 runs on the CPU only");
   constexpr std::array kTypes = {DType::f32, DType::f16, DType::bf16, DType::f64};
-  return kTypes[static_cast<std::size_t>(dtype - WEFT_F32)];
+  return kTypes[dtype - WEFT_F32];
 }
 
 AttentionForm checked_form(std::int32_t form) {
@@ -166,7 +166,7 @@ AttentionForm checked_form(std::int32_t form) {
           "form must be WEFT_AUTOMATIC, WEFT_SIMPLE, WEFT_GENERAL or WEFT_HOPPER, got ", form);
   constexpr std::array kForms = {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general,
                                  AttentionForm::hopper};
-  return kForms[static_cast<std::size_t>(form)];
+  return kForms[form];
 }
 
 std::size_t workspace_bytes(const weft_attention_plan& plan, std::int64_t batch, DType dtype) {

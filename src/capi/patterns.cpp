@@ -59,11 +59,8 @@ PatternSpec converted(const std::string& where, const weft_pattern_spec* given, 
 }
 
 std::unique_ptr<weft_pattern> handle(std::unique_ptr<AttentionPattern> pattern, std::int32_t heads) {
-  auto made = std::make_unique<weft_pattern>();
-  made->pattern = std::move(pattern);
-  made->heads = heads;
-  made->name = made->pattern->name();
-  return made;
+  const std::string name = pattern->name();
+  return std::make_unique<weft_pattern>(weft_pattern{std::move(pattern), heads, name});
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ const char* kernel_names(const weft_attention_plan& plan, const attention::Probl
   std::vector<std::string> names;
   for (int p = 0; p < plan.maps.passes; ++p) {
     const std::string name = plan.backend->kernel_name(problem, plan.maps.pass[p]);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   static std::mutex mutex;
   static std::set<std::string> known;  // callers keep the pointer

@@ -97,11 +97,8 @@ weft_status weft_attention_plan_info(const weft_attention_plan* plan, weft_plan_
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(plan != nullptr, kPlanIsNull);
     checked_struct("info", info);
-    info->bytes = plan->bytes;
-    info->needed_pairs = plan->pairs.needed;
-    info->executed_pairs = plan->pairs.executed;
-    info->passes = plan->maps.passes;
-    info->heads = plan->heads;
+    *info = {info->size,           plan->bytes,       plan->pairs.needed,
+             plan->pairs.executed, plan->maps.passes, plan->heads};
   });
 }
 

@@ -29,7 +29,7 @@ std::vector<fs::path> config_folders() {
     std::vector<fs::path> inside;
     for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
       if (entry->is_directory(error)) inside.push_back(entry->path());
-    std::sort(inside.begin(), inside.end());
+    std::ranges::sort(inside);
     folders.push_back(root);
     folders.insert(folders.end(), inside.begin(), inside.end());
   }
@@ -56,11 +56,11 @@ std::string find_config(const std::string& name) {
   for (const fs::path& folder : folders)
     for (const auto& entry : fs::directory_iterator(folder, error))
       if (entry.path().extension() == ".yaml") known.push_back(entry.path().filename().string());
-  std::sort(known.begin(), known.end());
-  known.erase(std::unique(known.begin(), known.end()), known.end());
+  std::ranges::sort(known);
+  known.erase(std::ranges::unique(known).begin(), known.end());
   const std::string hint = did_you_mean(name.ends_with(".yaml") ? name : name + ".yaml", known);
-  fail(str("no config ", name, hint.empty() ? "." : hint, " Looked for ", joined(looked),
-           known.empty() ? "" : "; there are " + joined(known)));
+  fail("no config ", name, hint.empty() ? "." : hint, " Looked for ", joined(looked),
+       known.empty() ? "" : "; there are " + joined(known));
 }
 
 // ---- the config as YAML ----
@@ -73,7 +73,7 @@ std::string value_text(const std::string& s) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
   };
   const bool null_like = s == "null" || s == "Null" || s == "NULL";
-  if (!s.empty() && s[0] != '-' && !null_like && std::all_of(s.begin(), s.end(), harmless)) return s;
+  if (!s.empty() && s[0] != '-' && !null_like && std::ranges::all_of(s, harmless)) return s;
   std::string quoted = "\"";
   for (const char c : s) {
     const auto code = static_cast<unsigned char>(c);
@@ -114,8 +114,8 @@ std::string value_text(const PatternSpec& v) {
   std::string s;
   for_each_pattern_field(copy, [&](const Field& f) {
     const std::string text = value_text(f), &usual = unset[at++];
-    if (std::count(read.begin(), read.end(), f.key) == 0) return;
-    if (text != usual || std::count(always.begin(), always.end(), f.key) > 0)
+    if (std::ranges::count(read, f.key) == 0) return;
+    if (text != usual || std::ranges::count(always, f.key) > 0)
       s += (s.empty() ? "" : ", ") + f.key + ": " + text;
   });
   return "{" + s + "}";
@@ -127,7 +127,7 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
   const std::string mine = dot == std::string::npos ? "" : key.substr(0, dot);
   if (mine == section) return;
   const std::string name = mine.substr(mine.rfind('.') == std::string::npos ? 0 : mine.rfind('.') + 1);
-  if (!mine.empty()) out += std::string(2 * std::count(mine.begin(), mine.end(), '.'), ' ') + name + ":\n";
+  if (!mine.empty()) out += std::string(2 * std::ranges::count(mine, '.'), ' ') + name + ":\n";
   section = mine;
 }
 
@@ -203,7 +203,7 @@ std::string to_yaml(const Config& config, bool documented) {
               keys_on_resume(OnResume::asked), ".\n");
   for_each_field(copy, [&](const Field& f) {
     open_sections(out, f.key, section);
-    const auto depth = static_cast<std::size_t>(std::count(f.key.begin(), f.key.end(), '.'));
+    const auto depth = static_cast<std::size_t>(std::ranges::count(f.key, '.'));
     const std::string indent(2 * depth, ' '), name = f.key.substr(f.key.rfind('.') + 1);  // npos + 1 is 0
     std::string line = indent + name + ": " + value_text(f);
     if (documented) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an impossible value
-// is an Error with file:line, what was expected, and the nearest known name. fields.cpp states each key once:
-// reading, writing, --set and configs/reference.yaml come from it.
+// is an Error with file:line, what was expected, and the nearest known name. fields.cpp says once what each
+// key means: reading, writing, --set and configs/reference.yaml come from it.
 #pragma once
 
 #include <utility>
@@ -12,32 +12,23 @@
 namespace weft {
 
 struct DataConfig {
-  std::string path;  // HDF5 file made by `prepare`; looked for beside the config and in the working directory
-  std::string mix;   // a second file of images of the same shape, mixed in during training; "": none
-  double mix_rate = 0.5;        // probability that an image comes from `mix`
-  std::int64_t mix_items = 0;   // only the first of its images; 0: all
-  std::int64_t separator = -1;  // token that ends a document: attention stays within documents; -1: none
-  bool labels = false;          // the model is told the class of an image
-  std::int64_t classes = 10;    // with labels: how many there are
+  std::string path, mix;
+  double mix_rate = 0.5;
+  std::int64_t mix_items = 0, separator = -1;
+  bool labels = false;
+  std::int64_t classes = 10;
 };
 
 // Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model
 // is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing. See data/augment/.
 struct AugmentConfig {
-  bool rotation = false;          // by 0, 90, 180 or 270 degrees
-  bool color = false;             // the 6 orders of the channels
-  bool transposition = false;     // rows become columns
-  bool reversal = false;          // by 180 degrees
-  std::int64_t jigsaw = 0;        // g: the (g * g)! orders of g x g tiles; 0: off
-  std::int64_t random_order = 0;  // this many fixed random orders of all sub-pixels; 0: off
-  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};  // of the first, the second ...
-  std::int64_t randaugment = 0;                                          // operations on an image; 0: off
-  double randaugment_magnitude = 2;                                      // 0 to 10
-  double randaugment_rate = 0.95;  // share of images that it is applied to
-  bool flip = false;               // left to right with probability 1/2; the model is not told
-  bool conditional = true;         // false: the model is told nothing
-  bool permute_positions = true;   // each sub-pixel keeps the position embedding of where it came from
-  double unaugmented_rate = 0;     // share of images to which no kind is applied; 0: as uniform draws give
+  bool rotation = false, color = false, transposition = false, reversal = false;
+  std::int64_t jigsaw = 0, random_order = 0;
+  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};
+  std::int64_t randaugment = 0;
+  double randaugment_magnitude = 2, randaugment_rate = 0.95;
+  bool flip = false, conditional = true, permute_positions = true;
+  double unaugmented_rate = 0;
 };
 
 struct InitConfig {
@@ -65,8 +56,7 @@ struct ModelConfig {
   std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
   double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
   std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
-  std::vector<std::int64_t> position_axes = {96,
-                                             128};  // outermost first: text {n / l, l}, images {32, 32, 3}
+  std::vector<std::int64_t> position_axes = {96, 128};   // outermost first: text {n / l, l}, {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };

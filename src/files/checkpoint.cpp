@@ -31,7 +31,7 @@ std::vector<Group> groups_of(const ParameterStore& store) {
 void write_group(Hdf5File& file, Device& device, const ParameterStore& store, const Group& group) {
   std::vector<char> values;
   store.visit_whole(group.block, [&](const ParamInfo& p, const TensorView& view) {
-    values.resize(static_cast<std::size_t>(view.bytes()));
+    values.resize(view.bytes());
     device.download(values.data(), view);
     file.write(path_in(group.path, p), stored_type(view.dtype), p.shape, values.data());
   });
@@ -54,7 +54,7 @@ void read_group(const Hdf5File& file, const ParameterStore& store, const Group& 
   const DType dtype = group.block.dtype();
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
-    values.resize(static_cast<std::size_t>(p.size * size_of(dtype)));
+    values.resize(p.size * size_of(dtype));
     file.read(path_in(group.path, p), stored_type(dtype), p.shape, values.data());
     use(p, values);
   }
@@ -197,7 +197,7 @@ WeightsFile checkpoint_weights(const std::string& path, bool last) {
   weights.read = [file, group](const std::string& name) {
     const Shape shape = file->shape_of(group + name);
     const auto size = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    std::vector<float> values(static_cast<std::size_t>(size));
+    std::vector<float> values(size);
     file->read(group + name, StoredType::f32, shape, values.data());
     return values;
   };

@@ -259,14 +259,13 @@ std::vector<char> read_input(const std::string& path, std::int64_t most) {
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
   if (info.st_size > most) fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
   std::vector<char> bytes, piece(std::size_t{1} << 20);
-  bytes.reserve(static_cast<std::size_t>(info.st_size));
+  bytes.reserve(info.st_size);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
     if (n < 0) fail(path, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return bytes;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
-    if (static_cast<std::int64_t>(bytes.size()) > most)
-      fail(path, ": has more than ", most, " bytes, which is all that is read");
+    if (std::ssize(bytes) > most) fail(path, ": has more than ", most, " bytes, which is all that is read");
   }
 }
 

@@ -146,7 +146,7 @@ std::string Hdf5Reader::list(const std::string& group) const {
     return 0;
   };
   if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0) library_failed("cannot list " + group);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
   std::string all;
   for (const std::string& name : names) {
@@ -159,7 +159,7 @@ std::string Hdf5Reader::list(const std::string& group) const {
 StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
   const Id set = open_dataset(dataset), space(H5Dget_space(set), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space);
-  std::vector<hsize_t> dims(static_cast<std::size_t>(std::max(rank, 0)));
+  std::vector<hsize_t> dims(std::max(rank, 0));
   if (rank < 0 || H5Sget_simple_extent_dims(space, dims.data(), nullptr) < 0)
     library_failed(dataset + " has no readable shape");
   StoredPlace place{-1, -1, {dims.begin(), dims.end()}};

@@ -20,9 +20,9 @@ BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset
   if (size / kMostPacked > file_size)
     fail(source, ": ", size, " numbers cannot be in a file of ", file_size,
          " bytes; some were never written");
-  std::vector<std::int32_t> values(static_cast<std::size_t>(size));  // i32: -1 and 256 stay what they are
+  std::vector<std::int32_t> values(size);  // i32: -1 and 256 stay what they are
   file.read(dataset, StoredType::i32, shape, values.data());
-  return layout_of(shape, source, [&](std::int64_t at) { return values[static_cast<std::size_t>(at)]; });
+  return layout_of(shape, source, [&](std::int64_t at) { return values[at]; });
 }
 
 }  // namespace weft

@@ -69,7 +69,7 @@ class HeaderReader {
     const std::size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos || end - at_ > 32) bad("a quoted word does not end");
     const std::string_view word = text_.substr(at_ + 1, end - at_ - 1);
-    if (!std::all_of(word.begin(), word.end(), [](char c) { return c >= ' ' && c <= '~'; }))
+    if (!std::ranges::all_of(word, [](char c) { return c >= ' ' && c <= '~'; }))
       bad("a quoted word holds unprintable characters");
     at_ = end + 1;
     return std::string(word);
@@ -127,7 +127,7 @@ std::uint64_t little_endian(std::string_view bytes) {
 // Bytes of an array of this shape; false when they do not fit into 64 bits.
 bool bytes_of(const NpyArray& array, std::int64_t& bytes) {
   bytes = array.item;
-  if (std::count(array.shape.begin(), array.shape.end(), 0) > 0) bytes = 0;
+  if (std::ranges::count(array.shape, 0) > 0) bytes = 0;
   for (const std::int64_t size : array.shape) {
     if (size > 0 && bytes > std::numeric_limits<std::int64_t>::max() / size) return false;
     bytes *= size;

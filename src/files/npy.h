@@ -15,7 +15,7 @@ struct NpyArray {
   int item = 1;     // bytes of an element: 1, 2, 4 or 8 (unsigned: up to 4)
   std::vector<std::int64_t> shape;
   std::string_view data;  // row-major, little-endian, in the bytes that were parsed
-  std::int64_t size() const { return static_cast<std::int64_t>(data.size()) / item; }
+  std::int64_t size() const { return std::ssize(data) / item; }
   std::int64_t value(std::int64_t index) const;
 };
 

@@ -16,8 +16,8 @@ bool extends(const Shape& there, const ParamInfo& p) {
 
 void check_shapes(const WeightsFile& file, const ParameterStore& store) {
   const auto of_axes = [&](std::int64_t here) {
-    const auto there = std::count_if(file.shapes.begin(), file.shapes.end(),
-                                     [](const auto& entry) { return is_position(entry.first); });
+    const auto there =
+        std::ranges::count_if(file.shapes, [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)
       fail(file.path, ": has position tables of ", there, " axes, the model has ", here,
            ": take the model.position_axes of the file, with a larger first one for a longer context");
@@ -71,14 +71,14 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   if (!result.extended.empty())
     store.visit_whole(store.master(), [&](const ParamInfo& p, const TensorView& view) {
       if (p.name != result.extended[0]) return;
-      longer.resize(static_cast<std::size_t>(p.size));
+      longer.resize(p.size);
       device.download(longer.data(), view);
     });
   for (const ParamInfo& p : store.params()) {
     if (!file.shapes.contains(p.name)) continue;
     std::vector<float> values = file.values(p.name);
     if (!longer.empty() && p.name == result.extended[0]) {
-      std::copy(values.begin(), values.end(), longer.begin());
+      std::ranges::copy(values, longer.begin());
       values = longer;
     }
     for (const Tensor& block : {store.master(), store.ema()})

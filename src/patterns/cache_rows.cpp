@@ -18,7 +18,7 @@ class Unread {
 
   // The first at or after j; the number of positions or more when there is none.
   std::int64_t from(std::int64_t j) {
-    const auto n = static_cast<std::int64_t>(reader_.size());
+    const auto n = std::ssize(reader_);
     std::int64_t found = j;
     while (found < n) {
       std::int32_t& link = next_[found];

@@ -54,7 +54,7 @@ void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::ve
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs) {
   std::vector<KeyRun> left;
   for (const KeyRun& cut : taken) {
-    const auto begin = runs.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto begin = runs.begin() + first;
     const auto meets = [&](const KeyRun& run) { return cut.begin < run.end && run.begin < cut.end; };
     if (std::none_of(begin, runs.end(), meets)) continue;
     left.clear();
@@ -67,13 +67,12 @@ void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vec
 std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads) {
   try {
     return make_pattern(outer.of[index], heads);
-  } catch (const Error& e) { fail(str("attention pattern '", outer.kind, "': of[", index, "]: ", e.what())); }
+  } catch (const Error& e) { refuse_pattern(outer.kind, "of[", index, "]: ", e.what()); }
 }
 
 void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high) {
   if (outer.of.size() < low || outer.of.size() > high)
-    fail(str("attention pattern '", outer.kind, "': of must list ", low, " to ", high, " patterns, got ",
-             outer.of.size()));
+    refuse_pattern(outer.kind, "of must list ", low, " to ", high, " patterns, got ", outer.of.size());
 }
 
 std::string Composite::name() const {

@@ -3,8 +3,7 @@
 // steps, and their union in one head.
 //   block:   S_i = {j : j <= i, floor(i / l) = floor(j / l)}, the own block so far: A^(1)
 //   summary: S_i = {j : j <= i, l - (u + 1) c <= j mod l < l - u c}, c positions of every block so far, the
-//   own
-//            block included: A^(2). The first queries see nothing.
+//            own block included: A^(2). The first queries see nothing.
 //   fixed:   either
 // Slots: queries stay in order. Summary keys come first, packed: earlier blocks cost no more tiles than their
 // summaries fill. Then come the others: of summary in order, no query sees them; of fixed block by block:
@@ -22,11 +21,11 @@ std::int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
   check_pattern_field(kind, "vertsize", spec.vertsize);
   const std::int64_t blocks = spec.stride / spec.block;
   if (blocks < 1 || spec.stride % spec.block != 0)
-    fail(str("attention pattern '", kind, "': stride must be a multiple of block, got stride ", spec.stride,
-             " and block ", spec.block));
+    refuse_pattern(kind, "stride must be a multiple of block, got stride ", spec.stride, " and block ",
+                   spec.block);
   if (spec.vertsize > blocks || blocks % spec.vertsize != 0)
-    fail(str("attention pattern '", kind, "': vertsize must divide the stride / block = ", blocks,
-             " blocks of a stride, got vertsize ", spec.vertsize));
+    refuse_pattern(kind, "vertsize must divide the stride / block = ", blocks,
+                   " blocks of a stride, got vertsize ", spec.vertsize);
   return spec.vertsize * spec.block;
 }
 
@@ -59,15 +58,14 @@ SummaryPositions summaries_of(const char* kind, const PatternSpec& spec, int hea
   const std::int64_t c = spec.block ? summary_of_blocks(kind, spec) : spec.c;
   check_pattern_field(kind, "c", c);
   if (spec.num_verts > spec.stride / c)
-    fail(str(
-        "attention pattern '", kind,
-        "': num_verts sub-blocks of c positions must fit into a block of stride positions, got num_verts ",
+    refuse_pattern(
+        kind, "num_verts sub-blocks of c positions must fit into a block of stride positions, got num_verts ",
         spec.num_verts, " * c ", c, " > stride ", spec.stride, "; with this stride and c, ",
         c > spec.stride ? str("c can be at most ", spec.stride)
-                        : str("num_verts can be at most ", spec.stride / c)));
+                        : str("num_verts can be at most ", spec.stride / c));
   if (heads % spec.num_verts != 0)
-    fail(str("attention pattern '", kind, "': heads must be a multiple of num_verts, got heads ", heads,
-             " and num_verts ", spec.num_verts));
+    refuse_pattern(kind, "heads must be a multiple of num_verts, got heads ", heads, " and num_verts ",
+                   spec.num_verts);
   return {spec.stride, c, spec.num_verts};
 }
 

@@ -28,9 +28,9 @@ class Remainder : public AttentionPattern {
     return text;
   }
   bool attends(int, std::int64_t i, std::int64_t j) const override {
-    return of_.pattern->attends(of_.head, i, j) &&
-           std::none_of(earlier_.begin(), earlier_.end(),
-                        [&](const PatternPart& e) { return e.pattern->attends(e.head, i, j); });
+    return of_.pattern->attends(of_.head, i, j) && std::ranges::none_of(earlier_, [&](const PatternPart& e) {
+             return e.pattern->attends(e.head, i, j);
+           });
   }
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
     remaining_runs(of_, earlier_, i, runs);
@@ -60,7 +60,7 @@ class Remainder : public AttentionPattern {
 class Merged : public Composite {
  public:
   Merged(Patterns of, int heads) : Composite("merged", std::move(of)) {
-    std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
+    std::vector<std::vector<int>> sets(heads);
     for (int head = 0; head < heads; ++head)
       for (const auto& pattern : of_) sets[head].push_back(pattern->group(head));
     group_heads(sets);
@@ -69,7 +69,7 @@ class Merged : public Composite {
   }
 
   bool attends(int head, std::int64_t i, std::int64_t j) const override {
-    return std::any_of(of_.begin(), of_.end(), [&](const auto& p) { return p->attends(head, i, j); });
+    return std::ranges::any_of(of_, [&](const auto& p) { return p->attends(head, i, j); });
   }
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
     std::vector<PatternPart> earlier;
@@ -98,8 +98,8 @@ class Merged : public Composite {
     }
     constexpr std::size_t kMost = AttentionMaps::kMaxPasses / 2;
     if (all.size() > kMost)
-      fail(str("attention pattern 'merged': a union of at most ", kMost, " patterns, got ", all.size(),
-               ", those of inner unions included"));
+      refuse_pattern("merged", "a union of at most ", kMost, " patterns, got ", all.size(),
+                     ", those of inner unions included");
     parts_.push_back(std::move(all));
   }
 

@@ -19,7 +19,7 @@ struct Limits {
     std::int64_t low = 0, high = length ? length : kMaxPositions;
     if (length && i >= length) high = 0;
     if (prefix) high = std::min(high, std::max(prefix, i + 1));
-    const auto next = std::upper_bound(documents.begin(), documents.end(), i);
+    const auto next = std::ranges::upper_bound(documents, i);
     if (next != documents.begin()) low = next[-1];
     if (next != documents.end()) high = std::min(high, *next);
     return {low, high};
@@ -100,21 +100,20 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> bas
                                            int heads) {
   const auto check = [&](const char* field, std::int64_t value) {
     if (value < 0 || value > kMaxPositions)
-      fail(str("attention pattern '", spec.kind, "': ", field, " must be between 0 and ", kMaxPositions,
-               ", got ", value));
+      refuse_pattern(spec.kind, field, " must be between 0 and ", kMaxPositions, ", got ", value);
   };
   check("prefix", spec.prefix);
   check("length", spec.length);
   for (std::size_t d = 0; d < spec.documents.size(); ++d) {
     check("documents", spec.documents[d]);
     if (d > 0 && spec.documents[d] <= spec.documents[d - 1])
-      fail(str("attention pattern '", spec.kind, "': documents must ascend, got ", spec.documents[d],
-               " after ", spec.documents[d - 1]));
+      refuse_pattern(spec.kind, "documents must ascend, got ", spec.documents[d], " after ",
+                     spec.documents[d - 1]);
   }
   if (spec.prefix == 0 && spec.documents.empty() && spec.length == 0) return base;
   if (spec.prefix && base->causal())
-    fail(str("attention pattern '", spec.kind, "': prefix lets queries see later keys, and ", base->name(),
-             " sees none; set causal: false, or leave prefix out"));
+    refuse_pattern(spec.kind, "prefix lets queries see later keys, and ", base->name(),
+                   " sees none; set causal: false, or leave prefix out");
   return std::make_unique<Modified>(std::move(base), Limits{spec.prefix, spec.documents, spec.length}, heads);
 }
 

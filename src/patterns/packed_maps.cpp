@@ -75,7 +75,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
     : n_(n), groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
-    const auto found = std::find(group_of_head_.begin(), group_of_head_.end(), group);
+    const auto found = std::ranges::find(group_of_head_, group);
     WEFT_CHECK(found != group_of_head_.end(), pattern.name(), ": group ", group, " of ", groups_,
                " has no head");
     std::vector<PatternPart> parts;
@@ -143,7 +143,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
       of_group[g].accumulate = passes_[p].accumulate[g];
       pass.query_tiles = std::max(pass.query_tiles, of_group[g].query_tiles);
       pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);
-      pass.visited = std::max(pass.visited, static_cast<std::int64_t>(tables_[table].row_tile.size()));
+      pass.visited = std::max(pass.visited, std::ssize(tables_[table].row_tile));
     }
     pass.edge = passes_[p].edge;
     pass.band = band_of(passes_[p]);

@@ -42,8 +42,8 @@ const PatternKind& kind_of(const PatternSpec& spec) {
     known.push_back(entry.kind);
   }
   const std::string nearest = nearest_name(spec.kind, known);
-  fail(str("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
-           nearest.empty() ? "" : str("; did you mean '", nearest, "'?")));
+  fail("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
+       nearest.empty() ? "" : str("; did you mean '", nearest, "'?"));
 }
 
 }  // namespace
@@ -66,24 +66,21 @@ std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int head
 
 void check_pattern_field(const char* kind, const char* field, std::int64_t value) {
   if (value < 1 || value > kMaxPositions)
-    fail(str("attention pattern '", kind, "': ", field, " must be between 1 and ", kMaxPositions, ", got ",
-             value));
+    refuse_pattern(kind, field, " must be between 1 and ", kMaxPositions, ", got ", value);
 }
 
 void require_pattern_field(const char* kind, const char* field, std::int64_t value) {
-  if (value == 0)
-    fail(str("attention pattern '", kind, "': ", field, " is required, a number from 1 to ", kMaxPositions));
+  if (value == 0) refuse_pattern(kind, field, " is required, a number from 1 to ", kMaxPositions);
   check_pattern_field(kind, field, value);
 }
 
 std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
-  std::sort(globals.begin(), globals.end());
+  std::ranges::sort(globals);
   for (std::size_t k = 0; k < globals.size(); ++k) {
     if (globals[k] < 0 || globals[k] >= kMaxPositions)
-      fail(str("attention pattern '", kind, "': globals must be between 0 and ", kMaxPositions - 1, ", got ",
-               globals[k]));
+      refuse_pattern(kind, "globals must be between 0 and ", kMaxPositions - 1, ", got ", globals[k]);
     if (k > 0 && globals[k] == globals[k - 1])
-      fail(str("attention pattern '", kind, "': globals must be different, got ", globals[k], " twice"));
+      refuse_pattern(kind, "globals must be different, got ", globals[k], " twice");
   }
   return globals;
 }

@@ -74,6 +74,10 @@ class AttentionPattern {
 
 // PatternKind::fields of a kind that always reads the same fields.
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields);
+template <class... Parts>
+[[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
+  fail("attention pattern '", kind, "': ", why...);
+}
 // Throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, std::int64_t value);
 // The same for a field without a default: 0 means that it is missing.

@@ -32,7 +32,7 @@ Mask transposed(const Mask& mask) {
 // slot -> position (-1: empty), whole tiles, from position -> slot.
 std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int edge,
                                    const std::string& what) {
-  const std::int64_t last = *std::max_element(slots.begin(), slots.end());
+  const std::int64_t last = *std::ranges::max_element(slots);
   WEFT_CHECK(last < std::numeric_limits<std::int32_t>::max() - edge, what, ": too many slots: ", last + 1);
   std::vector<std::int32_t> order((last / edge + 1) * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
@@ -56,8 +56,8 @@ std::vector<std::int32_t> lengths_of(const std::vector<std::int32_t>& start) {
 std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& work, bool last_first = false) {
   std::vector<std::int32_t> schedule(work.size());
   std::iota(schedule.begin(), schedule.end(), 0);
-  if (last_first) std::reverse(schedule.begin(), schedule.end());
-  std::stable_sort(schedule.begin(), schedule.end(), [&](auto a, auto b) { return work[a] > work[b]; });
+  if (last_first) std::ranges::reverse(schedule);
+  std::ranges::stable_sort(schedule, [&](auto a, auto b) { return work[a] > work[b]; });
   return schedule;
 }
 
@@ -126,7 +126,7 @@ class KeySlots {
       if (known == step) return &follow;
     constexpr std::size_t kMostSteps = 4;  // of 4 bytes a key each
     if (following_.size() == kMostSteps) return nullptr;
-    const auto keys = static_cast<std::int64_t>(slots_.size());
+    const auto keys = std::ssize(slots_);
     std::vector<std::int32_t> follow(slots_.size(), 1);
     for (std::int64_t j = keys - 1 - step; j >= 0; --j)
       if (slots_[j + step] == slots_[j] + 1) follow[j] = follow[j + step] + 1;
@@ -175,7 +175,7 @@ class Builder {
     out_.col_schedule =
         shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(lengths_of(out_.col_start));
     take_turns();
-    out_.pairs.executed = static_cast<std::int64_t>(out_.row_tile.size()) * edge_ * edge_;
+    out_.pairs.executed = std::ssize(out_.row_tile) * edge_ * edge_;
     return std::move(out_);
   }
 
@@ -246,7 +246,7 @@ class Builder {
 
   // Turns the collected bits into entries of the row tables, and clears them.
   void finish_query_tile() {
-    if (!std::is_sorted(tiles_.begin(), tiles_.end())) std::sort(tiles_.begin(), tiles_.end());
+    if (!std::ranges::is_sorted(tiles_)) std::ranges::sort(tiles_);
     for (const std::int32_t tile : tiles_) {
       Mask& mask = bits_[tile];
       std::int64_t pairs = 0;

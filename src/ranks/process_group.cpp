@@ -23,8 +23,8 @@ struct ProcessGroup::State {
   std::uint64_t number = 0;          // of collectives so far
   int exceptions = std::uncaught_exceptions();
 
-  const Peer& peer(int rank) const { return meeting.peers[static_cast<std::size_t>(rank)]; }
-  const Descriptor& to(int rank) const { return meeting.words[static_cast<std::size_t>(rank)]; }
+  const Peer& peer(int rank) const { return meeting.peers[rank]; }
+  const Descriptor& to(int rank) const { return meeting.words[rank]; }
 
   void change(const std::function<void(Pace&)>& change) const {
     if (watcher) watcher->change(change);

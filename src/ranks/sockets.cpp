@@ -19,6 +19,7 @@ namespace weft {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 struct FrameHeader {  // in the byte order of the machine
   std::uint64_t magic = kMagic;
@@ -55,9 +56,6 @@ void set_option(const Descriptor& socket, int level, int name, const Value& valu
 
 // ---- Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away. ----
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 constexpr std::uint64_t kLongest = 1 << 20;  // bytes of a frame
 
 enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kIdentity, kHelloFields };
@@ -81,7 +79,7 @@ std::string lines_beside(const std::string& text, const std::string& other) {
   int count = 0;
   const std::vector<std::string> others = lines_of(other);
   for (const std::string& line : lines_of(text)) {
-    if (std::find(others.begin(), others.end(), line) != others.end() || ++count > kMost) continue;
+    if (std::ranges::find(others, line) != others.end() || ++count > kMost) continue;
     beside += (count > 1 ? ", " : "") + line.substr(std::min(line.find_first_not_of(' '), line.size()));
   }
   if (count == 0) return "nothing else, or in another order";
@@ -134,7 +132,7 @@ class Reception {
     const Peer guest{std::atoi(hello[kRank].c_str()), hello[kHost], hello[kPid]};
     const auto turn_away = [&](const std::string& why) {
       const std::string line = str(guest.name(), ' ', why);
-      if (std::find(troubles_.begin(), troubles_.end(), line) == troubles_.end()) troubles_.push_back(line);
+      if (std::ranges::find(troubles_, line) == troubles_.end()) troubles_.push_back(line);
       turned_away_.push_back(std::move(visitor));
     };
     if (hello[kSize] != std::to_string(world_.size) || guest.rank < 1 || guest.rank >= world_.size)

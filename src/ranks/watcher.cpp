@@ -50,14 +50,14 @@ std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, i
   std::vector<int> hung;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i] || ranks[i]->waiting) continue;
-    const auto step_of = [&](int rank) { return ranks[static_cast<std::size_t>(rank)]->step; };
+    const auto step_of = [&](int rank) { return ranks[rank]->step; };
     if (!hung.empty() && ranks[i]->step > step_of(hung[0])) continue;
     if (!hung.empty() && ranks[i]->step < step_of(hung[0])) hung.clear();
     hung.push_back(static_cast<int>(i));
   }
-  if (hung.empty() && awaited >= 0 && ranks[static_cast<std::size_t>(awaited)]) hung = {awaited};
-  const bool over = std::all_of(hung.begin(), hung.end(), [&](int rank) {
-    const RankState& r = *ranks[static_cast<std::size_t>(rank)];
+  if (hung.empty() && awaited >= 0 && ranks[awaited]) hung = {awaited};
+  const bool over = std::ranges::all_of(hung, [&](int rank) {
+    const RankState& r = *ranks[rank];
     return r.allowed.count() > 0 && r.quiet > r.allowed;
   });
   return over ? hung : std::vector<int>{};
@@ -130,7 +130,7 @@ struct Watcher::State {
 
   [[noreturn]] void end_for(const std::vector<int>& ranks, std::int64_t step, const std::string& why) {
     std::vector<std::string> names;
-    for (const int r : ranks) names.push_back(peers[static_cast<std::size_t>(r)].name());
+    for (const int r : ranks) names.push_back(peers[r].name());
     end(str(listed(names), " stopped ", when(step), ": ", why, kRest));
   }
 
@@ -187,17 +187,16 @@ struct Watcher::State {
       if (!line.open()) continue;
       lost |= since(line.heard) > longest;
       if (since(line.heard) > longest - 2 * kBeat) silent.push_back(line.rank);
-      states[static_cast<std::size_t>(line.rank)] = line.said;
+      states[line.rank] = line.said;
     }
-    const auto step_of = [&](int r) { return states[static_cast<std::size_t>(r)]->step; };
+    const auto step_of = [&](int r) { return states[r]->step; };
     if (lost)
       end_for(silent, step_of(silent[0]),
               str("its connection is lost: no sign of life for ", seconds_text(longest)));
     if (rank != 0) return;
     if (const std::vector<int> hung = find_hung(states, own.awaited); !hung.empty())
       end_for(hung, step_of(hung[0]),
-              str("it has not come further for ",
-                  seconds_text(states[static_cast<std::size_t>(hung[0])]->allowed)));
+              str("it has not come further for ", seconds_text(states[hung[0]]->allowed)));
   }
 
   // Waits until the others have read the last word: closing a connection earlier could discard it.

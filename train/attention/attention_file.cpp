@@ -97,7 +97,7 @@ class Arrays {
   }
   Tensor read_heads(const Hdf5File& file, const char* name, std::int64_t time, std::int64_t columns) const {
     const Tensor t = heads(time, columns);
-    std::vector<double> values(static_cast<std::size_t>(t.size()));
+    std::vector<double> values(t.size());
     file.read(name, StoredType::f64, {size.batch, time, size.heads, columns}, values.data());
     dispatch_float(dtype_, [&]<class T>() {
       std::vector<T> rounded(values.size());
@@ -109,7 +109,7 @@ class Arrays {
   }
   Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, std::int64_t time) const {
     shape_in(file, name, axes, {size.batch, time});
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(size.batch * time));
+    std::vector<std::int32_t> numbers(size.batch * time);
     file.read(name, StoredType::i32, {size.batch, time}, numbers.data());
     const Tensor t(*device_.pool, {size.batch, time}, DType::i32, "attention");
     device_.upload(t, numbers.data());

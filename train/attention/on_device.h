@@ -25,7 +25,7 @@ class GuardedMatrix {
         rows_(rows),
         columns_(columns),
         poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
-        memory_(*device_.pool, {static_cast<std::int64_t>(poison_.size())}, dtype_of<T>) {
+        memory_(*device_.pool, {std::ssize(poison_)}, dtype_of<T>) {
     std::memset(static_cast<void*>(poison_.data()), 0xff, poison_.size() * sizeof(T));
     upload(poison_);
   }
@@ -39,7 +39,7 @@ class GuardedMatrix {
   }
   std::vector<T> get(std::int64_t first_column, std::int64_t count) const {
     const std::vector<T> all = download();
-    std::vector<T> values(static_cast<std::size_t>(rows_ * count));
+    std::vector<T> values(rows_ * count);
     for (std::int64_t r = 0; r < rows_; ++r)
       std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
     return values;
@@ -72,7 +72,7 @@ class GuardedMatrix {
 };
 
 inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values) {
-  Tensor t(*device.pool, {static_cast<std::int64_t>(values.size())}, DType::i32);
+  Tensor t(*device.pool, {std::ssize(values)}, DType::i32);
   device.upload(t, values.data());
   return t;
 }

@@ -45,7 +45,7 @@ struct Data {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
     const auto fill = [&](std::vector<T>& x, std::int64_t time, std::int64_t columns) {
-      x.resize(static_cast<std::size_t>(s.batch * time * s.heads * columns));
+      x.resize(s.batch * time * s.heads * columns);
       for (T& value : x) value = static_cast<T>(static_cast<W>(normal(random)));
     };
     const auto [queries, keys] = s.lengths();
@@ -55,7 +55,7 @@ struct Data {
       return std::vector<T>(x.size(), static_cast<T>(poison));
     };
     y = poisoned(dy), dq = poisoned(q), dk = poisoned(k), dv = poisoned(v);
-    lse.assign(static_cast<std::size_t>(s.batch * s.heads * s.time), poison), delta = lse;
+    lse.assign(s.batch * s.heads * s.time, poison), delta = lse;
   }
   // The same inputs in another type.
   template <class U>
@@ -96,8 +96,7 @@ struct Data {
   }
 
   HeadsView heads(std::vector<T>& x, std::int64_t columns) {
-    const std::int64_t row = size.heads * columns,
-                       time = static_cast<std::int64_t>(x.size()) / (size.batch * row);
+    const std::int64_t row = size.heads * columns, time = std::ssize(x) / (size.batch * row);
     return {x.data(), dtype_of<T>, size.batch, time, size.heads, columns, time * row, row, columns};
   }
   TensorView rows(std::vector<W>& x) {
@@ -136,7 +135,7 @@ void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
   const AttentionForward f = x.forward({});
   const auto [queries, keys] = x.size.lengths();
   const std::int64_t width = x.size.v;
-  std::vector<W> p(static_cast<std::size_t>(keys)), y(static_cast<std::size_t>(width));
+  std::vector<W> p(keys), y(static_cast<std::size_t>(width));
   for (std::int64_t b = 0; b < x.size.batch; ++b)
     for (std::int64_t h = 0; h < x.size.heads; ++h)
       for (std::int64_t i = 0; i < queries; ++i) {
@@ -149,7 +148,7 @@ void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
         }
         for (W& s : p) sum += s = std::isinf(s) ? 0 : std::exp(s - top);
         x.lse[(b * x.size.heads + h) * queries + i] = sum > 0 ? top + std::log(sum) : top;
-        std::fill(y.begin(), y.end(), W{0});
+        std::ranges::fill(y, W{0});
         for (std::int64_t j = 0; j < keys; ++j)
           for (std::int64_t d = 0; d < width && p[j] != 0; ++d)
             y[d] += p[j] / sum * static_cast<W>(f.v.row<T>(b, j, h)[d]);
@@ -187,7 +186,7 @@ void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
         }
       }
   const auto round = [](const std::vector<W>& from, std::vector<T>& to) {
-    std::transform(from.begin(), from.end(), to.begin(), [](W value) { return static_cast<T>(value); });
+    std::ranges::transform(from, to.begin(), [](W value) { return static_cast<T>(value); });
   };
   round(dq, x.dq), round(dk, x.dk), round(dv, x.dv);
 }

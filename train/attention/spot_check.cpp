@@ -41,15 +41,14 @@ class Sequence {
  public:
   Sequence(Device& device, const Tensor& x, std::int64_t b) : dtype_(x.dtype()), columns_(x.view().cols()) {
     const std::int64_t size = x.size() / x.view().shape[0];
-    bytes_.resize(static_cast<std::size_t>(size * size_of(dtype_)));
+    bytes_.resize(size * size_of(dtype_));
     device.download(bytes_.data(), x.slice(b * size, {size}));
   }
   Row row(std::int64_t t, std::int64_t first, std::int64_t count) const {
-    Row out(static_cast<std::size_t>(count));
+    Row out(count);
     dispatch_float(dtype_, [&]<class T>() {
       const T* in = reinterpret_cast<const T*>(bytes_.data()) + t * columns_ + first;
-      for (std::int64_t d = 0; d < count; ++d)
-        out[static_cast<std::size_t>(d)] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
+      for (std::int64_t d = 0; d < count; ++d) out[d] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
     });
     return out;
   }
@@ -72,17 +71,17 @@ class Head {
         y_(device, x.y, b),
         dy_(device, x.dy, b),
         dqkv_(device, x.dqkv, b),
-        lse_(static_cast<std::size_t>(n_)) {
-    std::vector<float> lse(static_cast<std::size_t>(n_));
+        lse_(n_) {
+    std::vector<float> lse(n_);
     device.download(lse.data(), x.lse.slice((b * x.heads + head) * n_, {n_}));
-    std::copy(lse.begin(), lse.end(), lse_.begin());
+    std::ranges::copy(lse, lse_.begin());
   }
 
   double query_error(std::int64_t i) const {
     std::vector<std::int32_t> keys;
     pattern_.keys_of(head_, i, n_, keys);
     const Row q = query(i), dy = gradient(i);
-    Row p, y(static_cast<std::size_t>(x_.v_size)), dq(q.size());
+    Row p, y(x_.v_size), dq(q.size());
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
     for (const std::int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
     for (double& s : p) sum += s = std::exp(s - top);
@@ -90,7 +89,7 @@ class Head {
     const double delta = dot(dy, y);
     for (std::size_t k = 0; k < keys.size(); ++k)
       add(dq, scale() * p[k] / sum * (dot(dy, value(keys[k])) - delta), key(keys[k]));
-    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[static_cast<std::size_t>(i)];
+    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[i];
     const double of_lse = lse == got ? 0 : std::abs(lse - got) / std::max(1.0, std::abs(lse));
     return std::max({error_of(y_.row(i, head_ * x_.v_size, x_.v_size), y),
                      error_of(dqkv_.row(i, head_ * x_.qk_size, x_.qk_size), dq), of_lse});
@@ -102,7 +101,7 @@ class Head {
     for (std::int64_t i = 0; i < n_; ++i) {
       if (!pattern_.attends(head_, i, j)) continue;
       const Row q = query(i), dy = gradient(i);
-      const double p = std::exp(scale() * dot(q, k) - lse_[static_cast<std::size_t>(i)]);
+      const double p = std::exp(scale() * dot(q, k) - lse_[i]);
       const double delta = dot(dy, y_.row(i, head_ * x_.v_size, x_.v_size));
       add(dv, p, dy);
       add(dk, scale() * p * (dot(dy, v) - delta), q);

@@ -62,10 +62,6 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   return chosen;
 }
 
-std::vector<std::string> modes_of(const AttentionBenchShape& shape, const BenchAttentionOptions& options) {
-  return options.modes.empty() ? shape.modes : split(options.modes);
-}
-
 // Normal random numbers, repeated after a prime number of them: no two rows are alike.
 Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned seed) {
   constexpr std::int64_t kPeriod = 4194301;
@@ -74,7 +70,7 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
   std::normal_distribution<float> normal;
   const std::int64_t count = std::min(kPeriod, x.size());
   dispatch_float(dtype, [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(count));
+    std::vector<T> values(count);
     for (T& value : values) value = static_cast<T>(normal(random));
     for (std::int64_t at = 0; at < x.size(); at += count) {
       const std::int64_t here = std::min(count, x.size() - at);
@@ -192,13 +188,6 @@ struct PassRow {
   double of_all = 0;  // time of `all` / time; 0: `all` is not measured
 };
 
-PassRow time_pass(Device& device, int pause_ms, double flop, double bytes,
-                  const std::function<void()>& work) {
-  const TimedRuns runs = RunTimer(device, pause_ms).time_for(200, work);
-  const double ms = runs.median_ms();
-  return {ms, runs.mean_clock(), flop / ms * 1e-9, bytes / ms * 1e-9};
-}
-
 struct Row {
   const AttentionBenchShape& shape;
   const std::string& mode;
@@ -206,17 +195,6 @@ struct Row {
   const AttentionBenchCase& work;
   PassRow forward, both;
 };
-
-Row measure(Device& device, const AttentionBenchShape& shape, const std::string& mode, DType dtype,
-            const AttentionBenchCase& work, int pause_ms) {
-  const auto qk = static_cast<double>(shape.qk_size), v = static_cast<double>(shape.v_size);
-  Row row{shape, mode, dtype, work, {}, {}};
-  row.forward =
-      time_pass(device, pause_ms, 2 * (qk + v) * work.pairs, work.forward_bytes, [&] { work.run_forward(); });
-  row.both =
-      time_pass(device, pause_ms, (8 * qk + 6 * v) * work.pairs, work.both_bytes, [&] { work.run_both(); });
-  return row;
-}
 
 void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
   const AttentionBenchShape& s = r.shape;
@@ -274,13 +252,24 @@ void print_ceilings(Device& device, const BenchAttentionOptions& options, const 
 void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype,
                    const BenchAttentionOptions& options, std::ostream& out) {
   const AttentionWorkload load(device, shape, dtype);
-  PassRow all_forward, all_both;
-  for (const std::string& mode : modes_of(shape, options)) {
+  const auto qk = static_cast<double>(shape.qk_size), v = static_cast<double>(shape.v_size);
+  double forward_of_all = 0, both_of_all = 0;  // milliseconds
+  for (const std::string& mode : options.modes.empty() ? shape.modes : split(options.modes)) {
     const AttentionBenchCase work(device, shape, mode, load, options);
-    Row row = measure(device, shape, mode, dtype, work, options.pause_ms);
-    if (mode == "all") all_forward = row.forward, all_both = row.both;
-    row.forward.of_all = all_forward.ms / row.forward.ms;
-    row.both.of_all = all_both.ms / row.both.ms;
+    const auto time = [&](double flop_of_pair, double bytes, double& of_all,
+                          const std::function<void()>& run) {
+      const TimedRuns runs = RunTimer(device, options.pause_ms).time_for(200, run);
+      const double ms = runs.median_ms();
+      if (mode == "all") of_all = ms;
+      return PassRow{ms, runs.mean_clock(), flop_of_pair * work.pairs / ms * 1e-9, bytes / ms * 1e-9,
+                     of_all / ms};
+    };
+    const Row row{shape,
+                  mode,
+                  dtype,
+                  work,
+                  time(2 * (qk + v), work.forward_bytes, forward_of_all, [&] { work.run_forward(); }),
+                  time(8 * qk + 6 * v, work.both_bytes, both_of_all, [&] { work.run_both(); })};
     options.json ? print_json(row, device, options, out) : print_text(row, out);
   }
 }

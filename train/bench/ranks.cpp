@@ -117,7 +117,7 @@ class Meter {
                device_.queue);
   }
   std::vector<ClockReading> readings(const Tensor& t) {
-    std::vector<ClockReading> all(static_cast<std::size_t>(count_));
+    std::vector<ClockReading> all(count_);
     device_.download(all.data(), t);
     return all;
   }

@@ -6,14 +6,11 @@
 #include <thread>
 
 namespace weft {
-namespace {
 
 constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
 
-}  // namespace
-
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + values.size() / 2;
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }

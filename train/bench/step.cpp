@@ -39,7 +39,7 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, st
   const double row_ms = row.seconds() * 1e3;
   const StepResults last = step.results().back();
   WEFT_CHECK(std::isfinite(last.loss), "bench step: the loss is not finite; its times mean nothing");
-  std::sort(timing.milliseconds.begin(), timing.milliseconds.end());
+  std::ranges::sort(timing.milliseconds);
   timing.start = start;
   timing.in_a_row = more > 0 ? row_ms / static_cast<double>(more) : timing.median();
   return timing;
@@ -215,10 +215,7 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launche
     KernelGroup& g = groups[{launch.kernel, launch.cost.shape}];
     g.kernel = launch.kernel;
     g.shape = launch.cost.shape;
-    ++g.launches;
-    g.milliseconds += launch.milliseconds;
-    g.bytes += launch.cost.bytes;
-    g.flops += launch.cost.flops;
+    g += {{}, {}, 1, launch.milliseconds, launch.cost.bytes, launch.cost.flops};
   }
   std::vector<KernelGroup> sorted;
   for (auto& [key, group] : groups) sorted.push_back(std::move(group));
@@ -258,22 +255,14 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
       {"kernel", 56},     {"launches", 9, 0}, {"ms", 10, 3},          {"%", 7, 1},
       {"TFLOP/s", 10, 3}, {"TB/s", 8, 3},     {"roofline ms", 13, 3}, {"% of roofline", 15, 1}};
   print_head(out, columns);
-  KernelGroup all;
-  all.kernel = "all kernels";
+  KernelGroup all{"all kernels"};
   const auto row = [&](const KernelGroup& g) {
     print_row(out, columns,
               {g.shape.empty() ? g.kernel : g.kernel + " (" + g.shape + ")", static_cast<double>(g.launches),
                g.milliseconds, 100 * g.milliseconds / step_ms, per_second(g.flops, g.milliseconds) * 1e-12,
                per_second(g.bytes, g.milliseconds) * 1e-12, g.roofline_ms, 100 * share(g)});
   };
-  for (const KernelGroup& g : b.groups) {
-    row(g);
-    all.launches += g.launches;
-    all.milliseconds += g.milliseconds;
-    all.bytes += g.bytes;
-    all.flops += g.flops;
-    all.roofline_ms += g.roofline_ms;
-  }
+  for (const KernelGroup& g : b.groups) row(g), all += g;
   row(all);
   const double gap_ms = step_ms - all.milliseconds;
   print_row(out, {{"", 65}, {"", 10, 3}, {"", 7, 1}},
@@ -284,10 +273,9 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
 
 std::string breakdown_json(const StepBreakdown& b, double step_ms) {
   std::string kernels;
-  double kernel_ms = 0, roofline_ms = 0;
+  KernelGroup all;
   for (const KernelGroup& g : b.groups) {
-    kernel_ms += g.milliseconds;
-    roofline_ms += g.roofline_ms;
+    all += g;
     const double tflops = per_second(g.flops, g.milliseconds) * 1e-12;
     const double tbps = per_second(g.bytes, g.milliseconds) * 1e-12;
     const JsonMembers members = {{"kernel", g.kernel},           {"shape", g.shape},
@@ -298,9 +286,9 @@ std::string breakdown_json(const StepBreakdown& b, double step_ms) {
   }
   return json_members({{"copy_tb_per_s", b.copy_bandwidth * 1e-12},
                        {"gemm_tflop_per_s", b.peak_flops * 1e-12},
-                       {"kernel_ms", kernel_ms},
-                       {"gap_ms", step_ms - kernel_ms},
-                       {"roofline_ms", roofline_ms},
+                       {"kernel_ms", all.milliseconds},
+                       {"gap_ms", step_ms - all.milliseconds},
+                       {"roofline_ms", all.roofline_ms},
                        {"kernels", JsonMember::Raw{"[" + kernels + "]"}}});
 }
 

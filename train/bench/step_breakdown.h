@@ -9,10 +9,14 @@
 namespace weft {
 
 struct KernelGroup {
-  std::string kernel, shape;
+  std::string kernel = {}, shape = {};
   std::int64_t launches = 0;  // in one step
   double milliseconds = 0, bytes = 0, flops = 0;
   double roofline_ms = 0;  // the longer of: its bytes at the copy bandwidth, its operations at the GEMM rate
+  void operator+=(const KernelGroup& g) {
+    launches += g.launches, milliseconds += g.milliseconds, bytes += g.bytes, flops += g.flops;
+    roofline_ms += g.roofline_ms;
+  }
 };
 
 struct StepBreakdown {

@@ -23,7 +23,7 @@ Rgb heat(double t) {
   static constexpr std::array<Rgb, 5> kHeat{
       {{13, 8, 42}, {94, 24, 110}, {188, 55, 84}, {245, 135, 20}, {250, 240, 160}}};
   const double place = t * (kHeat.size() - 1);
-  const auto low = std::min<std::size_t>(static_cast<std::size_t>(place), kHeat.size() - 2);
+  const auto low = std::min<std::size_t>(place, kHeat.size() - 2);
   return mix(kHeat[low], kHeat[low + 1], place - static_cast<double>(low));
 }
 
@@ -41,7 +41,7 @@ struct Losses {
     }
   }
   void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
-    std::vector<std::int64_t> shape{static_cast<std::int64_t>(nats.size())};
+    std::vector<std::int64_t> shape{std::ssize(nats)};
     if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
     file.write(group + "/losses", StoredType::f32, shape, nats.data());
     file.write(group + "/tokens", StoredType::u32, shape, tokens.data());
@@ -116,7 +116,7 @@ class Evaluation {
     const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
       if (losses) losses->add(window, tokens, nats);
       for (std::int64_t t = window.scored; map && t < window.length; ++t)
-        map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
+        map->add(t, nats[t] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
     std::int64_t rounds = 0;
@@ -175,12 +175,11 @@ class Evaluation {
 
 }  // namespace
 
-HeatMap::HeatMap(const ImageShape& shape)
-    : shape_(shape), sum_(static_cast<std::size_t>(shape.tokens()), 0), count_(sum_.size(), 0) {}
+HeatMap::HeatMap(const ImageShape& shape) : shape_(shape), sum_(shape.tokens(), 0), count_(sum_.size(), 0) {}
 
 void HeatMap::add(std::int64_t position, double bits) {
-  sum_.at(static_cast<std::size_t>(position)) += bits;
-  ++count_[static_cast<std::size_t>(position)];
+  sum_.at(position) += bits;
+  ++count_[position];
 }
 
 double HeatMap::mean(std::int64_t position) const {

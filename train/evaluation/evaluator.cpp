@@ -13,20 +13,20 @@ namespace {
 // Row `b` of a (count, size) matrix.
 template <class T>
 std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
-  return std::span(matrix).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
+  return std::span(matrix).subspan(b * size, size);
 }
 
 HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, const EvalWindow* windows,
                        std::int64_t count) {
   const std::int64_t length = windows[0].length;
   HostBatch batch;
-  batch.tokens.resize(static_cast<std::size_t>(count * length));
+  batch.tokens.resize(count * length);
   for (std::int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
   const Augmenter* augmenter = options.augmenter;
   if (!augmenter) return batch;
   const auto kinds = static_cast<std::int64_t>(augmenter->conditions().size());
   batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
-  batch.conditions.resize(static_cast<std::size_t>(count * kinds));
+  batch.conditions.resize(count * kinds);
   for (std::int64_t b = 0; b < count; ++b) {
     AugmentChoice choice = options.choice;
     choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
@@ -75,10 +75,9 @@ void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
 Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
                    const EvalOptions& options, const std::vector<EvalWindow>& windows, std::int64_t first) {
   if (options.group) first += options.group->rank() * options.batch;
-  const std::int64_t count = std::min(options.batch, static_cast<std::int64_t>(windows.size()) - first);
+  const std::int64_t count = std::min(options.batch, std::ssize(windows) - first);
   Scored scored;
-  if (count > 0)
-    scored = score(ctx, device, model, data, options, &windows[static_cast<std::size_t>(first)], count);
+  if (count > 0) scored = score(ctx, device, model, data, options, &windows[first], count);
   if (!options.group || options.group->size() == 1) return scored;
   gather(*options.group, scored.sums, false);
   if (!options.on_losses) return scored;
@@ -140,12 +139,12 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
   ctx.may_stop = !options.group;
   EvalResult result;
   double nats = 0;
-  const auto total = static_cast<std::int64_t>(windows.size());
+  const auto total = std::ssize(windows);
   for (std::int64_t i = 0; i < total;) {
     Scored scored = score_round(ctx, device, model, data, options, windows, i);
     const std::int64_t length = windows[0].length, first = i;
     for (const double sum : scored.sums) {
-      const EvalWindow& window = windows[static_cast<std::size_t>(i)];
+      const EvalWindow& window = windows[i];
       nats += sum;
       result.tokens += length - window.scored;
       if (options.on_losses && !scored.nats.empty())

@@ -31,13 +31,11 @@ SampleOptions options_for(const Config& config) {
 void draw_sample(const Evaluated& now, const fs::path& folder) {
   const Config& config = now.config;
   const SampleOptions options = options_for(config);
-  std::vector<std::vector<std::int32_t>> drawn(static_cast<std::size_t>(options.count));
+  std::vector<std::vector<std::int32_t>> drawn(options.count);
   Stopwatch clock(true);
   sample(
       now.device, now.model, config.model, options,
-      [&](std::int64_t i, std::int64_t, std::int32_t token) {
-        drawn[static_cast<std::size_t>(i)].push_back(token);
-      },
+      [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
       [&](std::int64_t, std::int64_t) {
         if (clock.seconds() > kMostSeconds) throw TooSlow{};
       });

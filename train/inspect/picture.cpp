@@ -39,7 +39,7 @@ double tint(double share) { return share == 0 ? 0 : 0.3 + 0.7 * std::sqrt(share)
 // Splits n positions into cells: starts of the cells (cells + 1 of them), and the cell of each position.
 struct Cells {
   std::vector<std::int64_t> start, of;
-  Cells(std::int64_t n, std::int64_t cells) : of(static_cast<std::size_t>(n)) {
+  Cells(std::int64_t n, std::int64_t cells) : of(n) {
     for (std::int64_t c = 0; c <= cells; ++c) start.push_back(c * n / cells);
     for (std::int64_t c = 0; c < cells; ++c) std::fill(of.begin() + start[c], of.begin() + start[c + 1], c);
   }
@@ -71,8 +71,8 @@ std::string text_of(const ConnectivityGrid& grid) {
 ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec, std::int64_t factor) {
   std::vector<std::int32_t> keys;
   pattern.keys_of(spec.head, spec.position, spec.n.keys, keys);
-  std::vector<char> seen(static_cast<std::size_t>(spec.n.keys), 0);
-  for (const std::int32_t key : keys) seen[static_cast<std::size_t>(key)] = 1;
+  std::vector<char> seen(spec.n.keys, 0);
+  for (const std::int32_t key : keys) seen[key] = 1;
   const std::int64_t height = spec.layout.height, width = spec.layout.columns();
   const std::int64_t own = spec.n.queries == spec.n.keys ? spec.position : -1;
   ConnectivityGrid grid;
@@ -86,7 +86,7 @@ ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& sp
         const std::int64_t key = spec.layout.key_at(r, c);
         if (key < 0) continue;
         ++count;
-        attended += seen[static_cast<std::size_t>(key)];
+        attended += seen[key];
         if (key == own) grid.own = cell;
       }
     grid.share.push_back(count == 0 ? -1 : static_cast<double>(attended) / static_cast<double>(count));
@@ -110,7 +110,7 @@ Panel field_panel(const AttentionPattern& pattern, const FieldSpec& spec) {
 Panel matrix_panel(const AttentionPattern& pattern, const PictureSpec& spec) {
   Panel panel{connectivity(pattern, spec.head, spec.n, kPanel)};
   panel.zoom = std::max<std::int64_t>(1, kPanel / std::max(panel.grid.rows, panel.grid.columns));
-  panel.query_row = Cells(spec.n.queries, panel.grid.rows).of[static_cast<std::size_t>(spec.position)];
+  panel.query_row = Cells(spec.n.queries, panel.grid.rows).of[spec.position];
   return panel;
 }
 
@@ -121,7 +121,7 @@ void draw(Image& image, std::int64_t x0, std::int64_t y0, const Panel& panel) {
   if (matrix) fill(image, x0 - 1, y0 - 1, grid.columns * zoom + 2, grid.rows * zoom + 2, kFrame);
   for (std::int64_t cell = 0; cell < grid.rows * grid.columns; ++cell) {
     const std::int64_t row = cell / grid.columns, column = cell % grid.columns;
-    const double share = grid.share[static_cast<std::size_t>(cell)];
+    const double share = grid.share[cell];
     if (share < 0) continue;
     const Rgb& empty = !matrix ? kUnseen : row == query_row ? kQueryRow : kEmptyCell;
     fill(image, x0 + column * zoom, y0 + row * zoom, side, side,
@@ -138,27 +138,26 @@ ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths
   const std::int64_t longest = std::max(n.queries, n.keys);
   ConnectivityGrid grid{cells_of(n.queries, longest, max_cells), cells_of(n.keys, longest, max_cells)};
   const Cells rows(n.queries, grid.rows), columns(n.keys, grid.columns);
-  std::vector<std::int64_t> attended(static_cast<std::size_t>(grid.rows * grid.columns), 0);
+  std::vector<std::int64_t> attended(grid.rows * grid.columns, 0);
   std::vector<KeyRun> runs;
   for (std::int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    std::int64_t* row = attended.data() + rows.of[static_cast<std::size_t>(i)] * grid.columns;
+    std::int64_t* row = attended.data() + rows.of[i] * grid.columns;
     for (const KeyRun& run : runs)
       for (std::int64_t j = run.begin; j < std::min(run.end, n.keys);) {
-        const std::int64_t cell = columns.of[static_cast<std::size_t>(j)];
-        const std::int64_t end = std::min(run.end, columns.start[static_cast<std::size_t>(cell) + 1]);
+        const std::int64_t cell = columns.of[j];
+        const std::int64_t end = std::min(run.end, columns.start[cell + 1]);
         const std::int64_t count = KeyRun{j, end, run.step}.size();
         row[cell] += count;
         j += count * run.step;
       }
   }
-  for (std::size_t r = 0; r < static_cast<std::size_t>(grid.rows); ++r)
-    for (std::size_t c = 0; c < static_cast<std::size_t>(grid.columns); ++c) {
+  for (std::int64_t r = 0; r < grid.rows; ++r)
+    for (std::int64_t c = 0; c < grid.columns; ++c) {
       const std::int64_t pairs =
           (rows.start[r + 1] - rows.start[r]) * (columns.start[c + 1] - columns.start[c]);
-      grid.share.push_back(static_cast<double>(attended[r * static_cast<std::size_t>(grid.columns) + c]) /
-                           static_cast<double>(pairs));
+      grid.share.push_back(static_cast<double>(attended[r * grid.columns + c]) / static_cast<double>(pairs));
     }
   return grid;
 }
@@ -255,8 +254,8 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
   for (std::int64_t i = 0; i < n.queries; ++i) {
     keys.clear();
     pattern.keys_of(head, i, n.keys, keys);
-    row.assign(static_cast<std::size_t>(n.keys), '\0');
-    for (const std::int32_t j : keys) row[static_cast<std::size_t>(j)] = 1;
+    row.assign(n.keys, '\0');
+    for (const std::int32_t j : keys) row[j] = 1;
     file.write(row.data(), row.size());
   }
   file.commit();

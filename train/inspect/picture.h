@@ -48,7 +48,7 @@ struct Image {
   std::int64_t width = 0, height = 0;
   std::vector<Rgb> pixels;  // (height, width)
   Image(std::int64_t w, std::int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h)) {}
-  Rgb& at(std::int64_t x, std::int64_t y) { return pixels[static_cast<std::size_t>(y * width + x)]; }
+  Rgb& at(std::int64_t x, std::int64_t y) { return pixels[y * width + x]; }
 };
 Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
 void fill(Image&, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb&);

@@ -199,9 +199,9 @@ Run read_run(const std::string& folder) {
       if (const std::int64_t step = std::atoll(entry.path().stem().c_str());
           static_cast<double>(step) <= last)
         run.samples.emplace_back(step, entry.path());
-  std::sort(run.samples.begin(), run.samples.end());
+  std::ranges::sort(run.samples);
   if (run.samples.size() > kMostSamples)
-    run.samples.erase(run.samples.begin(), run.samples.end() - static_cast<std::ptrdiff_t>(kMostSamples));
+    run.samples.erase(run.samples.begin(), run.samples.end() - kMostSamples);
   return run;
 }
 
@@ -247,9 +247,9 @@ std::string patterns(const Config& config) {
   const ModelConfig& m = config.model;
   std::string html;
   for (const LayerGroup& layers : layer_groups(layer_patterns(m))) {
-    std::vector<char> drawn(static_cast<std::size_t>(layers.pattern->groups(static_cast<int>(m.heads))), 0);
+    std::vector<char> drawn(layers.pattern->groups(static_cast<int>(m.heads)), 0);
     for (int head = 0; head < m.heads; ++head) {
-      char& done = drawn[static_cast<std::size_t>(layers.pattern->group(head))];
+      char& done = drawn[layers.pattern->group(head)];
       if (std::exchange(done, 1)) continue;
       const auto square = std::bit_ceil(static_cast<std::uint64_t>(std::sqrt(m.context)));
       const std::int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
@@ -329,9 +329,9 @@ std::string svg_of(const Chart& chart) {
     }
   }
   if (heights.empty()) return "";
-  std::sort(heights.begin(), heights.end());
+  std::ranges::sort(heights);
   f.y.add(heights[0]);
-  f.y.add(heights[static_cast<std::size_t>((1 - chart.low_share) * static_cast<double>(heights.size() - 1))]);
+  f.y.add(heights[(1 - chart.low_share) * static_cast<double>(heights.size() - 1)]);
   f.x.widen();
   f.y.widen();
   std::string legend, drawn;

@@ -53,8 +53,8 @@ void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionC
     counts.keys_min = std::min(counts.keys_min, keys);
     counts.keys_max = std::max(counts.keys_max, keys);
   }
-  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
-                     static_cast<double>(n.queries * static_cast<std::int64_t>(counts.heads.size()));
+  counts.keys_mean =
+      static_cast<double>(counts.pairs.needed) / static_cast<double>(n.queries * std::ssize(counts.heads));
 }
 
 }  // namespace
@@ -65,9 +65,9 @@ std::string AttentionCounts::form_text() const { return sum_text(form); }
 std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, int heads, Lengths n,
                                              const AttentionTarget& target) {
   const PackedMaps maps(pattern, heads, n, std::max(target.qk_size, target.v_size));
-  std::vector<AttentionCounts> groups(static_cast<std::size_t>(maps.groups()));
+  std::vector<AttentionCounts> groups(maps.groups());
   for (int head = 0; head < heads; ++head) {
-    AttentionCounts& counts = groups[static_cast<std::size_t>(pattern.group(head))];
+    AttentionCounts& counts = groups[pattern.group(head)];
     counts.heads.push_back(head);
     counts.pairs += maps.pairs(head);
   }
@@ -113,8 +113,7 @@ std::string numbers_text(const std::vector<std::int64_t>& numbers) {
 
 std::string grouped_digits(std::int64_t value) {
   std::string text = std::to_string(value);
-  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
-    text.insert(static_cast<std::size_t>(at), 1, ',');
+  for (std::int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(at, 1, ',');
   return text;
 }
 

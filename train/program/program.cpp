@@ -23,11 +23,6 @@
 namespace weft {
 namespace {
 
-int print_error(const std::string& what) {
-  print_error_line(what);
-  return 1;
-}
-
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
 std::string help_with(const CLI::App& app, const std::string& what) {
   const CLI::App* at = &app;  // the command that was given last
@@ -149,10 +144,12 @@ int run_program(const Program& program, int argc, char** argv) {
     if (!stop) program.work();
     check_stdout();
     return stop.value_or(0);
-  } catch (const SaidElsewhere&) { return 1; } catch (const std::bad_alloc&) {
-    return print_error(program.has_ranks ? out_of_memory()
-                                         : "out of memory on the host: give less data, or shorter");
-  } catch (const std::exception& e) { return print_error(e.what()); }
+  } catch (const SaidElsewhere&) {
+  } catch (const std::bad_alloc&) {
+    print_error_line(program.has_ranks ? out_of_memory()
+                                       : "out of memory on the host: give less data, or shorter");
+  } catch (const std::exception& e) { print_error_line(e.what()); }
+  return 1;
 }
 
 StopSignal::StopSignal(bool alone) {

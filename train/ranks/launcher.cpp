@@ -146,7 +146,7 @@ class Launcher {
   }
 
   std::int64_t running() const {
-    return std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; });
+    return std::ranges::count_if(processes_, [](const Process& p) { return p.running; });
   }
 
   // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (program.cpp).
@@ -165,8 +165,7 @@ class Launcher {
   // Each line is one write; the first one counts.
   void read_errors() {
     char block[4096];
-    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;)
-      unread_.append(block, static_cast<std::size_t>(size));
+    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;) unread_.append(block, size);
     for (std::size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) {
       const std::string line = unread_.substr(0, end), mark = "error: ";
       if (first_.empty()) first_ = line.starts_with(mark) ? line.substr(mark.size()) : line;

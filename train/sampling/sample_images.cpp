@@ -36,7 +36,7 @@ std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& con
   const std::int64_t tokens = data.image().tokens();
   std::vector<Tokens> images;
   for (std::int64_t i = a.first; i < a.first + a.images; ++i)
-    data.read(i * tokens, images.emplace_back(static_cast<std::size_t>(tokens)));
+    data.read(i * tokens, images.emplace_back(tokens));
   return images;
 }
 
@@ -77,7 +77,7 @@ class ImageSampler {
     augmenter_rows();
     for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
-    if (!given_.empty()) options_.count = a_.options.count * static_cast<std::int64_t>(given_.size());
+    if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
     options_.batch =
         a_.batch > 0 ? a_.batch : std::clamp<std::int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
     check_sample_options(options_, model.config.model);
@@ -85,7 +85,7 @@ class ImageSampler {
 
   void run(Progress& progress) {
     std::vector<Tokens> drawn = options_.prompts;
-    drawn.resize(static_cast<std::size_t>(options_.count));
+    drawn.resize(options_.count);
     Stopwatch clock(true);
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
@@ -105,7 +105,7 @@ class ImageSampler {
     options_.conditions.resize(augmenter_.conditions().size());
     augmenter_.rows(choice_, options_.conditions);
     if (!augmenter_.moves_positions()) return;
-    Tokens unused(static_cast<std::size_t>(shape_.tokens()), 0);
+    Tokens unused(shape_.tokens(), 0);
     options_.positions.resize(unused.size());
     augmenter_.apply(choice_, unused, options_.positions);
   }
@@ -125,13 +125,12 @@ class ImageSampler {
     if (!a_.upright) return image_of(shape_, sequence);
     const std::vector<std::int32_t> source = augmenter_.source(choice_);
     Tokens image(sequence.size());
-    for (std::size_t t = 0; t < sequence.size(); ++t)
-      image[static_cast<std::size_t>(source[t])] = sequence[t];
+    for (std::size_t t = 0; t < sequence.size(); ++t) image[source[t]] = sequence[t];
     return image_of(shape_, image);
   }
   void write_grid(const std::vector<Tokens>& drawn) const {
     std::vector<Image> cells;
-    const auto all = static_cast<std::int64_t>(drawn.size());
+    const auto all = std::ssize(drawn);
     if (given_.empty()) {
       for (const Tokens& tokens : drawn) cells.push_back(shown(tokens));
       const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
@@ -146,7 +145,7 @@ class ImageSampler {
       for (std::size_t k = 0; k < each; ++k) cells.push_back(shown(drawn[i * each + k]));
     }
     const auto in_row = static_cast<std::int64_t>(each) + 2;
-    write_png(a_.out, draw_grid(cells, GridLayout(shape_, static_cast<std::int64_t>(cells.size()), in_row)));
+    write_png(a_.out, draw_grid(cells, GridLayout(shape_, std::ssize(cells), in_row)));
   }
   void write_singles(const std::vector<Tokens>& drawn) const {
     make_folder(a_.singles);
@@ -180,17 +179,16 @@ class ImageSampler {
 Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
   if (shape.channels != 1 && shape.channels != 3)
     fail("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can");
-  WEFT_CHECK(static_cast<std::int64_t>(tokens.size()) == shape.tokens(), tokens.size(),
-             " tokens for an image of ", shape.tokens());
+  WEFT_CHECK(std::ssize(tokens) == shape.tokens(), tokens.size(), " tokens for an image of ", shape.tokens());
   Image image(shape.width, shape.height);
   const auto value = [&](std::int64_t at) {
-    const std::int32_t token = tokens[static_cast<std::size_t>(at)];
+    const std::int32_t token = tokens[at];
     if (token > 255) fail("token ", token, " is no brightness from 0 to 255");
     return static_cast<std::uint8_t>(token < 0 ? kUnknown : token);
   };
   for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {
     const std::int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
-    image.pixels[static_cast<std::size_t>(i)] = {value(at), value(at + step), value(at + 2 * step)};
+    image.pixels[i] = {value(at), value(at + step), value(at + 2 * step)};
   }
   return image;
 }

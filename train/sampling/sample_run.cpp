@@ -29,14 +29,10 @@ class SampleWriter {
  public:
   // `whole`: characters are, for a terminal.
   SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count, const std::string& stop, bool whole)
-      : out_(out),
-        vocab_(vocab),
-        whole_(whole),
-        stop_(text_to_tokens(stop, vocab)),
-        texts_(static_cast<std::size_t>(count)) {}
+      : out_(out), vocab_(vocab), whole_(whole), stop_(text_to_tokens(stop, vocab)), texts_(count) {}
 
   void add(std::int64_t sample, std::int32_t token, bool last) {
-    Text& text = texts_[static_cast<std::size_t>(sample)];
+    Text& text = texts_[sample];
     if (text.done) return;
     text.waiting.push_back(token);
     const std::size_t held = may_stop(text.waiting);
@@ -45,8 +41,7 @@ class SampleWriter {
     if (sample == turn_) write();
   }
   void end(std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = first; i < first + count && i < samples(); ++i)
-      texts_[static_cast<std::size_t>(i)].done = true;
+    for (std::int64_t i = first; i < first + count && i < samples(); ++i) texts_[i].done = true;
     write();
   }
   bool ended(std::int64_t first, std::int64_t count) const {
@@ -61,16 +56,16 @@ class SampleWriter {
     std::vector<std::int32_t> waiting;
     bool done = false;
   };
-  std::int64_t samples() const { return static_cast<std::int64_t>(texts_.size()); }
+  std::int64_t samples() const { return std::ssize(texts_); }
   // How many of the last tokens are the beginning of the stop text.
   std::size_t may_stop(const std::vector<std::int32_t>& tokens) const {
     std::size_t n = std::min(tokens.size(), stop_.size());
-    while (!std::equal(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), stop_.begin())) --n;
+    while (!std::equal(tokens.end() - n, tokens.end(), stop_.begin())) --n;
     return n;
   }
   void write() {
     for (;; ++turn_) {
-      Text& text = texts_[static_cast<std::size_t>(turn_)];
+      Text& text = texts_[turn_];
       const auto ready =
           text.waiting.end() - static_cast<std::ptrdiff_t>(text.done ? 0 : may_stop(text.waiting));
       for (auto token = text.waiting.begin(); token < ready; ++token) bytes_ += token_to_text(*token, vocab_);
@@ -217,7 +212,7 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
-  std::vector<std::vector<std::int32_t>> sounds(static_cast<std::size_t>(a.options.count));
+  std::vector<std::vector<std::int32_t>> sounds(a.options.count);
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
       [&](std::int64_t sample, std::int64_t, std::int32_t token) { sounds[sample].push_back(token); },

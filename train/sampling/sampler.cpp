@@ -34,7 +34,7 @@ class BatchSampler {
     batches_ = (options.count + options.batch - 1) / options.batch;
     rows_ = (options.count + batches_ - 1) / batches_;
     window_ = options.next ? context : std::min(context, options.given() + options.length);
-    texts_.resize(static_cast<std::size_t>(rows_));
+    texts_.resize(rows_);
     sequences_ = sequences(rows_, window_);
     drawn_ = integers({window_, rows_});
     first_sample_ = integers({1});
@@ -58,13 +58,13 @@ class BatchSampler {
   }
 
  private:
-  std::int64_t size() const { return static_cast<std::int64_t>(texts_[0].size()); }  // of a text by now
+  std::int64_t size() const { return std::ssize(texts_[0]); }  // of a text by now
   Tensor integers(const Shape& shape) { return Tensor(*device_.pool, shape, DType::i32, "sampling"); }
   // What `count` texts are told, in windows of `length` tokens.
   Sequences sequences(std::int64_t count, std::int64_t length) {
     const auto repeated = [&](std::vector<std::int32_t> row, std::int64_t columns) {
       if (row.empty()) return Tensor{};
-      row.resize(static_cast<std::size_t>(columns));
+      row.resize(columns);
       std::vector<std::int32_t> all;
       for (std::int64_t b = 0; b < count; ++b) all.insert(all.end(), row.begin(), row.end());
       const Tensor t = integers({count, columns});
@@ -74,7 +74,7 @@ class BatchSampler {
     return {integers({count, length}),
             {},
             repeated(options_.positions, length),
-            repeated(options_.conditions, static_cast<std::int64_t>(options_.conditions.size()))};
+            repeated(options_.conditions, std::ssize(options_.conditions))};
   }
 
   // The texts so far, or of texts that fill the window the last half of it, are read in one pass each; equal
@@ -83,7 +83,7 @@ class BatchSampler {
     base_ = size() < window_ ? 0 : size() - window_ / 2;
     next_ = size();
     const std::int64_t known = next_ - base_;
-    std::vector<std::int32_t> all(static_cast<std::size_t>(rows_ * window_), 0);
+    std::vector<std::int32_t> all(rows_ * window_, 0);
     for (std::int64_t b = 0; b < rows_; ++b)
       std::copy(texts_[b].begin() + base_, texts_[b].end(), all.begin() + b * window_);
     device_.upload(sequences_.tokens, all.data());
@@ -93,7 +93,7 @@ class BatchSampler {
     if (!cache_ || known == 0) return;
     const Sequences text =
         sequences(1, std::min(context_, (known + kPromptUnit - 1) / kPromptUnit * kPromptUnit));
-    std::vector<std::int32_t> padded(static_cast<std::size_t>(text.tokens.size()), 0);
+    std::vector<std::int32_t> padded(text.tokens.size(), 0);
     for (std::int64_t b = 0, same = 1; b < rows_; b += same, same = 1) {
       while (b + same < rows_ && texts_[b + same] == texts_[b]) ++same;
       std::copy_n(all.begin() + b * window_, known, padded.begin());
@@ -127,8 +127,8 @@ class BatchSampler {
         graph_.run([this] { step(); });
         if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
         if (next_ < size())  // given in between
-          device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + next_ - base_,
-                               &texts_[0][static_cast<std::size_t>(next_)], sizeof(std::int32_t));
+          device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + next_ - base_, &texts_[0][next_],
+                               sizeof(std::int32_t));
       }
       deliver(begin, end, on_token);
       const double seconds = clock.seconds();
@@ -141,11 +141,11 @@ class BatchSampler {
 
   // Waits for the positions first .. last - 1 and hands out what was drawn there.
   void deliver(std::int64_t first, std::int64_t last, const OnToken& on_token) {
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>((last - first) * rows_));
+    std::vector<std::int32_t> tokens((last - first) * rows_);
     device_.download(tokens.data(), drawn_.slice((first - base_) * rows_, {last - first, rows_}));
     for (std::int64_t position = std::max(first, size()); position < last; ++position)
       for (std::int64_t b = 0; b < rows_; ++b)
-        hand_out(b, position, tokens[static_cast<std::size_t>((position - first) * rows_ + b)], on_token);
+        hand_out(b, position, tokens[(position - first) * rows_ + b], on_token);
   }
   void hand_out(std::int64_t b, std::int64_t position, std::int32_t token, const OnToken& on_token) {
     if (token < 0) fail("the model's logits are not finite: its weights are damaged or training diverged");
@@ -194,12 +194,12 @@ class BatchSampler {
 void check_prompts(const SampleOptions& options, std::int64_t vocab) {
   if (!options.prompts.empty() && !options.prompt.empty())
     fail("either one prompt for all samples or one for each, not both");
-  if (!options.prompts.empty() && static_cast<std::int64_t>(options.prompts.size()) != options.count)
+  if (!options.prompts.empty() && std::ssize(options.prompts) != options.count)
     fail(options.prompts.size(), " prompts for ", options.count, " samples");
   std::vector<std::vector<std::int32_t>> all = options.prompts;
   all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
   for (const auto& prompt : all) {
-    if (static_cast<std::int64_t>(prompt.size()) != options.given())
+    if (std::ssize(prompt) != options.given())
       fail("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens");
     for (const std::int32_t token : prompt)
       if (token < 0 || token >= vocab)
@@ -210,7 +210,7 @@ void check_prompts(const SampleOptions& options, std::int64_t vocab) {
 void check_positions(const SampleOptions& options, std::int64_t context) {
   if (options.positions.empty()) return;
   const std::int64_t length = options.given() + options.length;
-  if (static_cast<std::int64_t>(options.positions.size()) != length)
+  if (std::ssize(options.positions) != length)
     fail(options.positions.size(), " places for texts of ", length, " tokens, prompt included");
   for (const std::int32_t place : options.positions)
     if (place < 0 || place >= context)
@@ -234,9 +234,9 @@ void sample_part(Device& device, Model& model, std::int64_t context, const Sampl
                  SampleStats& stats, const OnToken& on_token, const OnPositions& on_positions) {
   ProcessGroup& group = *options.group;
   const SampleOptions part = part_of(options, group.rank(), group.size());
-  std::vector<std::int32_t> drawn(static_cast<std::size_t>(part.count * part.length));
+  std::vector<std::int32_t> drawn(part.count * part.length);
   const auto keep = [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
-    drawn[static_cast<std::size_t>(sample * part.length + position - options.given())] = token;
+    drawn[sample * part.length + position - options.given()] = token;
   };
   const auto report = [&](std::int64_t done, std::int64_t all) {
     group.report_step(done);
@@ -300,11 +300,11 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
 }
 
 KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t first, std::int64_t last) {
-  std::vector<std::int64_t> of_group(static_cast<std::size_t>(pattern.groups(heads)), -1);
+  std::vector<std::int64_t> of_group(pattern.groups(heads), -1);
   std::int64_t sum = 0;
   std::vector<KeyRun> runs;
   for (int head = 0; head < heads; ++head) {
-    std::int64_t& keys = of_group.at(static_cast<std::size_t>(pattern.group(head)));
+    std::int64_t& keys = of_group.at(pattern.group(head));
     if (keys < 0) {
       keys = 0;
       for (std::int64_t i = first; i < last; ++i) {

@@ -28,7 +28,7 @@ std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n,
   layout.key_blocks = (n.keys - 1) / layout.block + 1;
   layout.causal = pick(random, 0, 1) != 0;
   const int64_t share = pick(random, 1, 9);
-  layout.active.resize(static_cast<std::size_t>(layout.heads * layout.query_blocks * layout.key_blocks));
+  layout.active.resize(layout.heads * layout.query_blocks * layout.key_blocks);
   for (std::uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
   if (pick(random, 0, 1))
     layout.keep = [](int head, int64_t i, int64_t j) { return (i * 7 + j * 3 + head) % 5 < 3; };
@@ -47,7 +47,7 @@ PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool an
   for (const PatternKind& entry : patterns())
     if (entry.kind != std::string("layout") && (depth < 2 || !is_made_of_others(entry.kind)))
       kinds.emplace_back(entry.kind);
-  const std::string kind = kinds[pick(random, 0, static_cast<std::int64_t>(kinds.size()) - 1)];
+  const std::string kind = kinds[pick(random, 0, std::ssize(kinds) - 1)];
   PatternSpec spec = random_spec(random, kind, n, any_direction);
   while (heads % spec.num_verts != 0) --spec.num_verts;
   if (kind == "fixed" && pick(random, 0, 2) == 0) {

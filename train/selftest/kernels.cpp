@@ -112,7 +112,7 @@ class KernelCheck {
   std::vector<T> cache_of(const std::vector<T>& values, int64_t size, int64_t rows, int64_t i,
                           const std::vector<CacheRows>& caches) const {
     const int64_t keys = case_.lengths().keys, heads = case_.size.heads;
-    std::vector<T> cache(static_cast<std::size_t>(case_.size.batch * rows * heads * size));
+    std::vector<T> cache(case_.size.batch * rows * heads * size);
     std::memset(static_cast<void*>(cache.data()), 0xff, cache.size() * sizeof(T));
     for (int64_t b = 0; b < case_.size.batch; ++b)
       for (int64_t j = 0; j <= i; ++j)
@@ -181,8 +181,6 @@ class KernelCheck {
 
 // ---- enumeration, tiles, cache rows and pictures against the predicate, pair by pair ----
 
-using std::int64_t;
-
 // Which pairs of one head are attended, (queries, keys).
 class PairSet {
  public:
@@ -201,7 +199,7 @@ class PairSet {
     WEFT_CHECK(!has(i, j), what, ": pair (", i, ", ", j, ") is there twice");
     has_[i * keys_ + j] = 1;
   }
-  int64_t count() const { return std::count(has_.begin(), has_.end(), 1); }
+  int64_t count() const { return std::ranges::count(has_, 1); }
   void check_equal(const PairSet& defined, const char* what, int head) const {
     for (int64_t i = 0; i < queries_; ++i)
       for (int64_t j = 0; j < keys_; ++j)
@@ -216,7 +214,7 @@ class PairSet {
 
 // Every position has one place in the order; in a later part at most one.
 void check_order(const std::int32_t* order, std::int64_t places, int64_t n, bool all, const char* what) {
-  std::vector<int> count(static_cast<std::size_t>(n), 0);
+  std::vector<int> count(n, 0);
   for (int64_t place = 0; place < places; ++place) {
     WEFT_CHECK(order[place] >= -1 && order[place] < n, what, ": place ", place, " holds position ",
                order[place], " of ", n);
@@ -245,7 +243,7 @@ struct Direction {
       }
   }
   void check_schedule() const {
-    std::vector<char> seen(static_cast<std::size_t>(tiles), 0);
+    std::vector<char> seen(tiles, 0);
     for (std::int32_t k = 0; k < tiles; ++k) {
       WEFT_CHECK(schedule[k] >= 0 && schedule[k] < tiles && !seen[schedule[k]], "schedule: entry ", k, " is ",
                  schedule[k]);
@@ -287,8 +285,7 @@ void check_enumeration(const SelftestCase& c) {
     for (int64_t i = 0; i < n.queries; ++i) {
       keys.clear();
       c.pattern->keys_of(head, i, n.keys, keys);
-      WEFT_CHECK(std::is_sorted(keys.begin(), keys.end()), "enumeration: keys of query ", i,
-                 " do not ascend");
+      WEFT_CHECK(std::ranges::is_sorted(keys), "enumeration: keys of query ", i, " do not ascend");
       for (const std::int32_t j : keys) listed.add(i, j, "enumeration");
       WEFT_CHECK(!c.pattern->causal() || keys.empty() || keys.back() <= i, "causal: query ", i, " sees key ",
                  keys.back());
@@ -339,7 +336,7 @@ void check_cache_rows(const SelftestCase& c) {
   for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
     const int head = c.first_head(group);
     const CacheRows cache = cache_rows(*c.pattern, head, n.keys);
-    std::vector<int64_t> holds(static_cast<std::size_t>(cache.rows), -1);  // row -> position
+    std::vector<int64_t> holds(cache.rows, -1);  // row -> position
     for (int64_t i = 0; i < n.keys; ++i) {
       const std::int32_t row = cache.row_of[i];
       WEFT_CHECK(row >= -1 && row < cache.rows, "cache rows: position ", i, " has row ", row, " of ",

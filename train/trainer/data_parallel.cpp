@@ -7,13 +7,10 @@
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
-namespace {
 
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
-
-}  // namespace
 
 std::int64_t bucket_elements(const TrainConfig& train, DType gradients) {
   return train.bucket_mb * 1000000 / size_of(gradients);
@@ -127,7 +124,7 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
 
 std::string processes_text(ProcessGroup& group, const Communicator& communicator) {
   const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
-  const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
+  const auto hosts = std::ranges::count(local_ranks, "0");
   return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
              group.world().source, "; gradients are all-reduced by ", communicator.carrier());
 }

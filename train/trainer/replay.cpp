@@ -5,11 +5,8 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-namespace {
 
 constexpr const char* kGradient = "the gradient of";
-
-}  // namespace
 
 // Gradients first: what differs there differs in the rest as well. With shards, what this process keeps.
 std::vector<TrainStep::StatePart> TrainStep::state() const {
@@ -71,7 +68,7 @@ void TrainStep::exchange_with_spares() {
 // The parameters of gradients are searched in the order of the backward pass.
 std::string TrainStep::first_difference(const StatePart& part) {
   const auto element = static_cast<std::size_t>(size_of(part.now.dtype()));
-  std::vector<char> first(static_cast<std::size_t>(part.now.view().bytes())), second(first.size());
+  std::vector<char> first(part.now.view().bytes()), second(first.size());
   device_.download(first.data(), part.spare);
   device_.download(second.data(), part.now);
   const auto bits = [&](const std::vector<char>& run, std::int64_t i) {

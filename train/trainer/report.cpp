@@ -86,7 +86,7 @@ std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("_-./:=,@%+", c) != nullptr;
   };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
   std::string word = "'";
   for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return word + "'";
@@ -146,7 +146,7 @@ std::string check_memory(const Config& config, const Device& device, bool replay
 }
 
 std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {
-  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<std::size_t>(bytes)); };
+  const auto text = [](std::int64_t bytes) { return bytes_text(bytes); };
   if (store.shards().empty()) return text(store.state_bytes()) + " of state";
   return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
              text(store.whole_state_bytes()));

@@ -18,7 +18,7 @@ RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
 }
 
 std::size_t RunAhead::row(std::int64_t update, std::int64_t micro) const {
-  return static_cast<std::size_t>(update % kMost * micro_batches_ + micro);
+  return update % kMost * micro_batches_ + micro;
 }
 
 void RunAhead::make_room(std::int64_t micro) {

@@ -160,8 +160,7 @@ void RunFolder::check_latest() const {
 std::string RunFolder::lock() {
   if (lock_ || !fs::is_directory(folder_)) return "";
   const std::string name = path("lock");
-  lock_ =
-      Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // NFS locks what can be written
+  lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // for NFS it can be written
   if (!lock_) fail(name, ": cannot be opened: ", std::strerror(errno));
   int tries = 10, error = 0;  // a process that was killed may take a moment to end
   while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK && --tries > 0)
@@ -222,11 +221,11 @@ void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
     const std::int64_t step = step_of(entry.path());
     if (step >= 0 && step <= last_step) numbered.emplace_back(step, entry.path());
   }
-  std::sort(numbered.begin(), numbered.end());
-  const std::int64_t surplus = static_cast<std::int64_t>(numbered.size()) - keep;
+  std::ranges::sort(numbered);
+  const std::int64_t surplus = std::ssize(numbered) - keep;
   for (std::int64_t i = 0; i < surplus; ++i) {
     std::error_code ignored;
-    fs::remove(numbered[static_cast<std::size_t>(i)].second, ignored);
+    fs::remove(numbered[i].second, ignored);
   }
 }
 
@@ -234,15 +233,11 @@ double StepMetrics::bits() const { return loss / std::numbers::ln2; }
 
 std::string to_json(const StepMetrics& m) {
   std::string out;
-  add_number(out, "step", static_cast<double>(m.step));
-  add_number(out, "loss", m.loss);
-  add_number(out, "bits", m.bits());
-  add_number(out, "lr", m.lr);
-  add_number(out, "grad_norm", m.grad_norm);
-  add_number(out, "tokens_per_s", m.tokens_per_s);
-  add_number(out, "mfu", m.mfu);
-  add_number(out, "context", static_cast<double>(m.context));
-  add_number(out, "elapsed_s", m.elapsed_s);
+  const std::pair<const char*, double> numbers[] = {
+      {"step", m.step}, {"loss", m.loss},           {"bits", m.bits()},
+      {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_s", m.tokens_per_s},
+      {"mfu", m.mfu},   {"context", m.context},     {"elapsed_s", m.elapsed_s}};
+  for (const auto& [key, value] : numbers) add_number(out, key, value);
   if (m.loss_scale) add_number(out, "loss_scale", *m.loss_scale);
   if (m.skipped) add_number(out, "skipped", static_cast<double>(*m.skipped));
   add_evaluation(out, m);

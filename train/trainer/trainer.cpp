@@ -205,13 +205,13 @@ void Trainer::collect() {
   std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
   average_losses(group_, steps);
-  const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
+  const std::int64_t first = state_.step - std::ssize(steps);
   const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     last_ = steps[i];
     if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<std::int64_t>(i));
   }
-  state_.updates += static_cast<std::int64_t>(steps.size());
+  state_.updates += std::ssize(steps);
   if (!scaled) return;
   const LossScale scale = train_step_->loss_scale();
   state_.loss_scale = scale.scale;

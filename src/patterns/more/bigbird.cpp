@@ -42,7 +42,7 @@ class BigBird : public AttentionPattern {
     const std::int64_t query = i / block_, key = j / block_;
     if (is_global(query) || sees_always(query, key)) return true;
     const Blocks drawn = random_blocks(head, query);
-    return std::find(drawn.begin(), drawn.end(), key) != drawn.end();
+    return std::ranges::find(drawn, key) != drawn.end();
   }
 
   void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
@@ -56,7 +56,7 @@ class BigBird : public AttentionPattern {
     Blocks others = random_blocks(head, query);
     for (const std::int64_t key : globals_)
       if (key < first || key >= behind) others.push_back(key);
-    std::sort(others.begin(), others.end());
+    std::ranges::sort(others);
     const auto add = [&, mine = runs.size()](std::int64_t block, std::int64_t end_block) {
       if (block * block_ < end) append_run(block * block_, std::min(end_block * block_, end), mine, runs);
     };
@@ -74,9 +74,7 @@ class BigBird : public AttentionPattern {
   std::int64_t end_of_window(std::int64_t query) const {
     return std::min(query + (causal_ ? 0 : window_ / 2) + 1, blocks());
   }
-  bool is_global(std::int64_t block) const {
-    return std::binary_search(globals_.begin(), globals_.end(), block);
-  }
+  bool is_global(std::int64_t block) const { return std::ranges::binary_search(globals_, block); }
   bool sees_always(std::int64_t query, std::int64_t key) const {
     return (key >= first_of_window(query) && key < end_of_window(query)) || is_global(key);
   }
@@ -95,7 +93,7 @@ class BigBird : public AttentionPattern {
     Blocks drawn;
     for (std::int64_t k = 0; k < count; ++k) {
       const std::int64_t t = left - count + k, u = uniform(head, query, k, t + 1);
-      drawn.push_back(std::find(drawn.begin(), drawn.end(), u) == drawn.end() ? u : t);
+      drawn.push_back(std::ranges::find(drawn, u) == drawn.end() ? u : t);
     }
     for (std::int64_t& number : drawn)
       number = number < before ? not_global(number, 0) : not_global(number - before, behind);
@@ -113,7 +111,7 @@ class BigBird : public AttentionPattern {
   }
 
   std::int64_t globals_below(std::int64_t block) const {
-    return std::lower_bound(globals_.begin(), globals_.end(), block) - globals_.begin();
+    return std::ranges::lower_bound(globals_, block) - globals_.begin();
   }
   // The `rank`-th block from `first` on that is not global.
   std::int64_t not_global(std::int64_t rank, std::int64_t first) const {
@@ -133,8 +131,7 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
   require_pattern_field("bigbird", "block", spec.block);
   require_pattern_field("bigbird", "window", spec.window);
   if (spec.random < 0 || spec.random > kMostRandom)
-    fail(str("attention pattern 'bigbird': random must be between 0 and ", kMostRandom, ", got ",
-             spec.random));
+    refuse_pattern("bigbird", "random must be between 0 and ", kMostRandom, ", got ", spec.random);
   if (!spec.causal && (spec.length < 1 || spec.length > kMaxPositions))
     fail(
         str("attention pattern 'bigbird': with causal: false, length is required, the number of "

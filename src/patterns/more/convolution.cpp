@@ -115,35 +115,35 @@ class Convolution : public AttentionPattern {
   std::string name_;
 };
 
-[[noreturn]] void refuse(const std::string& what) { fail("attention pattern 'convolution': " + what); }
-
 // What the reference's rule asks of one axis; a single row is taken as it is.
 Axis make_axis(std::int64_t size, std::int64_t filter, std::int64_t step, const char* what) {
   if (size % step != 0)
-    refuse(str("step must divide the ", what, " of grid, got step ", step, " and ", what, " ", size,
-               size > step ? str("; ", size - size % step, " works") : ""));
+    refuse_pattern("convolution", "step must divide the ", what, " of grid, got step ", step, " and ", what,
+                   " ", size, size > step ? str("; ", size - size % step, " works") : "");
   if (step == 1 && filter % 2 == 0)
-    refuse(str("a filter of even size needs a step of at least 2, got ", what, " ", filter, "; ", filter - 1,
-               " or ", filter + 1, " works"));
+    refuse_pattern("convolution", "a filter of even size needs a step of at least 2, got ", what, " ", filter,
+                   "; ", filter - 1, " or ", filter + 1, " works");
   return {size, std::max<std::int64_t>(1, size / step), filter, step,
           filter > step ? (filter - step + 1) / 2 : 0};
 }
 
 std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int) {
   for (const auto& [field, sizes] : {std::pair{"grid", &spec.grid}, {"filter", &spec.filter}}) {
-    if (sizes->empty()) refuse(str(field, " is required, [width] or [height, width]"));
+    if (sizes->empty()) refuse_pattern("convolution", field, " is required, [width] or [height, width]");
     if (sizes->size() > 2)
-      refuse(str(field, " must be [width] or [height, width], got ", sizes->size(), " numbers"));
+      refuse_pattern("convolution", field, " must be [width] or [height, width], got ", sizes->size(),
+                     " numbers");
     for (const std::int64_t size : *sizes) check_pattern_field("convolution", field, size);
   }
   if (spec.grid.size() != spec.filter.size())
-    refuse(str("grid and filter must have equally many numbers, got ", list_text(spec.grid), " and ",
-               list_text(spec.filter)));
+    refuse_pattern("convolution", "grid and filter must have equally many numbers, got ",
+                   list_text(spec.grid), " and ", list_text(spec.filter));
   check_pattern_field("convolution", "step", spec.step);
   const bool flat = spec.grid.size() == 1 || spec.grid[0] == 1;
   const std::int64_t height = flat ? 1 : spec.grid[0], width = spec.grid.back();
   if (height > kMaxPositions / width)
-    refuse(str("grid must have at most ", kMaxPositions, " positions, got ", list_text(spec.grid)));
+    refuse_pattern("convolution", "grid must have at most ", kMaxPositions, " positions, got ",
+                   list_text(spec.grid));
   Axis rows;
   if (!flat) rows = make_axis(height, spec.filter[0], spec.step, "height");
   return std::make_unique<Convolution>(rows, make_axis(width, spec.filter.back(), spec.step, "width"), spec);

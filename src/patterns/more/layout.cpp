@@ -34,23 +34,23 @@ struct HeadBlocks {
 void check_layout(const BlockLayout& layout, int heads) {
   const std::string where = (layout.source.empty() ? "layout" : layout.source) + ": ";
   if (std::find(std::begin(kBlocks), std::end(kBlocks), layout.block) == std::end(kBlocks))
-    fail(str(where, "block must be 8, 16, 32 or 64, got ", layout.block));
+    fail(where, "block must be 8, 16, 32 or 64, got ", layout.block);
   if (layout.heads != 1 && layout.heads != heads)
-    fail(str(where, "is given for ", layout.heads, " heads; expected 1 (shared by all) or ", heads));
+    fail(where, "is given for ", layout.heads, " heads; expected 1 (shared by all) or ", heads);
   for (const auto& [what, blocks] : {std::pair{"query", layout.query_blocks}, {"key", layout.key_blocks}})
     if (blocks < 1 || blocks > kMaxPositions / layout.block)
-      fail(str(where, "there must be 1 to ", kMaxPositions / layout.block, " ", what, " blocks of ",
-               layout.block, ", got ", blocks));
-  const auto size = static_cast<std::int64_t>(layout.active.size());
+      fail(where, "there must be 1 to ", kMaxPositions / layout.block, " ", what, " blocks of ", layout.block,
+           ", got ", blocks);
+  const auto size = std::ssize(layout.active);
   const std::int64_t square = layout.query_blocks * layout.key_blocks;  // below 2^54
   if (size % square != 0 || size / square != layout.heads)
-    fail(str(where, "active must hold heads * query blocks * key blocks = ", layout.heads, " * ",
-             layout.query_blocks, " * ", layout.key_blocks, " numbers, got ", size));
-  const auto wrong = std::find_if(layout.active.begin(), layout.active.end(), [](auto x) { return x > 1; });
+    fail(where, "active must hold heads * query blocks * key blocks = ", layout.heads, " * ",
+         layout.query_blocks, " * ", layout.key_blocks, " numbers, got ", size);
+  const auto wrong = std::ranges::find_if(layout.active, [](auto x) { return x > 1; });
   if (wrong == layout.active.end()) return;
   const std::int64_t at = wrong - layout.active.begin();
-  fail(str(where, "must hold only 0 and 1, got ", int{*wrong}, " for head ", at / square, ", query block ",
-           at % square / layout.key_blocks, ", key block ", at % layout.key_blocks));
+  fail(where, "must hold only 0 and 1, got ", int{*wrong}, " for head ", at / square, ", query block ",
+       at % square / layout.key_blocks, ", key block ", at % layout.key_blocks);
 }
 
 class Layout : public AttentionPattern {
@@ -116,9 +116,9 @@ class Layout : public AttentionPattern {
       for (std::int64_t k = 0; k < layout.key_blocks; ++k)
         if (active[q * layout.key_blocks + k] && !(layout.causal && k > q))
           add_block(layout, head, q, k, blocks);
-      blocks.row_start.push_back(static_cast<std::int64_t>(blocks.column.size()));
+      blocks.row_start.push_back(std::ssize(blocks.column));
     }
-    const auto known = std::find(tables_.begin(), tables_.end(), blocks);
+    const auto known = std::ranges::find(tables_, blocks);
     group_of_head_.push_back(static_cast<int>(known - tables_.begin()));
     if (known == tables_.end()) tables_.push_back(std::move(blocks));
   }
@@ -186,8 +186,8 @@ std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int 
 PatternKind layout_kind() {
   return {"layout", "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
           reads({"file", "dataset", "block", "causal"}), [](const PatternSpec& spec, int heads) {
-            if (spec.file.empty()) fail("attention pattern 'layout': file is required, a .npy or HDF5 file");
-            if (spec.block == 0) fail("attention pattern 'layout': block is required, 8, 16, 32 or 64");
+            if (spec.file.empty()) refuse_pattern("layout", "file is required, a .npy or HDF5 file");
+            if (spec.block == 0) refuse_pattern("layout", "block is required, 8, 16, 32 or 64");
             BlockLayout layout = read_block_layout(spec.file, spec.dataset);
             layout.block = spec.block;
             layout.causal = spec.causal;
@@ -200,14 +200,13 @@ PatternKind layout_kind() {
 std::int64_t layout_size(const std::vector<std::int64_t>& shape, const std::string& source) {
   const std::string text = joined(shape);
   if (shape.size() != 2 && shape.size() != 3)
-    fail(str(source, ": a layout is (query blocks, key blocks) or (heads, query blocks, key blocks), got ",
-             "shape (", text, ")"));
+    fail(source, ": a layout is (query blocks, key blocks) or (heads, query blocks, key blocks), got ",
+         "shape (", text, ")");
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   std::int64_t size = 1;
   for (const std::int64_t n : shape) {
     if (n < 1 || n > kMost / size)
-      fail(str(source, ": a layout cannot have the shape (", text, "): it is ",
-               n < 1 ? "empty" : "too large"));
+      fail(source, ": a layout cannot have the shape (", text, "): it is ", n < 1 ? "empty" : "too large");
     size *= n;
   }
   return size;
@@ -224,9 +223,9 @@ BlockLayout layout_of(const std::vector<std::int64_t>& shape, const std::string&
   for (std::size_t at = 0; at < layout.active.size(); ++at) {
     const auto index = static_cast<std::int64_t>(at), value = value_at(index);
     if (value != 0 && value != 1)
-      fail(str(source, ": a layout holds only 0 and 1, got ", value, " for head ",
-               index / (layout.query_blocks * layout.key_blocks), ", query block ",
-               index / layout.key_blocks % layout.query_blocks, ", key block ", index % layout.key_blocks));
+      fail(source, ": a layout holds only 0 and 1, got ", value, " for head ",
+           index / (layout.query_blocks * layout.key_blocks), ", query block ",
+           index / layout.key_blocks % layout.query_blocks, ", key block ", index % layout.key_blocks);
     layout.active[at] = static_cast<std::uint8_t>(value);
   }
   return layout;
@@ -239,15 +238,15 @@ BlockLayout parse_block_layout(std::string_view npy, const std::string& source) 
 
 BlockLayout read_block_layout(const std::string& path, const std::string& dataset) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected a .npy or HDF5 file"));
+  if (::stat(path.c_str(), &info) != 0) fail(path, ": cannot be opened: ", std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) fail(path, ": is not a regular file, expected a .npy or HDF5 file");
   std::ifstream in(path, std::ios::binary);
   std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), 8), '\0');
   if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    fail(str(path, ": cannot be read: ", std::strerror(errno)));
+    fail(path, ": cannot be read: ", std::strerror(errno));
   if (!is_npy(bytes)) return read_hdf5_layout(path, dataset);
   if (!dataset.empty())
-    fail(str(path, ": is a .npy file, which holds one array; leave out dataset, got ", dataset));
+    fail(path, ": is a .npy file, which holds one array; leave out dataset, got ", dataset);
   bytes.resize(info.st_size);
   in.seekg(0);
   in.read(bytes.data(), info.st_size);

@@ -20,7 +20,7 @@ class Longformer : public AttentionPattern {
       : window_(spec.window), causal_(spec.causal), globals_(std::move(globals)) {
     for (int head = 0; head < heads; ++head) {
       const std::int64_t d = spec.dilation[static_cast<std::size_t>(head) % spec.dilation.size()];
-      const auto known = std::find(dilation_.begin(), dilation_.end(), d);
+      const auto known = std::ranges::find(dilation_, d);
       group_of_head_.push_back(static_cast<int>(known - dilation_.begin()));
       if (known == dilation_.end()) dilation_.push_back(d);
     }
@@ -55,9 +55,9 @@ class Longformer : public AttentionPattern {
 
   // Globals leave their places in the columns empty, so that slots follow from the position alone.
   std::int64_t query_slot(int head, std::int64_t i, std::int64_t n) const override {
-    const auto place = std::lower_bound(globals_.begin(), globals_.end(), i);
+    const auto place = std::ranges::lower_bound(globals_, i);
     if (place != globals_.end() && *place == i) return place - globals_.begin();
-    const auto globals = std::lower_bound(globals_.begin(), globals_.end(), n) - globals_.begin();
+    const auto globals = std::ranges::lower_bound(globals_, n) - globals_.begin();
     const std::int64_t d = dilation(head), column = i % d;
     return globals + column * (n / d) + std::min(column, n % d) + i / d;
   }
@@ -66,7 +66,7 @@ class Longformer : public AttentionPattern {
   std::int64_t dilation(int head) const { return dilation_[group(head)]; }
   std::int64_t back() const { return causal_ ? window_ - 1 : window_ / 2; }
   std::int64_t ahead() const { return causal_ ? 0 : window_ / 2; }
-  bool is_global(std::int64_t i) const { return std::binary_search(globals_.begin(), globals_.end(), i); }
+  bool is_global(std::int64_t i) const { return std::ranges::binary_search(globals_, i); }
   bool in_window(int head, std::int64_t i, std::int64_t j) const {
     const std::int64_t d = dilation(head);
     return (i - j) % d == 0 && (i - j) / d <= back() && (j - i) / d <= ahead();
@@ -83,9 +83,9 @@ class Longformer : public AttentionPattern {
 std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int heads) {
   require_pattern_field("longformer", "window", spec.window);
   if (spec.dilation.empty())
-    fail(
-        "attention pattern 'longformer': dilation must list at least one number, got none; "
-        "[1] is a plain window");
+    refuse_pattern("longformer",
+                   "dilation must list at least one number, got none; "
+                   "[1] is a plain window");
   for (const std::int64_t d : spec.dilation) check_pattern_field("longformer", "dilation", d);
   return std::make_unique<Longformer>(spec, ascending_globals("longformer", spec.globals), heads);
 }
