@@ -52,13 +52,13 @@ inline Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const Atte
   return elements ? Tensor(pool, {elements}, DType::f32) : Tensor();
 }
 
-// Shares DeviceMaps between the layers of a model: one for each (pattern name, n).
+// Shares DeviceMaps between the layers of a model: one for each (pattern name, n). `edge` as for PackedMaps.
 class MapCache {
  public:
   MapCache(Device& device, int heads, std::int64_t head_size)
       : device_(device), heads_(heads), head_size_(head_size) {}
-  const DeviceMaps& get(const AttentionPattern& pattern, std::int64_t n) {
-    return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_)
+  const DeviceMaps& get(const AttentionPattern& pattern, std::int64_t n, int edge = 0) {
+    return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_, edge)
         .first->second;
   }
 

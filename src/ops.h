@@ -3,7 +3,7 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content/range.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
@@ -80,11 +80,22 @@ Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions
 // Maps, and the memory of those that a batch has of its own.
 struct KeptMaps {
   AttentionMaps maps;
-  Tensor tables{}, made{};
+  std::vector<Tensor> memory{};
   KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
+
+  // Of heads where content decides (src/ops/content.h): those whose keys are made of queries, whether these
+  // have a QK-norm, and the centroids that the backward pass moves.
+  std::vector<HeadRange> shared_qk{};
+  bool normed = false;
+  struct Centroids {
+    Var parameter;  // (H C D)    wide(T)
+    Tensor sums;    // (H, C, D)  wide(T): ClusterSums
+  };
+  std::vector<Centroids> centroids{};
 };
 // segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
-KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments);
+// `orders`: as in SegmentMaps, or empty.
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, const Tensor& orders = {});
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
 Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
 

@@ -26,7 +26,8 @@ struct SegmentMaps {
   TensorView tables{};      // (table_size())  i32: masks of each pass, sequence and group
   TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
   AttentionMaps maps;       // the same for all sequences, T queries and keys
-  TensorView segments{};    // (B, T)  i32
+  TensorView segments{};    // (B, T)  i32, of slots where there are orders
+  TensorView orders{};  // (B, slots)  i32: the order of each sequence in place of that of `maps`; or absent
 
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
   AttentionMaps result() const;  // points to tables and made; no pass has a band
@@ -38,6 +39,10 @@ constexpr std::int64_t room_of(const AttentionPass& pass) { return pass.visited 
 constexpr std::int64_t segment_table_size(const AttentionPass& pass) {
   return room_of(pass) * (4 * pass.edge + 2);
 }
+// The order of a sequence; null: that of the maps.
+constexpr const std::int32_t* order_of(const TensorView& orders, std::int64_t b) {
+  return orders.data ? static_cast<const std::int32_t*>(orders.data) + b * orders.shape[1] : nullptr;
+}
 // The table of a sequence and group, the index-th of a pass with tiles of edge E.
 template <int E>
 struct SegmentTable {
@@ -48,7 +53,8 @@ struct SegmentTable {
         masks_transposed(masks + room_of(pass) * E),
         row_mask(reinterpret_cast<std::int32_t*>(masks_transposed + room_of(pass) * E)),
         col_mask(row_mask + room_of(pass)) {}
-  constexpr TileMap in(TileMap map) const {
+  constexpr TileMap in(TileMap map, const std::int32_t* order) const {
+    if (order) map.query_order = map.key_order = order;
     map.masks = masks, map.masks_transposed = masks_transposed;
     map.row_mask = row_mask, map.col_mask = col_mask;
     return map;

@@ -162,7 +162,8 @@ bool covers(const DecodeBlocks& k) {
     if (part->cols() % 64 != 0 || part->cols() > 8192) return false;
   if (!aligned16(k.x, k.y, k.qk.table)) return false;
   for (const DecodeBlock& block : k.blocks)
-    if (!aligned(block) || block.longest == 0 || block.longest > kLongestList) return false;
+    if (!aligned(block) || !block.content.empty() || block.longest == 0 || block.longest > kLongestList)
+      return false;
   return most_sequences(sizes_of(k), shared_limit()) > 0;
 }
 

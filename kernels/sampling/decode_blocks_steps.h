@@ -2,7 +2,7 @@
 // DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content/shared_qk.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_linear.h"
@@ -39,7 +39,24 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .own_row = block.own_row,
           .longest = block.longest,
           .key_positions = block.key_positions,
-          .first_key = k.first_key};
+          .first_key = k.first_key,
+          .own_list = block.own_list,
+          .own_count = block.own_count};
+}
+
+// Queries or keys of the heads where content decides.
+inline HeadsView content_heads(const DecodeBlocks& k, const HeadRange& heads, bool keys) {
+  return heads_in(heads_of(one_position(k.packed), keys ? k.heads * k.qk_size : 0, k.heads, k.qk_size),
+                  heads);
+}
+template <class AnyQueue>
+void list_keys(AnyQueue& queue, const DecodeBlocks& k, DecodeContent content) {
+  const HeadRange& heads = content.has_labels ? content.list.heads : content.blocks.heads;
+  content.labels.q = content.blocks.q = content_heads(k, heads, false);
+  content.blocks.k = content_heads(k, heads, true);
+  if (!content.has_labels) return run(queue, content.blocks);
+  run(queue, content.labels);
+  run(queue, content.list);
 }
 
 template <class AnyQueue>
@@ -51,7 +68,13 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
+    for (const DecodeContent& content : block.content) list_keys(queue, k, content);
     if (k.qk) run(queue, qk_step(k));
+    for (const DecodeContent& content : block.content)
+      if (content.has_labels)
+        run(queue, SharedKeysForward{.k = content_heads(k, content.list.heads, true),
+                                     .q = content_heads(k, content.list.heads, false),
+                                     .normed = content.normed});
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element
