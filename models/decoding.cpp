@@ -206,14 +206,14 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
              cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
   std::vector<DecodeBlock> blocks;
-  std::vector<Tensor> directions;
+  std::vector<Tensor> memory;
   const Tensor first_key =
       separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_, cache.position());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
     if (const ContentCache* content = cache.content(i))
       content->set(ctx, blocks.back(), blocks_[i].attention.centroids_in(store_), config_.qk_norm == "rms",
-                   first_key, cache.position(), directions);
+                   store_.compute_dtype(), cache.position(), memory);
   }
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
@@ -236,12 +236,14 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   Ctx pass = ctx;
   pass.batch_invariant = false;
   const Tensor sources = cache.sources(count);
-  const auto fill = [&](std::size_t layer, const Tensor& packed, const AttentionMaps&,
-                        const std::vector<ContentState>& states) {
-    cache.fill(pass, layer, packed, sources, first, texts);
-    if (const ContentCache* content = cache.content(layer)) content->fill(pass, states, count, first, texts);
+  cache.seek(0);
+  const auto fill = [&](std::size_t layer, const Tensor& packed, const KeptMaps* maps) {
+    if (maps) return cache.fill(pass, layer, packed, sources, first, texts);
+    if (const ContentCache* content = cache.content(layer))
+      content->fill(pass, packed.slice(0, {1, count, packed.view().cols()}),
+                    blocks_[layer].attention.centroids_in(store_), cache.position(), first, texts);
   };
-  hidden(pass, text, fill, count);
+  hidden(pass, text, fill);
 }
 
 }  // namespace weft

@@ -160,12 +160,13 @@ std::vector<Var> Attention::centroids_in(const ParameterStore& store) const {
 }
 
 Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk,
-                       KeptMaps& maps, const ContentOptions& options) const {
+                       KeptMaps& maps, MapCache& cache,
+                       const std::function<void(const Tensor&)>& projected) const {
   const Var packed = qkv.forward(ctx, store, x);
-  if (!content.heads.empty()) {
-    maps = content_maps(ctx, content, maps, packed.value, shape, centroids_in(store), options);
-    maps.normed = of_qk.norm_eps > 0;
-  }
+  if (projected) projected(packed.value);
+  if (!content.heads.empty())
+    maps.content =
+        content_maps(ctx, content, cache, packed.value, shape, centroids_in(store), of_qk.norm_eps > 0);
   const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
   share_keys(ctx, maps, rotated.value, shape);
   return rotated;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "src/config/config.h"
-#include "src/ops.h"
+#include "src/ops/content.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -53,14 +53,8 @@ class Model {
   virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
                            std::int64_t texts) = 0;
 
-  // What a head of a layer saw of one text, on a CPU: each query's keys, as often as it counts them; pairs in
-  // the tiles that are visited; and of heads with labels how often each label is there, in each round.
-  struct Seen {
-    std::vector<std::vector<std::int32_t>> keys;
-    std::int64_t executed = 0;
-    std::vector<std::vector<std::int64_t>> label_sizes;
-  };
-  virtual Seen seen(Ctx&, const Sequences& text, std::size_t layer, int head) = 0;
+  // What a head of a layer sees of one text, on a CPU.
+  virtual SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) = 0;
 
   // The pattern of each layer, for drawings and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;

@@ -42,13 +42,11 @@ Var SparseTransformer::token_losses(Ctx& ctx, const Sequences& s) {
 Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(ctx, hidden(ctx, s)).value; }
 
 // H_N. With train.recompute: block, a block keeps its input alone and runs again in the backward pass.
-ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnLayer& on_layer,
-                                         std::int64_t count) {
+ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnLayer& on_layer) {
   check_sequences(s);
   const auto stream = [this](const Var& h) { return ResidualStream(h, config_.dropout); };
   const QkOptions qk = of_qk(s);
   const Tensor starts = separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_);
-  const ContentOptions content{.maps = &maps_, .documents = starts, .count = count};
   std::map<const AttentionPattern*, KeptMaps> known;
   ResidualStream h = stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -57,15 +55,15 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
     const auto [found, is_new] =
         known.try_emplace(patterns_[i].get(), maps_.get(*patterns_[i], s.tokens.shape()[1]).maps());
     KeptMaps& maps = found->second;
-    if (is_new && starts && maps.maps.passes > 0) maps = segment_maps(ctx, maps.maps, starts);
+    if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts);
     if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_ || on_layer) {
-      run_block(ctx, i, h, maps, qk, content, on_layer);
+      run_block(ctx, i, h, maps, qk, on_layer);
       continue;
     }
-    const Block block = [this, i, maps, qk, content, stream](Ctx& c, const Var& in) {
+    const Block block = [this, i, maps, qk, stream](Ctx& c, const Var& in) {
       ResidualStream inside = stream(in);
-      run_block(c, i, inside, maps, qk, content, {});
+      run_block(c, i, inside, maps, qk, {});
       return inside.value(c);
     };
     h = stream(recompute(ctx, block, h.value(ctx)));
@@ -75,30 +73,24 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
-                                  const QkOptions& qk, ContentOptions content,
-                                  const OnLayer& on_layer) const {
+                                  const QkOptions& qk, const OnLayer& on_layer) {
   const ResidualBlock& block = blocks_[layer];
-  std::vector<ContentState> states;
-  if (on_layer) content.states = &states;
-  Var packed =
-      block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps, content);
-  if (on_layer) on_layer(layer, packed.value, maps.maps, states);
+  const auto projected = [&](const Tensor& packed) {
+    if (on_layer) on_layer(layer, packed, nullptr);
+  };
+  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps,
+                                       maps_, projected);
+  if (on_layer) on_layer(layer, packed.value, &maps);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
 }
 
-Model::Seen SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t layer, int head) {
-  Seen seen;
-  const auto look = [&](std::size_t i, const Tensor&, const AttentionMaps& maps,
-                        const std::vector<ContentState>& states) {
-    if (i != layer) return;
-    seen.executed = append_keys(maps, head, text.tokens.shape()[1], seen.keys);
-    const ContentLayer& content = blocks_[i].attention.content;
-    for (std::size_t c = 0; c < content.heads.size(); ++c)
-      append_label_sizes(content.heads[c], states[c], content.context, head, seen.label_sizes);
-  };
-  hidden(ctx, text, look);
+SeenKeys SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t layer, int head) {
+  SeenKeys seen;
+  hidden(ctx, text, [&](std::size_t i, const Tensor&, const KeptMaps* maps) {
+    if (i == layer && maps) seen = seen_keys(*maps, head, text.tokens.shape()[1]);
+  });
   return seen;
 }
 

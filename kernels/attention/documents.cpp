@@ -109,7 +109,7 @@ void compute(CpuQueue&, const SegmentMaps& k) {
       for (int64_t set = 0; set < sets; ++set) {
         const TileMap& map = pass.maps[set % k.maps.groups];
         const SegmentTable<E> out(first, set, pass);
-        made[set] = out.in(map, order_of(k.orders, set / k.maps.groups));
+        made[set] = out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
         for (int32_t tile = 0; tile < map.query_tiles; ++tile)
           for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
             narrow<E>(map, out, k.segments, set / k.maps.groups, tile, e);

@@ -28,6 +28,7 @@ struct SegmentMaps {
   AttentionMaps maps;       // the same for all sequences, T queries and keys
   TensorView segments{};    // (B, T)  i32, of slots where there are orders
   TensorView orders{};  // (B, slots)  i32: the order of each sequence in place of that of `maps`; or absent
+  std::int64_t stored = 0;  // with orders: maps of sequences from here on accumulate
 
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch);
   AttentionMaps result() const;  // points to tables and made; no pass has a band
@@ -53,8 +54,8 @@ struct SegmentTable {
         masks_transposed(masks + room_of(pass) * E),
         row_mask(reinterpret_cast<std::int32_t*>(masks_transposed + room_of(pass) * E)),
         col_mask(row_mask + room_of(pass)) {}
-  constexpr TileMap in(TileMap map, const std::int32_t* order) const {
-    if (order) map.query_order = map.key_order = order;
+  constexpr TileMap in(TileMap map, const std::int32_t* order, bool accumulate) const {
+    if (order) map.query_order = map.key_order = order, map.accumulate = accumulate;
     map.masks = masks, map.masks_transposed = masks_transposed;
     map.row_mask = row_mask, map.col_mask = col_mask;
     return map;

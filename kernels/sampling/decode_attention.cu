@@ -2,7 +2,7 @@
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
 // keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
 // values are prefetched before the kernel ahead, which computes the query, has ended.
-#include "kernels/sampling/decode_list.h"
+#include "kernels/sampling/decode_attention.h"
 
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
@@ -117,7 +117,7 @@ struct Keys {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
       row[i] = at + i * stride < list.count ? first_row + list.keys[at + i * stride] : -1;
-    if (first_key && !list.is_own) {
+    if (first_key) {
       const std::int32_t* positions = d.key_positions + (list.keys - d.keys);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)

@@ -31,9 +31,23 @@ struct AttentionDecode {
   const std::int32_t* key_positions = nullptr;
   TensorView first_key{};
   // Where own_count of a sequence and head is not negative, its list is as long and begins at own_list.
-  // Absent: all lists are those of groups. first_key does not count there.
+  // Absent: all lists are those of groups. Without first_key.
   TensorView own_list{}, own_count{};  // (B, H, places), (B, H)  i32
 };
 WEFT_KERNEL(AttentionDecode);
+
+// What one (batch, head) reads.
+struct DecodeList {
+  const std::int32_t* keys;
+  std::int32_t count;
+  constexpr DecodeList(const AttentionDecode& d, std::int64_t b, std::int64_t h)
+      : keys(d.keys + d.key_start[d.group_of_head[h]]),
+        count(d.key_start[d.group_of_head[h] + 1] - d.key_start[d.group_of_head[h]]) {
+    const auto* counts = static_cast<const std::int32_t*>(d.own_count.data);
+    if (!counts || counts[b * d.q.heads + h] < 0) return;
+    count = counts[b * d.q.heads + h];
+    keys = static_cast<const std::int32_t*>(d.own_list.data) + (b * d.q.heads + h) * d.own_list.shape[2];
+  }
+};
 
 }  // namespace weft

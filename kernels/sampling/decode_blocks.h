@@ -5,8 +5,7 @@
 //   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
 
-#include "kernels/attention/content/decode.h"
-#include "kernels/attention/content/labels.h"
+#include "kernels/attention/content.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 
@@ -20,12 +19,13 @@ struct DecodeAffine {
   TensorView w, b;  // (M, K), (M)  T
 };
 
-// Heads where content decides: without queries and keys, which each step has in another place.
+// Heads where content decides; list_keys() gives queries and keys. With labels or with blocks.
 struct DecodeContent {
-  bool has_labels = false, normed = false;
-  Labels labels;
-  LabelList list;
-  BlockList blocks;
+  HeadRange heads;
+  bool normed = false;
+  Labels labels{};
+  LabelList list{};
+  BlockList blocks{};
 };
 
 struct DecodeBlock {

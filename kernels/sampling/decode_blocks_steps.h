@@ -2,7 +2,6 @@
 // DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
 #pragma once
 
-#include "kernels/attention/content/shared_qk.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_linear.h"
@@ -44,17 +43,15 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .own_count = block.own_count};
 }
 
-// Queries or keys of the heads where content decides.
-inline HeadsView content_heads(const DecodeBlocks& k, const HeadRange& heads, bool keys) {
-  return heads_in(heads_of(one_position(k.packed), keys ? k.heads * k.qk_size : 0, k.heads, k.qk_size),
-                  heads);
-}
+// Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
 template <class AnyQueue>
-void list_keys(AnyQueue& queue, const DecodeBlocks& k, DecodeContent content) {
-  const HeadRange& heads = content.has_labels ? content.list.heads : content.blocks.heads;
-  content.labels.q = content.blocks.q = content_heads(k, heads, false);
-  content.blocks.k = content_heads(k, heads, true);
-  if (!content.has_labels) return run(queue, content.blocks);
+void list_keys(AnyQueue& queue, const TensorView& packed, std::int64_t heads, std::int64_t qk_size,
+               DecodeContent content, bool share) {
+  const HeadsView q = heads_in(heads_of(packed, 0, heads, qk_size), content.heads),
+                  k = heads_in(heads_of(packed, heads * qk_size, heads, qk_size), content.heads);
+  content.labels.q = content.blocks.q = q, content.blocks.k = k;
+  if (!content.labels.labels) return share ? void() : run(queue, content.blocks);
+  if (share) return run(queue, SharedKeys{.k = k, .q = q, .normed = content.normed});
   run(queue, content.labels);
   run(queue, content.list);
 }
@@ -68,13 +65,11 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
-    for (const DecodeContent& content : block.content) list_keys(queue, k, content);
+    for (const DecodeContent& content : block.content)
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, false);
     if (k.qk) run(queue, qk_step(k));
     for (const DecodeContent& content : block.content)
-      if (content.has_labels)
-        run(queue, SharedKeysForward{.k = content_heads(k, content.list.heads, true),
-                                     .q = content_heads(k, content.list.heads, false),
-                                     .normed = content.normed});
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, true);
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element

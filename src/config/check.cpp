@@ -130,7 +130,10 @@ class Check {
                str("model.attention: ", pattern->name(),
                    " sees later positions, which the model shall predict; set causal: true (inspect draws "
                    "such patterns, too)"));
-      content(key, *pattern);
+      if (config_.data.separator >= 0 &&
+          !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
+        refuse({key, "data.separator"}, str("model.attention: ", pattern->name(),
+                                            " takes no documents; leave data.separator out"));
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))
@@ -138,26 +141,6 @@ class Check {
                str("model.attention: ", pattern->name(), " is made for ", most.queries, " queries and ",
                    most.keys, " keys; model.context is ", config_.model.context));
     }
-  }
-
-  void content(const std::string& key, const AttentionPattern& pattern) const {
-    const auto heads = static_cast<int>(config_.model.heads);
-    std::int64_t rounds = 0, parts = 0;
-    for (const ContentHeads& content : content_of(pattern, heads)) {
-      rounds += rounds_of(content.spec);
-      if (config_.data.separator >= 0 && !has_labels(content.spec))
-        refuse({key, "data.separator"},
-               str("model.attention: ", pattern.name(), " takes no documents; leave data.separator out"));
-    }
-    for (int head = 0; head < heads && rounds > 0; ++head) {
-      std::vector<PatternPart> of_head;
-      if (!pattern.most_keys(head)) pattern.parts(head, of_head);
-      parts = std::max(parts, static_cast<std::int64_t>(of_head.size()));
-    }
-    if (rounds > 0 && rounds + parts > AttentionMaps::kMaxPasses)
-      refuse({key}, str("model.attention: ", pattern.name(), " takes ", rounds + parts,
-                        " passes over a layer, at most ", AttentionMaps::kMaxPasses,
-                        " work; use fewer rounds or patterns"));
   }
 
   void batches() const {

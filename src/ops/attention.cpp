@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Attention and what prepares it. The comment at an op says what its closure keeps for the backward pass.
-#include "kernels/attention/content/labels.h"
-#include "kernels/attention/content/shared_qk.h"
 #include "kernels/attention/documents.h"
 #include "src/attention_maps.h"
 #include "src/ops.h"
 
 namespace weft {
+namespace {
+
+// Attention of some heads.
+struct Launch {
+  HeadRange heads;
+  AttentionMaps maps;
+  bool shared_qk = false, normed = false;
+  Tensor lse{};
+  AttentionForward f{};
+};
+
+}  // namespace
 
 QkForm form_of(const QkOptions& options) {
   return {.norm = options.norm_eps > 0,
@@ -44,14 +54,15 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const
   return y;
 }
 
-KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments, const Tensor& orders) {
+KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments, const Tensor& orders,
+                      std::int64_t stored) {
   const std::int64_t batch = segments.shape()[0],
                      made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
   KeptMaps kept(maps);
-  kept.memory = {ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32), ctx.empty({made}, DType::u8)};
-  if (orders) kept.memory.push_back(orders);
+  kept.memory = {ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32), ctx.empty({made}, DType::u8),
+                 orders};
   const SegmentMaps k{kept.memory[0], static_cast<TileMap*>(kept.memory[1].view().data), maps, segments,
-                      orders};
+                      orders, stored};
   ctx.launch(k);
   kept.maps = k.result();
   return kept;
@@ -64,7 +75,8 @@ Tensor document_starts(Ctx& ctx, const Tensor& tokens, std::int64_t separator, c
   return start;
 }
 
-// Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute.
+// Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute. Heads where content decides have
+// launches of their own, after that of the others.
 Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const KeptMaps& maps,
                      const AttentionOptions& options) {
   if (options.recompute) {
@@ -78,32 +90,38 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
              shape.columns(), ") for ", shape.heads, " heads of ", shape.qk_size, " and ", shape.v_size,
              ", got ", shape_text(view));
   const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
-  const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
   const auto [q, k, v] = packed_heads(view, shape.heads, shape.qk_size, shape.v_size);
   const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
-  AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps.maps, .scale = shape.scale()};
-  f.form = options.form;
-  ctx.launch(f);
-  for (const HeadRange& range : maps.shared_qk)
-    ctx.launch(OwnValuesForward{.y = out, .v = v, .lse = lse, .heads = range});
+  std::vector<Launch> launches;
+  if (maps.maps.passes > 0) launches.push_back({{0, 1, static_cast<std::int32_t>(shape.heads)}, maps.maps});
+  for (const ContentMaps& content : maps.content)
+    launches.push_back({content.heads, content.maps, content.shared_qk, content.normed});
+  for (Launch& l : launches) {
+    l.lse = ctx.empty({view.shape[0], l.heads.count, view.shape[1]}, wide(qkv.dtype()));
+    l.f.y = heads_in(out, l.heads), l.f.lse = l.lse;
+    l.f.q = heads_in(q, l.heads), l.f.k = heads_in(k, l.heads), l.f.v = heads_in(v, l.heads);
+    l.f.maps = l.maps, l.f.scale = shape.scale(), l.f.form = options.form;
+    ctx.launch(l.f);
+    if (l.shared_qk) ctx.launch(OwnValues{.y = l.f.y, .x = l.f.v, .lse = l.lse});
+  }
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, lse, shape, maps, f](Ctx& c, const Tensor& dy) {
-    const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
+  const auto backward = [qkv, yv = y.value, shape, maps, launches](Ctx& c, const Tensor& dy) {
+    const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype());
     const auto [dq, dk, dv] = packed_heads(dqkv, shape.heads, shape.qk_size, shape.v_size);
-    AttentionBackward g = backward_of(f, dq, dk, dv, delta, heads_of(dy, 0, shape.heads, shape.v_size));
-    const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
-    g.scratch = scratch;
-    c.launch(g);
-    for (const HeadRange& range : maps.shared_qk) {
-      c.launch(OwnValuesBackward{.dv = g.dv, .dy = g.dy, .lse = lse, .heads = range});
-      c.launch(SharedKeysBackward{.dq = heads_in(g.dq, range),
-                                  .dk = heads_in(g.dk, range),
-                                  .q = heads_in(g.q, range),
-                                  .normed = maps.normed});
+    for (const Launch& l : launches) {
+      const Tensor delta = c.empty(l.lse.shape(), l.lse.dtype());
+      AttentionBackward g =
+          backward_of(l.f, heads_in(dq, l.heads), heads_in(dk, l.heads), heads_in(dv, l.heads), delta,
+                      heads_in(heads_of(dy, 0, shape.heads, shape.v_size), l.heads));
+      const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
+      g.scratch = scratch;
+      c.launch(g);
+      if (!l.shared_qk) continue;
+      c.launch(OwnValues{.y = g.dv, .x = g.dy, .lse = l.lse, .add = true});
+      c.launch(SharedKeys{.k = g.dk, .q = g.q, .dq = g.dq, .normed = l.normed});
     }
-    for (const KeptMaps::Centroids& k : maps.centroids)
-      c.launch(CentroidGradient{
-          .dm = c.grad(k.parameter), .sums = k.sums, .m = k.parameter.value, .step = c.step});
+    for (const ContentMaps& content : maps.content)
+      if (content.moved) c.pass_gradient(content.centroids, content.moved);
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

@@ -17,37 +17,25 @@ struct ContentLayer {
   std::uint32_t layer = 0;
 };
 
-// What sampling keeps of a prompt, of each of ContentLayer::heads.
-struct ContentState {
-  Tensor labels;        // (R, B, H, T)  i32
-  Tensor chosen, sums;  // of BlockChoice
-};
+// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets directions and labels.
+Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
+                 std::vector<Tensor>& memory);
 
-struct ContentOptions {
-  MapCache* maps = nullptr;                     // of the model
-  Tensor documents{};                           // (B, T) i32: document_starts(); or empty
-  std::vector<ContentState>* states = nullptr;  // filled, if there
-  std::int64_t count = 0;                       // positions that are summed for it; 0: all
-};
-
-// What queries of these heads are compared with (LabelDirections). centroids: (H C D), or empty of hashes.
-Tensor label_directions(Ctx&, const ContentLayer&, const ContentHeads&, const Tensor& centroids,
-                        std::int64_t qk_size);
-
-// The maps of a layer: those of `fixed`, then those of the heads where content decides, from queries and keys
-// as they are projected. centroids: one for each of layer.heads, empty where it does not route.
-KeptMaps content_maps(Ctx&, const ContentLayer&, const KeptMaps& fixed, const Tensor& qkv,
-                      const AttentionShape&, const std::vector<Var>& centroids, const ContentOptions&);
+// The maps of the heads where content decides, from queries and keys as they are projected. centroids: one for
+// each of layer.heads, empty where it does not route.
+std::vector<ContentMaps> content_maps(Ctx&, const ContentLayer&, MapCache&, const Tensor& qkv,
+                                      const AttentionShape&, const std::vector<Var>& centroids, bool normed);
 
 // The keys of heads with labels are made of their queries, in place.
 void share_keys(Ctx&, const KeptMaps&, const Tensor& qkv, const AttentionShape&);
 
-// Of one head of the first sequence, on a CPU: each query's keys, appended to the lists; gives the pairs that
-// visited tiles have. And how often each label is there, in each round.
-std::int64_t append_keys(const AttentionMaps&, int head, std::int64_t time,
-                         std::vector<std::vector<std::int32_t>>& keys);
-void append_label_sizes(const ContentHeads&, const ContentState&, std::int64_t context, int head,
-                        std::vector<std::vector<std::int64_t>>& sizes);
+// What a head of the first sequence saw, on a CPU.
+struct SeenKeys {
+  std::vector<std::vector<std::int32_t>> keys;         // of each query, as often as it counts them
+  std::int64_t executed = 0;                           // pairs in the tiles that are visited
+  std::vector<std::vector<std::int64_t>> label_sizes;  // in each round
+};
+SeenKeys seen_keys(const KeptMaps&, int head, std::int64_t time);
 
 // Bytes of content_maps() for a batch, of which `kept` live until the backward pass.
 struct ContentBytes {

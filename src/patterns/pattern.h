@@ -3,7 +3,7 @@
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 
-#include "kernels/attention/content/range.h"
+#include "kernels/attention/content.h"
 #include "src/patterns/spec.h"
 
 namespace weft {

@@ -78,11 +78,11 @@ TEST(CudaContent, LabelsAndChoicesAreTheBitsOfTheCpu) {
       for (Var& c : cpu.centroids)
         if (c.gradient) c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
       Ctx there = cpu.engine.ctx(), here = cuda.engine.ctx();
-      cpu.made(there, cpu.qkv(dtype)), cuda.made(here, cuda.qkv(dtype));
-      for (std::size_t i = 0; i < cpu.states.size(); ++i) {
-        const ContentState &a = cpu.states[i], &b = cuda.states[i];
-        EXPECT_TRUE(!a.labels || cpu.engine.host(a.labels) == cuda.engine.host(b.labels));
-        EXPECT_TRUE(!a.chosen || cpu.engine.host(a.chosen) == cuda.engine.host(b.chosen));
+      const KeptMaps want = cpu.made(there, cpu.qkv(dtype)), got = cuda.made(here, cuda.qkv(dtype));
+      for (std::size_t i = 0; i < want.content.size(); ++i) {
+        const ContentMaps &a = want.content[i], &b = got.content[i];
+        if (a.labels) EXPECT_EQ(cpu.engine.host(a.labels), cuda.engine.host(b.labels));
+        if (!a.labels) EXPECT_EQ(cpu.engine.host(a.memory[1]), cuda.engine.host(b.memory[1]));  // row_tile
       }
     }
 }
@@ -118,8 +118,7 @@ TEST(CudaContent, Speed) {
       Tape tape;
       Ctx ctx = run.engine.ctx(backward ? &tape : nullptr, true);
       const Var x{qkv, std::make_shared<Gradient>()};
-      const KeptMaps maps = run.layer.heads.empty() ? KeptMaps(run.maps.get(*run.pattern, run.time).maps())
-                                                    : run.made(ctx, qkv);
+      const KeptMaps maps = run.made(ctx, qkv);
       share_keys(ctx, maps, qkv, run.shape);
       const Var y = sparse_attention(ctx, x, run.shape, maps);
       if (!backward) return;

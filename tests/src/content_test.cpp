@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/attention/content/labels.h"
 #include "tests/src/content_testing.h"
 
 namespace weft {
@@ -41,7 +40,7 @@ std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, std::
 std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, std::int64_t b, std::int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   Ctx ctx = run.engine.ctx();
-  const Tensor signs = label_directions(ctx, run.layer, heads, {}, run.shape.qk_size);
+  const Tensor signs = run.made(ctx, run.qkv()).content.at(content).directions;
   const std::vector<double> all = run.engine.host(signs);
   const int columns = static_cast<int>(signs.shape()[1]);
   std::vector<std::vector<int>> rounds;
@@ -67,8 +66,7 @@ std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, std::i
   return rounds;
 }
 
-Counts expected(Batch& run, std::size_t content, std::int64_t b, std::int64_t i,
-                const std::vector<int>& documents = {}) {
+Counts expected(Batch& run, std::size_t content, std::int64_t b, std::int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   if (heads.spec.kind == "topk_blocks") {
     const std::int64_t h = heads.heads.head(i);
@@ -77,27 +75,20 @@ Counts expected(Batch& run, std::size_t content, std::int64_t b, std::int64_t i,
   }
   return counts_of_labels(
       heads.spec.kind == "lsh" ? buckets_of(run, content, b, i) : clusters_of(run, content, b, i),
-      static_cast<std::size_t>(heads.spec.window), documents);
+      static_cast<std::size_t>(heads.spec.window));
 }
 
 // Of all heads where content decides.
-void check_counts(Batch& run, const std::vector<double>& documents = {}) {
+void check_counts(Batch& run) {
   Ctx ctx = run.engine.ctx();
-  const Tensor starts =
-      documents.empty() ? Tensor{} : run.engine.tensor({run.batch, run.time}, documents, DType::i32);
-  const KeptMaps maps = run.made(ctx, run.qkv(), starts);
+  const KeptMaps maps = run.made(ctx, run.qkv());
   for (std::size_t c = 0; c < run.layer.heads.size(); ++c)
     for (std::int64_t b = 0; b < run.batch; ++b)
-      for (std::int64_t i = 0; i < run.layer.heads[c].heads.count; ++i) {
-        std::vector<int> of_text;
-        for (std::int64_t t = 0; t < run.time && !documents.empty(); ++t)
-          of_text.push_back(static_cast<int>(documents[static_cast<std::size_t>(b * run.time + t)]));
-        const bool labels = has_labels(run.layer.heads[c].spec);
-        ASSERT_EQ(counts_in(maps.maps, b, run.layer.heads[c].heads.head(i),
-                            static_cast<std::size_t>(run.time), labels),
-                  expected(run, c, b, i, of_text))
+      for (std::int64_t i = 0; i < run.layer.heads[c].heads.count; ++i)
+        ASSERT_EQ(counts_in(maps.content[c].maps, b, i, static_cast<std::size_t>(run.time),
+                            has_labels(run.layer.heads[c].spec)),
+                  expected(run, c, b, i))
             << run.pattern->name() << ", n " << run.time << ", b " << b << ", head " << i;
-      }
 }
 
 TEST(Content, SetsAreThoseOfTheDefinition) {
@@ -112,16 +103,6 @@ TEST(Content, SetsAreThoseOfTheDefinition) {
     }
 }
 
-TEST(Content, DocumentsCutLabels) {
-  for (const PatternSpec& spec : {kRouting, kLsh, heads_of_kinds({{"strided", 4}, kLsh})}) {
-    Batch run(spec, 2, 150);
-    std::vector<double> starts;
-    for (const int border : {40, 71})
-      for (int t = 0; t < 150; ++t) starts.push_back(t < border ? 0 : t < 100 ? border : 100);
-    check_counts(run, starts);
-  }
-}
-
 // y_i = sum_j c_ij e^s_ij v_j / sum_j c_ij e^s_ij with keys made of queries where there are labels.
 TEST(Content, ValuesAreThoseOfTheDefinition) {
   for (const PatternSpec& spec : {kRouting, kLsh, kBlocks})
@@ -129,8 +110,7 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
       Batch run(spec, 2, 150);
       Ctx ctx = run.engine.ctx();
       const Var qkv{run.qkv(), nullptr};
-      KeptMaps maps = run.made(ctx, qkv.value);
-      maps.normed = normed;
+      const KeptMaps maps = run.made(ctx, qkv.value, normed);
       share_keys(ctx, maps, qkv.value, run.shape);
       const std::vector<double> y = run.engine.host(sparse_attention(ctx, qkv, run.shape, maps).value);
       const std::int64_t size = run.shape.qk_size, n = run.time, heads = run.shape.heads;
@@ -174,8 +154,8 @@ TEST(Content, GradientsAreThoseOfDifferences) {
       const std::int64_t n = has_labels(spec) ? 23 : 131;
       Batch run(spec, 1, n, has_labels(spec) ? 2 : 1, 8);
       const auto op = [&](Ctx& ctx, const std::vector<Var>& in) {
-        KeptMaps maps = run.made(ctx, in[0].value);
-        maps.normed = normed, maps.centroids.clear();
+        KeptMaps maps = run.made(ctx, in[0].value, normed);
+        for (ContentMaps& content : maps.content) content.moved = {};
         share_keys(ctx, maps, in[0].value, run.shape);
         return sparse_attention(ctx, in[0], run.shape, maps);
       };
@@ -226,7 +206,7 @@ TEST(Content, CentroidsMoveTowardsTheirMembers) {
 
 // Signs are half plus and half minus, and of each update in training.
 TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
-  Batch run(kLsh, 1, 4);
+  Batch run(kLsh, 1, 4, 2, 64);
   std::map<std::vector<double>, int> known;
   for (const bool training : {false, true})
     for (const std::uint64_t draw : {5, 6})
@@ -235,7 +215,7 @@ TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
         run.layer.layer = layer;
         Ctx ctx = run.engine.ctx(nullptr, training);
         const std::vector<double> signs =
-            run.engine.host(label_directions(ctx, run.layer, run.layer.heads[0], {}, 64));
+            run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
         ++known[signs];
         double sum = 0;
         for (const double s : signs) {
@@ -253,7 +233,7 @@ TEST(Content, NanHasALabel) {
     Batch run(spec, 1, 300);
     for (std::size_t i = 0; i < run.values.size(); i += 7 * 48) run.values[i] = std::nan("");
     Ctx ctx = run.engine.ctx();
-    const Counts counts = counts_in(run.made(ctx, run.qkv()).maps, 0, 0, 300, true);
+    const Counts counts = counts_in(run.made(ctx, run.qkv()).content[0].maps, 0, 0, 300, true);
     for (std::size_t i = 0; i < 300; ++i)
       for (std::size_t j = i + 1; j < 300; ++j) ASSERT_EQ(counts[i][j], 0);
   }

@@ -15,8 +15,7 @@ namespace weft::content_testing {
 using Counts = std::vector<std::vector<int>>;  // [query][key]: how often it is seen
 
 // Of labels by position: the last `window` members before a query, in each round; the own position otherwise.
-inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std::size_t window,
-                               const std::vector<int>& documents = {}) {
+inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std::size_t window) {
   const std::size_t n = rounds[0].size();
   Counts counts(n, std::vector<int>(n, 0));
   for (std::size_t i = 0; i < n; ++i) {
@@ -24,7 +23,7 @@ inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std:
     for (const std::vector<int>& label : rounds) {
       std::size_t seen = 0;
       for (std::size_t j = i; j-- > 0 && seen < window;)
-        if (label[j] == label[i] && (documents.empty() || documents[j] == documents[i]))
+        if (label[j] == label[i])
           ++seen, ++counts[i][j], ++sum;
     }
     if (sum == 0) counts[i][i] = 1;
@@ -56,7 +55,7 @@ inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q,
   return counts;
 }
 
-// What the maps of (b, h) say, as the CPU reads them. With labels, who sees nothing is told by no map.
+// What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who sees nothing is told by no map.
 inline Counts counts_in(const AttentionMaps& maps, std::int64_t b, std::int64_t h, std::size_t n, bool own) {
   Counts counts(n, std::vector<int>(n, 0)), transposed = counts;
   for (int p = 0; p < maps.passes; ++p) {
@@ -118,7 +117,6 @@ struct Batch {
   MapCache maps;
   ContentLayer layer;
   std::vector<Var> centroids;
-  std::vector<ContentState> states;
   std::vector<double> values;  // of qkv
 
   Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2,
@@ -139,12 +137,10 @@ struct Batch {
                                                : Var{});
     }
   }
-  KeptMaps made(Ctx& ctx, const Tensor& qkv, const Tensor& documents = {}) {
-    states.clear();
-    KeptMaps fixed = maps.get(*pattern, time).maps();
-    if (documents && fixed.maps.passes) fixed = segment_maps(ctx, fixed.maps, documents);
-    const ContentOptions options{.maps = &maps, .documents = documents, .states = &states};
-    return content_maps(ctx, layer, fixed, qkv, shape, centroids, options);
+  KeptMaps made(Ctx& ctx, const Tensor& qkv, bool normed = false) {
+    KeptMaps all = maps.get(*pattern, time).maps();
+    all.content = content_maps(ctx, layer, maps, qkv, shape, centroids, normed);
+    return all;
   }
   Tensor qkv(DType dtype = DType::f64) {
     return engine.tensor({batch, time, shape.columns()}, values, dtype);

@@ -2,6 +2,7 @@
 #include "train/inspect/report.h"
 
 #include <cstdio>
+#include <set>
 
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
@@ -267,19 +268,15 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
 // What a head saw of a text.
 class SeenPattern : public AttentionPattern {
  public:
-  explicit SeenPattern(std::vector<std::vector<std::int32_t>> keys, std::string name)
-      : keys_(std::move(keys)), name_(std::move(name)) {
-    for (auto& list : keys_) {
-      std::ranges::sort(list);
-      list.erase(std::unique(list.begin(), list.end()), list.end());
-    }
-  }
+  SeenPattern(std::vector<std::vector<std::int32_t>> keys, std::string name)
+      : keys_(std::move(keys)), name_(std::move(name)) {}
   std::string name() const override { return name_; }
   bool attends(int, std::int64_t i, std::int64_t j) const override {
-    return std::ranges::binary_search(keys_.at(static_cast<std::size_t>(i)), static_cast<std::int32_t>(j));
+    return std::ranges::count(keys_.at(static_cast<std::size_t>(i)), j) > 0;
   }
   void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    for (const std::int32_t j : keys_.at(static_cast<std::size_t>(i))) runs.push_back({j, j + 1});
+    const auto& keys = keys_.at(static_cast<std::size_t>(i));
+    for (const std::int32_t j : std::set(keys.begin(), keys.end())) runs.push_back({j, j + 1});
   }
 
  private:
@@ -295,25 +292,22 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   const ModelConfig& m = loaded->config.model;
   const auto [layer, head] = read_layer_head(options.pattern, m.layers, m.heads);
   const std::vector<char> bytes = read_input(options.text, std::int64_t{64} << 20);
-  std::vector<std::int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
+  const std::vector<std::int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
   const auto length = std::min<std::int64_t>(std::ssize(tokens), options.length.value_or(m.context));
   if (length < 1 || length > m.context)
-    fail(str("--length: 1 to ", m.context, " positions of ", options.text, ", got ", length));
+    fail("--length: 1 to ", m.context, " positions of ", options.text, ", got ", length);
   const Tensor text(*loaded->device->pool, {1, length}, DType::i32);
   loaded->device->upload(text, tokens.data());
   Ctx ctx = loaded->inference();
-  Model::Seen seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
+  const SeenKeys seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
   std::int64_t pairs = 0;
   for (const auto& keys : seen.keys) pairs += std::ssize(keys);
   std::string counts =
       str("pairs seen ", grouped_digits(pairs), ", executed ", grouped_digits(seen.executed), "\n");
-  for (std::vector<std::int64_t>& sizes : seen.label_sizes) {
-    std::ranges::sort(sizes, std::greater());
-    counts += str(std::ranges::count_if(sizes, [](std::int64_t s) { return s > 0; }), " of ", sizes.size(),
-                  " labels in use, sizes ", joined(sizes, " "), "\n");
-  }
+  for (const auto& sizes : seen.label_sizes)
+    counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
   const auto& pattern = *loaded->model->patterns().at(static_cast<std::size_t>(layer));
-  const SeenPattern drawn(std::move(seen.keys), str(pattern.name(), " on ", options.text));
+  const SeenPattern drawn(seen.keys, str(pattern.name(), " on ", options.text));
   out << "layer " << layer << ", ";
   show_pattern({drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
                options, counts, out);

@@ -122,6 +122,7 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   if (documents) {  // one of which the query sees nothing, with luck
     k.key_positions = k.keys;
     k.first_key = r.integers({s.b}, 0, s.t);
+  } else if (own) {
     k.own_list = r.integers({s.b, s.h, 40}, 0, s.t - 1);  // of every other head
     std::vector<double> counts;
     for (std::int64_t i = 0; i < s.b * s.h; ++i) counts.push_back(static_cast<double>(i % 2 ? 40 - i : -1));
@@ -153,6 +154,7 @@ void segment_maps(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   k.maps = prepare(r, spec, s).maps;
   k.segments = r.integers({s.b, s.t}, -1, 1);
   k.orders = r.integers({s.b, s.t}, 0, s.t - 1);  // put into the maps
+  k.stored = 1;
   k.made =
       static_cast<TileMap*>(r.scratch({k.maps.passes * s.b * std::int64_t{sizeof(TileMap)}}, DType::u8).data);
   const std::int64_t size = SegmentMaps::table_size(k.maps, s.b);

@@ -28,62 +28,43 @@ class Content : public AttentionPattern {
   std::string name_;
 };
 
-// The last `window` slots before each slot; a band of labels is cut out of it.
-class SlotWindow : public AttentionPattern {
+// The own block of `block` slots and the `earlier` ones before it, up to the own slot, or to the one before.
+class Window : public AttentionPattern {
  public:
-  explicit SlotWindow(int64_t window) : window_(window) {}
-  std::string name() const override { return str("the last ", window_, " slots"); }
-  bool attends(int, int64_t i, int64_t j) const override { return j < i && i - j <= window_; }
+  Window(int64_t block, int64_t earlier, bool own) : block_(block), earlier_(earlier), own_(own) {}
+  std::string name() const override {
+    return str(own_ ? "" : "less than ", "the own block of ", block_, " slots and ", earlier_, " earlier ones");
+  }
+  bool attends(int, int64_t i, int64_t j) const override { return first(i) <= j && j < i + own_; }
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
-    runs.push_back({std::max<int64_t>(0, i - window_), i});
+    runs.push_back({first(i), i + own_});
   }
 
  private:
-  int64_t window_;
+  int64_t first(int64_t i) const { return std::max<int64_t>(0, i / block_ - earlier_) * block_; }
+  int64_t block_, earlier_;
+  bool own_;
 };
-
-// The last `blocks` blocks, the own one included.
-class BlockWindow : public AttentionPattern {
- public:
-  BlockWindow(int64_t block, int64_t blocks) : block_(block), blocks_(blocks) {}
-  std::string name() const override { return str("the last ", blocks_, " blocks of ", block_); }
-  bool attends(int, int64_t i, int64_t j) const override { return j <= i && j >= first(i); }
-  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
-    runs.push_back({first(i), i + 1});
-  }
-
- private:
-  int64_t first(int64_t i) const { return std::max<int64_t>(0, i / block_ - blocks_ + 1) * block_; }
-  int64_t block_, blocks_;
-};
-
-void check_range(const PatternSpec& spec, const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value < low || value > high)
-    fail(str("attention pattern '", spec.kind, "': ", field, " must be between ", low, " and ", high,
-             ", got ", value));
-}
 
 std::unique_ptr<AttentionPattern> make_routing(const PatternSpec& spec, int) {
   require_pattern_field("routing", "window", spec.window);
-  check_range(spec, "clusters", spec.clusters, 1, kMostLabels);
+  require_pattern_field("routing", "clusters", spec.clusters);
   return std::make_unique<Content>(spec,
                                    str("routing(clusters ", spec.clusters, ", window ", spec.window, ")"));
 }
 
 std::unique_ptr<AttentionPattern> make_lsh(const PatternSpec& spec, int) {
   require_pattern_field("lsh", "window", spec.window);
-  check_range(spec, "rounds", spec.rounds, 1, AttentionMaps::kMaxPasses);
-  check_range(spec, "buckets", spec.buckets, 0, kMostLabels);
   return std::make_unique<Content>(
       spec, str("lsh(rounds ", spec.rounds, ", window ", spec.window, ", buckets ", spec.buckets, ")"));
 }
 
 std::unique_ptr<AttentionPattern> make_topk_blocks(const PatternSpec& spec, int) {
   require_pattern_field("topk_blocks", "block", spec.block);
-  check_range(spec, "blocks", spec.blocks, 1, kMaxPositions / spec.block);
+  require_pattern_field("topk_blocks", "blocks", spec.blocks);
   if (spec.block % kTile != 0)
-    fail(str("attention pattern 'topk_blocks': block must be a multiple of ", kTile, ", got ", spec.block,
-             "; the nearest is ", tile_ceil(spec.block)));
+    fail("attention pattern 'topk_blocks': block must be a multiple of ", kTile, ", got ", spec.block,
+         "; the nearest is ", tile_ceil(spec.block));
   return std::make_unique<Content>(spec,
                                    str("topk_blocks(block ", spec.block, ", blocks ", spec.blocks, ")"));
 }
@@ -104,8 +85,8 @@ int64_t labels_of(const PatternSpec& spec, int64_t context) {
 }
 
 std::unique_ptr<AttentionPattern> slots_of(const PatternSpec& spec) {
-  if (has_labels(spec)) return std::make_unique<SlotWindow>(spec.window);
-  return std::make_unique<BlockWindow>(spec.block, spec.blocks);
+  if (has_labels(spec)) return std::make_unique<Window>(1, spec.window, false);
+  return std::make_unique<Window>(spec.block, spec.blocks - 1, true);
 }
 
 std::vector<ContentHeads> content_of(const AttentionPattern& pattern, int heads) {
@@ -116,7 +97,7 @@ std::vector<ContentHeads> content_of(const AttentionPattern& pattern, int heads)
 
 void refuse_content(const AttentionPattern& pattern, int heads, const char* who) {
   if (!content_of(pattern, heads).empty())
-    fail(str(who, " takes patterns of positions alone, and ", pattern.name(), " depends on content"));
+    fail(who, " takes patterns of positions alone, and ", pattern.name(), " depends on content");
 }
 
 PatternKind routing_pattern() {
