@@ -51,8 +51,8 @@ DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const HeadsView& q,
     out.labels = labels_of(ctx, layer_, layer_.heads[i], q, centroids.value, memory);
     out.list = {of(list_), of(count_), of(s.members), of(s.sizes), out.labels.labels, position, range};
   } else {
-    out.blocks = {of(list_), of(count_), of(s.sums), of(s.chosen), of(s.gates), {}, {}, position, range,
-                  spec.block};
+    out.blocks = {of(list_), of(count_), of(s.sums), of(s.chosen), of(s.gates),
+                  {},        {},         position,   range,        spec.block};
   }
   return out;
 }
@@ -77,12 +77,10 @@ void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Va
   for (std::size_t i = 0; i < states_.size(); ++i)
     for (std::int64_t b = first; b < first + texts; ++b) {
       std::vector<Tensor> memory;
-      const HeadsView q =
-          heads_in(heads_of(packed, 0, shape_.heads, shape_.qk_size), layer_.heads[i].heads);
+      const HeadsView q = heads_in(heads_of(packed, 0, shape_.heads, shape_.qk_size), layer_.heads[i].heads);
       const DecodeContent of_text = content(ctx, i, q, centroids[i], b, position, memory);
-      std::visit(
-          [&](auto& queue) { list_keys(queue, packed, shape_.heads, shape_.qk_size, of_text, false); },
-          *ctx.queue);
+      std::visit([&](auto& queue) { list_keys(queue, packed, shape_.heads, shape_.qk_size, of_text, false); },
+                 *ctx.queue);
     }
 }
 

@@ -14,8 +14,8 @@ class ContentCache {
   // For DecodeBlock, of the position at *position. `memory` gets what must live until the launch.
   void set(Ctx&, DecodeBlock&, const std::vector<Var>& centroids, bool normed, DType dtype,
            const std::int32_t* position, std::vector<Tensor>& memory) const;
-  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are projected, of
-  // the sequences first .. first + texts - 1.
+  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are projected,
+  // of the sequences first .. first + texts - 1.
   void fill(Ctx&, const TensorView& packed, const std::vector<Var>& centroids, const std::int32_t* position,
             std::int64_t first, std::int64_t texts) const;
   std::int64_t bytes() const;

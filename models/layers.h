@@ -71,13 +71,14 @@ struct Attention {
   AttentionShape shape;
   ContentLayer content;
   Linear qkv;  // C -> q | k | v
-  std::vector<Param> centroids;  // of each of content.heads, (heads * clusters * Dqk); absent where none routes
-  Linear proj;                   // H*Dv -> C
+  std::vector<Param>
+      centroids;  // of each of content.heads, (heads * clusters * Dqk); absent where none routes
+  Linear proj;    // H*Dv -> C
   Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, ContentLayer,
             double std, double proj_std, ParamKind matrices);
   std::vector<Var> centroids_in(const ParameterStore&) const;
-  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content decides.
-  // `projected` sees q | k | v before.
+  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content
+  // decides. `projected` sees q | k | v before.
   Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps, MapCache&,
               const std::function<void(const Tensor&)>& projected) const;
   // recomputed: the backward pass keeps q, k and v alone.

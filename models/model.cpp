@@ -170,17 +170,13 @@ double flops_per_token(const ModelConfig& m, std::int64_t context) {
 // Of the maps that content decides: of each layer where all are kept, else of the largest.
 std::int64_t content_bytes_of(const Config& config, std::int64_t batch, std::int64_t context, bool training) {
   const ModelConfig& m = config.model;
-  const AttentionShape shape = attention_shape(m);
-  const bool all = training && config.train.recompute != "block";
-  std::int64_t kept = 0, scratch = 0;
-  for (const LayerGroup& group : layer_groups(layer_patterns(m))) {
-    const ContentBytes bytes =
-        content_bytes(*group.pattern, m.heads, shape.qk_size, batch, context, m.context, training);
-    const auto layers = static_cast<std::int64_t>(group.members.size());
-    kept = all ? kept + layers * bytes.kept : std::max(kept, bytes.kept);
-    scratch = std::max(scratch, bytes.scratch);
+  std::int64_t sum = 0, largest = 0;
+  for (const auto& pattern : layer_patterns(m)) {
+    const std::int64_t bytes =
+        content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch, context, m.context, training);
+    sum += bytes, largest = std::max(largest, bytes);
   }
-  return kept + (training ? 0 : scratch);
+  return training && config.train.recompute != "block" ? sum : largest;
 }
 
 // Of each sequence's own maps, with data.separator.

@@ -24,8 +24,8 @@ class SparseTransformer : public Model {
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  // Called with q, k and v of each layer as they are projected, without maps, then as they are attended to: the
-  // last layer computes nothing more.
+  // Called with q, k and v of each layer as they are projected, without maps, then as they are attended to:
+  // the last layer computes nothing more.
   using OnLayer = std::function<void(std::size_t layer, const Tensor& packed, const KeptMaps*)>;
   ResidualStream hidden(Ctx&, const Sequences&, const OnLayer& = {});  // (B, T, C), behind all blocks
   void run_block(Ctx&, std::size_t layer, ResidualStream& x, KeptMaps, const QkOptions&, const OnLayer&);

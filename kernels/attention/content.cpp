@@ -33,16 +33,15 @@ void check(const Labels& k) {
                      columns = k.directions.shape[1], labels = k.centroids ? columns : columns * columns,
                      of_head = k.centroids ? k.q.heads : rounds;
   expect_like(k.kName, k.q, k.q);
-  expect(k.kName, {{k.labels, DType::i32, sets * k.q.time},
-                   {k.directions, DType::f32, of_head * columns * k.q.size}});
+  expect(k.kName,
+         {{k.labels, DType::i32, sets * k.q.time}, {k.directions, DType::f32, of_head * columns * k.q.size}});
   WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1 : columns % 2 == 0,
              k.kName, ": directions ", shape_text(k.directions), " in ", rounds, " rounds");
   if (k.order)
-    expect(k.kName,
-           {{k.order, DType::i32, sets * k.order.cols()},
-            {k.sorted, DType::i32, sets * k.q.time},
-            {k.starts, DType::i32, sets * (labels + 1)},
-            {k.counts, DType::i32, sets * ((k.q.time + kLabelPiece - 1) / kLabelPiece) * labels}});
+    expect(k.kName, {{k.order, DType::i32, sets * k.order.cols()},
+                     {k.sorted, DType::i32, sets * k.q.time},
+                     {k.starts, DType::i32, sets * (labels + 1)},
+                     {k.counts, DType::i32, sets * ((k.q.time + kLabelPiece - 1) / kLabelPiece) * labels}});
 }
 
 void check(const CentroidGradient& k) {

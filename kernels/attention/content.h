@@ -24,8 +24,8 @@ inline HeadsView heads_in(HeadsView x, const HeadRange& range) {
 }
 
 // Labels of queries. Clusters: the c of the largest q . m_c / |m_c|, in f32; ties go to the lowest, NaN never
-// wins. Buckets: of C columns of signs two halves s, t: C argmax(q s, -q s) + argmax(q t, -q t), in each round;
-// signs are bits of Philox with counter (place of 128 signs, site, draw), of each update in training.
+// wins. Buckets: of C columns of signs two halves s, t: C argmax(q s, -q s) + argmax(q t, -q t), in each
+// round; signs are bits of Philox with counter (place of 128 signs, site, draw), of each update in training.
 // With `order`, a stable counting sort by (label, position) of each of the S = R B H sets of T labels.
 struct Labels {
   static constexpr const char* kName = "content_labels";
@@ -44,9 +44,9 @@ struct Labels {
 WEFT_KERNEL(Labels);
 constexpr std::int64_t kLabelPiece = 128;  // positions that are counted at a time
 
-// Spherical k-means as a gradient: dm_c = kappa (m_c - s_c / |s_c|), s_c = sum of q_i / |q_i| over the members
-// of cluster c, of all sequences, in a fixed order; 0 without members. kappa = 1e-4 loss_gradient: small beside
-// the clip, and AdamW's steps do not depend on it.
+// Spherical k-means as a gradient: dm_c = kappa (m_c - s_c / |s_c|), s_c = sum of q_i / |q_i| over the
+// members of cluster c, of all sequences, in a fixed order; 0 without members. kappa = 1e-4 loss_gradient:
+// small beside the clip, and AdamW's steps do not depend on it.
 struct CentroidGradient {
   static constexpr const char* kName = "content_centroid_gradient";
   TensorView dm, m;          // (H, C, D)             wide(T)
@@ -59,8 +59,8 @@ struct CentroidGradient {
 WEFT_KERNEL(CentroidGradient);
 constexpr std::int64_t kClusterPieces = 16;
 
-// Keys of labels are made of queries, as in causal Reformers: k_j = u_j = q_j / max(|q_j|, 1e-6), or q_j where
-// they are `normed` already. With dq, backward, k holds dk: dq += (dk - u (u . dk)) / |q|, then dk = 0.
+// Keys of labels are made of queries, as in causal Reformers: k_j = u_j = q_j / max(|q_j|, 1e-6), or q_j
+// where they are `normed` already. With dq, backward, k holds dk: dq += (dk - u (u . dk)) / |q|, then dk = 0.
 struct SharedKeys {
   static constexpr const char* kName = "content_shared_keys";
   HeadsView k, q;  // (B, T, H, D)  T
@@ -112,11 +112,11 @@ WEFT_KERNEL(LabelList);
 // Keys join the sums of their blocks, whose first queries choose as for BlockMaps. The list: chosen blocks.
 struct BlockList {
   static constexpr const char* kName = "content_block_list";
-  TensorView list, count;        // as above
-  TensorView sums;               // (B, H, blocks, D)       f32
-  TensorView chosen;             // (B, H, K)               i32
-  TensorView gates;              // (B, H, blocks)          f32: scratch
-  HeadsView q, k;                // (B, positions, H, D)    T
+  TensorView list, count;  // as above
+  TensorView sums;         // (B, H, blocks, D)       f32
+  TensorView chosen;       // (B, H, K)               i32
+  TensorView gates;        // (B, H, blocks)          f32: scratch
+  HeadsView q, k;          // (B, positions, H, D)    T
   const std::int32_t* position;
   HeadRange heads;
   std::int64_t block = kTile;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The definitions of content.h: kernels are made of independent items, each the body of the CPU's loop and
-// that of a CUDA thread. Sums run in order, those of labels and choices in f32 by fma: both give the same bits.
+// that of a CUDA thread. Sums run in order, those of labels and choices in f32 by fma: both give the same
+// bits.
 #pragma once
 
 #include <cmath>
@@ -245,7 +246,8 @@ WEFT_ITEM void inverse_item(const CentroidGradient& k, int64_t i) {
 template <class T, class W>
 WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
   const int64_t size = k.q.size, d = i % size, piece = i / size % kClusterPieces,
-                c = i / size / kClusterPieces % k.dm.shape[1], set = i / size / kClusterPieces / k.dm.shape[1];
+                c = i / size / kClusterPieces % k.dm.shape[1],
+                set = i / size / kClusterPieces / k.dm.shape[1];
   const int32_t* starts = data_of<const int32_t>(k.starts) + set * k.starts.shape[1] + c;
   const int32_t* order = data_of<const int32_t>(k.order) + set * k.order.shape[1] + starts[0];
   const int64_t members = starts[1] - starts[0];
@@ -290,7 +292,8 @@ inline void in_items(AnyQueue& queue, const CentroidGradient& k) {
 template <class T>
 WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   using W = wide_t<T>;
-  const int64_t size = k.q.size, h = i % k.q.heads, t = i / k.q.heads % k.q.time, b = i / k.q.heads / k.q.time;
+  const int64_t size = k.q.size, h = i % k.q.heads, t = i / k.q.heads % k.q.time,
+                b = i / k.q.heads / k.q.time;
   const T* q = row_at<const T>(k.q, b, t, h);
   T* key = row_at<T>(k.k, b, t, h);
   const W inverse = k.normed ? W(1) : inverse_norm<W>(q, size);
@@ -303,7 +306,8 @@ WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   combine_rows<W>(key, key, key, size, [](W, W) { return W(0); });
 }
 inline void in_items(AnyQueue& queue, const SharedKeys& k) {
-  dispatch(k.q.dtype, [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
+  dispatch(k.q.dtype,
+           [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
 }
 
 template <class T>

@@ -149,7 +149,7 @@ WEFT_ITEM void label_list_item(const LabelList& k, int64_t i) {
                 b = set / heads, h = set % heads;
   int32_t* list = data_of<int32_t>(k.list) + place * k.list.shape[2];
   int32_t count = 0;
-  for (int64_t r = 0; r < rounds && *k.position > 0; ++r) {
+  for (int64_t r = 0; r<rounds&& * k.position> 0; ++r) {
     const int32_t label = data_of<const int32_t>(k.labels)[(r * k.members.shape[0] + b) * heads + h];
     const int64_t of_label = ((b * rounds + r) * heads + h) * k.members.shape[3] + label;
     const int32_t size = data_of<const int32_t>(k.sizes)[of_label], seen = size < window ? size : window;
@@ -185,7 +185,8 @@ inline void in_items(AnyQueue& queue, const LabelList& k) {
 // By set, block and feature.
 template <class T>
 WEFT_ITEM void add_keys_item(const BlockList& k, int64_t i) {
-  const int64_t size = k.k.size, d = i % size, g = i / size % k.sums.shape[2], set = i / size / k.sums.shape[2];
+  const int64_t size = k.k.size, d = i % size, g = i / size % k.sums.shape[2],
+                set = i / size / k.sums.shape[2];
   const int64_t begin = g * k.block - *k.position, end = begin + k.block;  // among the positions
   if (end <= 0) return;
   float sum = begin < 0 ? data_of<float>(k.sums)[i] : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 #include <algorithm>
 #include <cmath>

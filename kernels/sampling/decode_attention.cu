@@ -2,7 +2,7 @@
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
 // keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
 // values are prefetched before the kernel ahead, which computes the query, has ended.
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"

@@ -5,18 +5,6 @@
 #include "src/ops.h"
 
 namespace weft {
-namespace {
-
-// Attention of some heads.
-struct Launch {
-  HeadRange heads;
-  AttentionMaps maps;
-  bool shared_qk = false, normed = false;
-  Tensor lse{};
-  AttentionForward f{};
-};
-
-}  // namespace
 
 QkForm form_of(const QkOptions& options) {
   return {.norm = options.norm_eps > 0,
@@ -61,8 +49,8 @@ KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segment
   KeptMaps kept(maps);
   kept.memory = {ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32), ctx.empty({made}, DType::u8),
                  orders};
-  const SegmentMaps k{kept.memory[0], static_cast<TileMap*>(kept.memory[1].view().data), maps, segments,
-                      orders, stored};
+  const SegmentMaps k{
+      kept.memory[0], static_cast<TileMap*>(kept.memory[1].view().data), maps, segments, orders, stored};
   ctx.launch(k);
   kept.maps = k.result();
   return kept;
@@ -92,36 +80,45 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
   const auto [q, k, v] = packed_heads(view, shape.heads, shape.qk_size, shape.v_size);
   const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
-  std::vector<Launch> launches;
-  if (maps.maps.passes > 0) launches.push_back({{0, 1, static_cast<std::int32_t>(shape.heads)}, maps.maps});
-  for (const ContentMaps& content : maps.content)
-    launches.push_back({content.heads, content.maps, content.shared_qk, content.normed});
-  for (Launch& l : launches) {
-    l.lse = ctx.empty({view.shape[0], l.heads.count, view.shape[1]}, wide(qkv.dtype()));
-    l.f.y = heads_in(out, l.heads), l.f.lse = l.lse;
-    l.f.q = heads_in(q, l.heads), l.f.k = heads_in(k, l.heads), l.f.v = heads_in(v, l.heads);
-    l.f.maps = l.maps, l.f.scale = shape.scale(), l.f.form = options.form;
-    ctx.launch(l.f);
-    if (l.shared_qk) ctx.launch(OwnValues{.y = l.f.y, .x = l.f.v, .lse = l.lse});
+  std::vector<ContentMaps> parts = maps.content;
+  if (maps.maps.passes > 0)
+    parts.insert(parts.begin(),
+                 ContentMaps{{0, 1, static_cast<std::int32_t>(shape.heads)}, maps.maps, maps.memory});
+  std::vector<std::pair<Tensor, AttentionForward>> launched;
+  for (const ContentMaps& part : parts) {
+    const Tensor lse = ctx.empty({view.shape[0], part.heads.count, view.shape[1]}, wide(qkv.dtype()));
+    AttentionForward f{.y = heads_in(out, part.heads),
+                       .lse = lse,
+                       .q = heads_in(q, part.heads),
+                       .k = heads_in(k, part.heads),
+                       .v = heads_in(v, part.heads),
+                       .maps = part.maps,
+                       .scale = shape.scale()};
+    f.form = options.form;
+    ctx.launch(f);
+    if (part.shared_qk) ctx.launch(OwnValues{.y = f.y, .x = f.v, .lse = lse});
+    launched.emplace_back(lse, f);
   }
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, shape, maps, launches](Ctx& c, const Tensor& dy) {
+  const auto backward = [qkv, yv = y.value, shape, parts, launched](Ctx& c, const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype());
     const auto [dq, dk, dv] = packed_heads(dqkv, shape.heads, shape.qk_size, shape.v_size);
-    for (const Launch& l : launches) {
-      const Tensor delta = c.empty(l.lse.shape(), l.lse.dtype());
-      AttentionBackward g =
-          backward_of(l.f, heads_in(dq, l.heads), heads_in(dk, l.heads), heads_in(dv, l.heads), delta,
-                      heads_in(heads_of(dy, 0, shape.heads, shape.v_size), l.heads));
+    const HeadsView dout = heads_of(dy, 0, shape.heads, shape.v_size);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const ContentMaps& part = parts[i];
+      const auto& [lse, f] = launched[i];
+      const Tensor delta = c.empty(lse.shape(), lse.dtype());
+      AttentionBackward g = backward_of(f, heads_in(dq, part.heads), heads_in(dk, part.heads),
+                                        heads_in(dv, part.heads), delta, heads_in(dout, part.heads));
       const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
       g.scratch = scratch;
       c.launch(g);
-      if (!l.shared_qk) continue;
-      c.launch(OwnValues{.y = g.dv, .x = g.dy, .lse = l.lse, .add = true});
-      c.launch(SharedKeys{.k = g.dk, .q = g.q, .dq = g.dq, .normed = l.normed});
+      if (part.shared_qk) {
+        c.launch(OwnValues{.y = g.dv, .x = g.dy, .lse = lse, .add = true});
+        c.launch(SharedKeys{.k = g.dk, .q = g.q, .dq = g.dq, .normed = part.normed});
+      }
+      if (part.moved) c.pass_gradient(part.centroids, part.moved);
     }
-    for (const ContentMaps& content : maps.content)
-      if (content.moved) c.pass_gradient(content.centroids, content.moved);
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

@@ -96,9 +96,10 @@ Labels labels_of(Ctx& ctx, const ContentLayer& layer, const ContentHeads& conten
                  const Tensor& centroids, std::vector<Tensor>& memory) {
   const PatternSpec& spec = content.spec;
   const int64_t rounds = rounds_of(spec);
-  const Tensor directions = memory.emplace_back(ctx.empty(
-      centroids ? Shape{q.heads, spec.clusters, q.size} : Shape{rounds, hash_columns(spec, layer.context), q.size},
-      DType::f32));
+  const Tensor directions =
+      memory.emplace_back(ctx.empty(centroids ? Shape{q.heads, spec.clusters, q.size}
+                                              : Shape{rounds, hash_columns(spec, layer.context), q.size},
+                                    DType::f32));
   const Tensor labels = memory.emplace_back(ctx.empty({rounds, q.batch, q.heads, q.time}, DType::i32));
   return {.labels = labels,
           .directions = directions,
@@ -129,9 +130,8 @@ void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const Attenti
   const auto [q, k, v] = packed_heads(qkv, shape.heads, shape.qk_size, shape.v_size);
   for (const ContentMaps& content : maps.content)
     if (content.shared_qk)
-      ctx.launch(SharedKeys{.k = heads_in(k, content.heads),
-                            .q = heads_in(q, content.heads),
-                            .normed = content.normed});
+      ctx.launch(SharedKeys{
+          .k = heads_in(k, content.heads), .q = heads_in(q, content.heads), .normed = content.normed});
 }
 
 SeenKeys seen_keys(const KeptMaps& kept, int head, int64_t time) {
@@ -169,29 +169,16 @@ SeenKeys seen_keys(const KeptMaps& kept, int head, int64_t time) {
   return seen;
 }
 
-ContentBytes content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size, int64_t batch,
-                           int64_t time, int64_t context, bool training) {
-  ContentBytes bytes;
+int64_t content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size, int64_t batch,
+                      int64_t time, int64_t context, bool training) {
+  int64_t bytes = 0;
   for (const auto& [spec, range] : content_of(pattern, static_cast<int>(heads))) {
     const AttentionPass pass =
         PackedMaps(*slots_of(spec), 1, time, qk_size, kTile).write(nullptr, nullptr).pass[0];
-    const int64_t sets = rounds_of(spec) * batch * range.count, row = qk_size * int64_t{sizeof(float)};
-    int64_t scratch = 0;
-    bytes.kept += sets * int64_t{sizeof(TileMap)};
-    if (has_labels(spec)) {
-      const int64_t labels = labels_of(spec, context);
-      bytes.kept += 4 * sets * (segment_table_size(pass) + pass.query_tiles * kTile);
-      scratch = 4 * sets * (2 * time + labels * (ceil_of(time, kLabelPiece) + 1));
-      if (training && spec.kind == "routing") {
-        bytes.kept += range.count * labels * row;
-        scratch += sets * (labels * kClusterPieces * row + 4 * time);
-      }
-    } else {
-      const int64_t blocks = ceil_of(time, spec.block);
-      bytes.kept += 4 * sets * (3 * pass.visited + pass.key_tiles + 1);
-      scratch = 4 * sets * blocks * (blocks + qk_size + spec.blocks);
-    }
-    bytes.scratch = std::max(bytes.scratch, scratch);
+    const int64_t of_set = has_labels(spec) ? segment_table_size(pass) + pass.query_tiles * kTile
+                                            : 3 * pass.visited + pass.key_tiles + 1;
+    bytes += rounds_of(spec) * batch * range.count * (4 * of_set + int64_t{sizeof(TileMap)});
+    if (training && spec.kind == "routing") bytes += 4 * range.count * labels_of(spec, context) * qk_size;
   }
   return bytes;
 }

@@ -17,12 +17,13 @@ struct ContentLayer {
   std::uint32_t layer = 0;
 };
 
-// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets directions and labels.
+// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets directions and
+// labels.
 Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
                  std::vector<Tensor>& memory);
 
-// The maps of the heads where content decides, from queries and keys as they are projected. centroids: one for
-// each of layer.heads, empty where it does not route.
+// The maps of the heads where content decides, from queries and keys as they are projected. centroids: one
+// for each of layer.heads, empty where it does not route.
 std::vector<ContentMaps> content_maps(Ctx&, const ContentLayer&, MapCache&, const Tensor& qkv,
                                       const AttentionShape&, const std::vector<Var>& centroids, bool normed);
 
@@ -37,11 +38,8 @@ struct SeenKeys {
 };
 SeenKeys seen_keys(const KeptMaps&, int head, std::int64_t time);
 
-// Bytes of content_maps() for a batch, of which `kept` live until the backward pass.
-struct ContentBytes {
-  std::int64_t kept = 0, scratch = 0;
-};
-ContentBytes content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size,
+// Bytes that content_maps() of a batch keeps until the backward pass.
+std::int64_t content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size,
                            std::int64_t batch, std::int64_t time, std::int64_t context, bool training);
 
 }  // namespace weft

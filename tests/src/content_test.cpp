@@ -214,8 +214,7 @@ TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
         run.engine.set({.seed = 1, .draw = draw});
         run.layer.layer = layer;
         Ctx ctx = run.engine.ctx(nullptr, training);
-        const std::vector<double> signs =
-            run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
+        const std::vector<double> signs = run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
         ++known[signs];
         double sum = 0;
         for (const double s : signs) {

@@ -23,8 +23,7 @@ inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std:
     for (const std::vector<int>& label : rounds) {
       std::size_t seen = 0;
       for (std::size_t j = i; j-- > 0 && seen < window;)
-        if (label[j] == label[i])
-          ++seen, ++counts[i][j], ++sum;
+        if (label[j] == label[i]) ++seen, ++counts[i][j], ++sum;
     }
     if (sum == 0) counts[i][i] = 1;
   }
@@ -55,7 +54,8 @@ inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q,
   return counts;
 }
 
-// What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who sees nothing is told by no map.
+// What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who sees
+// nothing is told by no map.
 inline Counts counts_in(const AttentionMaps& maps, std::int64_t b, std::int64_t h, std::size_t n, bool own) {
   Counts counts(n, std::vector<int>(n, 0)), transposed = counts;
   for (int p = 0; p < maps.passes; ++p) {

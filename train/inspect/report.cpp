@@ -2,9 +2,9 @@
 #include "train/inspect/report.h"
 
 #include <cstdio>
-#include <set>
 
 #include "src/files/files.h"
+#include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
@@ -265,25 +265,6 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   show_pattern(view, chosen, counts_text(view, target), out);
 }
 
-// What a head saw of a text.
-class SeenPattern : public AttentionPattern {
- public:
-  SeenPattern(std::vector<std::vector<std::int32_t>> keys, std::string name)
-      : keys_(std::move(keys)), name_(std::move(name)) {}
-  std::string name() const override { return name_; }
-  bool attends(int, std::int64_t i, std::int64_t j) const override {
-    return std::ranges::count(keys_.at(static_cast<std::size_t>(i)), j) > 0;
-  }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    const auto& keys = keys_.at(static_cast<std::size_t>(i));
-    for (const std::int32_t j : std::set(keys.begin(), keys.end())) runs.push_back({j, j + 1});
-  }
-
- private:
-  std::vector<std::vector<std::int32_t>> keys_;
-  std::string name_;
-};
-
 // `inspect --checkpoint`.
 void inspect_text(const InspectOptions& options, std::ostream& out) {
   if (options.pattern.empty() || options.text.empty())
@@ -301,15 +282,24 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   Ctx ctx = loaded->inference();
   const SeenKeys seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
   std::int64_t pairs = 0;
-  for (const auto& keys : seen.keys) pairs += std::ssize(keys);
+  std::vector<bool> sees(static_cast<std::size_t>(length * length));
+  for (std::int64_t i = 0; i < length; ++i)
+    for (const std::int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
   std::string counts =
       str("pairs seen ", grouped_digits(pairs), ", executed ", grouped_digits(seen.executed), "\n");
   for (const auto& sizes : seen.label_sizes)
     counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
   const auto& pattern = *loaded->model->patterns().at(static_cast<std::size_t>(layer));
-  const SeenPattern drawn(seen.keys, str(pattern.name(), " on ", options.text));
+  BlockLayout layout;
+  layout.query_blocks = layout.key_blocks = (length + 63) / 64;
+  layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
+  layout.keep = [&](int, std::int64_t i, std::int64_t j) {
+    return i < length && j < length && sees[i * length + j];
+  };
+  layout.source = str(pattern.name(), " on ", options.text);
+  const auto drawn = layout_pattern(layout, 1);
   out << "layer " << layer << ", ";
-  show_pattern({drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
+  show_pattern({*drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
                options, counts, out);
 }
 

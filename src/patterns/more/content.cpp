@@ -33,7 +33,8 @@ class Window : public AttentionPattern {
  public:
   Window(int64_t block, int64_t earlier, bool own) : block_(block), earlier_(earlier), own_(own) {}
   std::string name() const override {
-    return str(own_ ? "" : "less than ", "the own block of ", block_, " slots and ", earlier_, " earlier ones");
+    return str(own_ ? "" : "less than ", "the own block of ", block_, " slots and ", earlier_,
+               " earlier ones");
   }
   bool attends(int, int64_t i, int64_t j) const override { return first(i) <= j && j < i + own_; }
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {

@@ -26,7 +26,6 @@ def lsh_labels(q, signs):
 def shared_keys(q):
     return q / q.norm(dim=-1, keepdim=True).clamp_min(1e-6)
 
-
 # ---- dense: c[b, h, i, j] is how often query i sees key j
 
 
@@ -51,7 +50,6 @@ def block_counts(q, k, block, most):
 def dense(q, k, v, counts):
     scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
     return ((scores + counts.log()).softmax(-1)).to(v.dtype) @ v
-
 
 # ---- by hand
 
@@ -108,8 +106,8 @@ def gathered(q, k, v, block, most):
     keys = (chosen[..., None] * block + at).masked_fill(chosen[..., None] < 0, 1 << 40).flatten(3)
     queries = torch.arange(chosen.shape[2], device=q.device)[:, None] * block + at
     sees = keys[..., None, :] <= queries[..., None]
-    return F.scaled_dot_product_attention(q, of_chosen(k), of_chosen(v), attn_mask=sees).flatten(2, 3)[:, :, :n]
-
+    y = F.scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, of_chosen(k), of_chosen(v), sees)))
+    return y.unflatten(0, (B, H)).flatten(2, 3)[:, :, :n]
 
 # ---- what is done with them
 
