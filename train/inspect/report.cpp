@@ -297,7 +297,7 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
     return i < length && j < length && sees[i * length + j];
   };
   layout.source = str(pattern.name(), " on ", options.text);
-  const auto drawn = layout_pattern(layout, 1);
+  const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
   out << "layer " << layer << ", ";
   show_pattern({*drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
                options, counts, out);
