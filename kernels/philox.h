@@ -10,7 +10,7 @@ namespace weft {
 
 using Philox4 = std::array<std::uint32_t, 4>;
 
-inline Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
+constexpr Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0],

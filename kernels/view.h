@@ -47,10 +47,10 @@ struct TensorView {
   int rank = 0;
   std::int64_t shape[5] = {1, 1, 1, 1, 1};
 
-  explicit operator bool() const { return data != nullptr; }
-  std::int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
-  std::int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
-  std::int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
+  constexpr explicit operator bool() const { return data != nullptr; }
+  constexpr std::int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
+  constexpr std::int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
+  constexpr std::int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
   std::int64_t bytes() const { return size() * size_of(dtype); }
   template <class T>
   T* as() const {

@@ -11,6 +11,7 @@ namespace {
 // Keys that a query of a causal pattern sees, at most.
 std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_t length) {
   std::int64_t longest = 0;
+  if (pattern.most_keys(head)) return 0;  // ContentCache has the list
   std::vector<KeyRun> runs;
   for (std::int64_t i = 0; i < length; ++i) {
     runs.clear();
@@ -51,7 +52,8 @@ void CacheLayout::append_step(std::int64_t position, std::vector<std::int32_t>& 
   std::vector<std::int32_t> positions, keys;
   words.push_back(0);
   for (std::size_t g = 0; g < of_group_.size(); ++g) {
-    pattern_->keys_of(head_of_group_[g], position, position + 1, positions);
+    if (!pattern_->most_keys(head_of_group_[g]))
+      pattern_->keys_of(head_of_group_[g], position, position + 1, positions);
     while (keys.size() < positions.size()) keys.push_back(row_in(of_group_[g], positions[keys.size()]));
     words.push_back(static_cast<std::int32_t>(keys.size()));
   }
@@ -78,14 +80,17 @@ void CacheLayout::append_sources(std::int64_t count, std::vector<std::int32_t>& 
 }
 
 LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-                         const AttentionShape& shape, DType dtype, std::int64_t batch, std::int64_t length,
-                         bool positions)
+                         const AttentionShape& shape, const std::vector<ContentLayer>& content, DType dtype,
+                         std::int64_t batch, std::int64_t length, bool positions)
     : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
   for (const LayerGroup& group : layer_groups(of_layer)) {
     layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length, positions);
     for (const std::int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
   }
   allocate(shape, dtype, positions);
+  for (const ContentLayer& layer : content)
+    if (content_.emplace_back(); !layer.heads.empty())
+      content_.back().emplace(device, layer, shape, batch, length);
 }
 
 void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positions) {
@@ -158,6 +163,7 @@ void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const 
 
 std::size_t LayerCaches::bytes() const {
   std::int64_t sum = fixed_.view().bytes() + step_.view().bytes();
+  for (const auto& content : content_) sum += content ? content->bytes() : 0;
   for (const KeyValueCache& layer : layers_) sum += layer.keys.view().bytes() + layer.values.view().bytes();
   return static_cast<std::size_t>(sum);
 }
@@ -187,8 +193,10 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, std::
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context, ", got ",
              batch, " and ", length);
-  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), store_.compute_dtype(),
-                                       batch, length, separator_ >= 0);
+  std::vector<ContentLayer> content;
+  for (const ResidualBlock& block : blocks_) content.push_back(block.attention.content);
+  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), content,
+                                       store_.compute_dtype(), batch, length, separator_ >= 0);
 }
 
 Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s) {
@@ -198,10 +206,15 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
              cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
   std::vector<DecodeBlock> blocks;
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
-    blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
+  std::vector<Tensor> memory;
   const Tensor first_key =
       separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_, cache.position());
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
+    if (const ContentCache* content = cache.content(i))
+      content->set(ctx, blocks.back(), blocks_[i].attention.centroids_in(store_), config_.qk_norm == "rms",
+                   store_.compute_dtype(), cache.position(), memory);
+  }
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
     x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f, of_qk(s),
@@ -223,9 +236,14 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   Ctx pass = ctx;
   pass.batch_invariant = false;
   const Tensor sources = cache.sources(count);
-  hidden(pass, text, [&](std::size_t layer, const Tensor& packed) {
-    cache.fill(pass, layer, packed, sources, first, texts);
-  });
+  cache.seek(0);
+  const auto fill = [&](std::size_t layer, const Tensor& packed, const KeptMaps* maps) {
+    if (maps) return cache.fill(pass, layer, packed, sources, first, texts);
+    if (const ContentCache* content = cache.content(layer))
+      content->fill(pass, packed.slice(0, {1, count, packed.view().cols()}),
+                    blocks_[layer].attention.centroids_in(store_), cache.position(), first, texts);
+  };
+  hidden(pass, text, fill);
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 // at fixed places, so that one CUDA graph serves every position.
 #pragma once
 
+#include "models/content_cache.h"
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/patterns/cache_rows.h"
@@ -48,8 +49,10 @@ class CacheLayout {
 
 class LayerCaches : public DecodeCache {
  public:
+  // content: of each layer.
   LayerCaches(Device&, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-              const AttentionShape&, DType, std::int64_t batch, std::int64_t length, bool positions);
+              const AttentionShape&, const std::vector<ContentLayer>& content, DType, std::int64_t batch,
+              std::int64_t length, bool positions);
 
   void seek(std::int64_t position) override;
   const std::int32_t* position() const override { return step_.view().as<std::int32_t>(); }
@@ -59,6 +62,9 @@ class LayerCaches : public DecodeCache {
   std::int64_t batch() const { return batch_; }
   std::int64_t length() const { return length_; }
   KeyValueCache& layer(std::size_t i) { return layers_[i]; }
+  const ContentCache* content(std::size_t layer) const {
+    return content_[layer] ? &*content_[layer] : nullptr;
+  }
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
   // What fill() needs of the first `count` positions, on the device: append_sources() of each layout.
   Tensor sources(std::int64_t count) const;
@@ -72,7 +78,8 @@ class LayerCaches : public DecodeCache {
   Device& device_;
   std::int64_t batch_, length_;
   std::vector<KeyValueCache> layers_;
-  std::vector<CacheLayout> layouts_;  // one for each distinct pattern
+  std::vector<std::optional<ContentCache>> content_;  // of layers with heads where content decides
+  std::vector<CacheLayout> layouts_;                  // one for each distinct pattern
   std::vector<std::size_t> layout_of_layer_;
   std::vector<DecodeKeys> keys_;  // of each layout: where in fixed_ and step_ its words are
   Tensor fixed_;                  // i32: what each layout needs at any position

@@ -128,14 +128,48 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
   return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position).value;
 }
 
+namespace {
+
+std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
+                                 std::int64_t size) {
+  std::vector<Param> params;
+  for (const ContentHeads& c : content.heads)
+    params.push_back(c.spec.kind == "routing"
+                         ? store.add(str(name, ".centroids.", params.size()),
+                                     {c.heads.count * c.spec.clusters * size},  // rank 1: no decay
+                                     Init::normal(1 / std::sqrt(static_cast<double>(size))), ParamKind::wide)
+                         : Param{});
+  return params;
+}
+
+}  // namespace
+
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
-                     const AttentionShape& s, double std, double proj_std, ParamKind matrices)
+                     const AttentionShape& s, ContentLayer by_content, double std, double proj_std,
+                     ParamKind matrices)
     : shape(s),
+      content(std::move(by_content)),
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
+      centroids(add_centroids(store, name, content, s.qk_size)),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
-Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk) const {
-  return norm_and_rotate(ctx, qkv.forward(ctx, store, x), shape, of_qk);
+std::vector<Var> Attention::centroids_in(const ParameterStore& store) const {
+  std::vector<Var> vars;
+  for (const Param& p : centroids) vars.push_back(p.index < 0 ? Var{} : store.var(p));
+  return vars;
+}
+
+Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk,
+                       KeptMaps& maps, MapCache& cache,
+                       const std::function<void(const Tensor&)>& projected) const {
+  const Var packed = qkv.forward(ctx, store, x);
+  if (projected) projected(packed.value);
+  if (!content.heads.empty())
+    maps.content =
+        content_maps(ctx, content, cache, packed.value, shape, centroids_in(store), of_qk.norm_eps > 0);
+  const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
+  share_keys(ctx, maps, rotated.value, shape);
+  return rotated;
 }
 
 Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packed, const KeptMaps& maps,
@@ -176,9 +210,10 @@ double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
 }  // namespace
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
-                             ParamKind matrices)
+                             ParamKind matrices, ContentLayer content)
     : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
-      attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
+      attention(store, name + ".attention", m.width, attention_shape(m), std::move(content),
+                weight_std(m.init, m.width),
                 last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),

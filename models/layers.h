@@ -5,7 +5,7 @@
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "src/config/config.h"
-#include "src/ops.h"
+#include "src/ops/content.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -69,11 +69,18 @@ struct DecodeKeys {
 
 struct Attention {
   AttentionShape shape;
-  Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
-  Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
-            double proj_std, ParamKind matrices);
-  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to.
-  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&) const;
+  ContentLayer content;
+  Linear qkv;  // C -> q | k | v
+  std::vector<Param>
+      centroids;  // of each of content.heads, (heads * clusters * Dqk); absent where none routes
+  Linear proj;    // H*Dv -> C
+  Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, ContentLayer,
+            double std, double proj_std, ParamKind matrices);
+  std::vector<Var> centroids_in(const ParameterStore&) const;
+  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content
+  // decides. `projected` sees q | k | v before.
+  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps, MapCache&,
+              const std::function<void(const Tensor&)>& projected) const;
   // recomputed: the backward pass keeps q, k and v alone.
   Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&, bool recomputed) const;
 };
@@ -92,7 +99,8 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
-  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices);
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices,
+                ContentLayer);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };

@@ -5,6 +5,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
+#include "src/ops/content.h"
 
 namespace weft {
 
@@ -166,6 +167,18 @@ double flops_per_token(const ModelConfig& m, std::int64_t context) {
   return 3 * 2 * multiply_adds + attention_flops_per_token(m, context);
 }
 
+// Of the maps that content decides: of each layer where all are kept, else of the largest.
+std::int64_t content_bytes_of(const Config& config, std::int64_t batch, std::int64_t context, bool training) {
+  const ModelConfig& m = config.model;
+  std::int64_t sum = 0, largest = 0;
+  for (const auto& pattern : layer_patterns(m)) {
+    const std::int64_t bytes =
+        content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch, context, m.context, training);
+    sum += bytes, largest = std::max(largest, bytes);
+  }
+  return training && config.train.recompute != "block" ? sum : largest;
+}
+
 // Of each sequence's own maps, with data.separator.
 std::int64_t document_bytes(const Config& config, std::int64_t batch, std::int64_t context) {
   std::int64_t numbers = 0;
@@ -207,7 +220,7 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
           : 0;
   const std::int64_t activations =
       micro_batch * context * activation_bytes_of_token(config, compute, training) + angles +
-      document_bytes(config, micro_batch, context);
+      document_bytes(config, micro_batch, context) + content_bytes_of(config, micro_batch, context, training);
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
   return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),

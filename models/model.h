@@ -3,7 +3,7 @@
 #pragma once
 
 #include "src/config/config.h"
-#include "src/ops.h"
+#include "src/ops/content.h"
 #include "src/parameters.h"
 
 namespace weft {
@@ -52,6 +52,9 @@ class Model {
   // next. The bits depend on T and the text alone.
   virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
                            std::int64_t texts) = 0;
+
+  // What a head of a layer sees of one text, on a CPU.
+  virtual SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) = 0;
 
   // The pattern of each layer, for drawings and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;

@@ -24,8 +24,11 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
+  const auto heads = static_cast<int>(config_.heads);
   for (std::int64_t i = 0; i < config_.layers; ++i)
-    blocks_.emplace_back(store, str("blocks.", i), config_, matrices);
+    blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
+                         ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads),
+                                      config_.context, config.seed, static_cast<std::uint32_t>(i)});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -69,14 +72,26 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 }
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
-void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const KeptMaps& maps,
-                                  const QkOptions& qk, const OnLayer& on_layer) const {
+void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
+                                  const QkOptions& qk, const OnLayer& on_layer) {
   const ResidualBlock& block = blocks_[layer];
-  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk);
-  if (on_layer) on_layer(layer, packed.value);
+  const auto projected = [&](const Tensor& packed) {
+    if (on_layer) on_layer(layer, packed, nullptr);
+  };
+  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps,
+                                       maps_, projected);
+  if (on_layer) on_layer(layer, packed.value, &maps);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
+}
+
+SeenKeys SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t layer, int head) {
+  SeenKeys seen;
+  hidden(ctx, text, [&](std::size_t i, const Tensor&, const KeptMaps* maps) {
+    if (i == layer && maps) seen = seen_keys(*maps, head, text.tokens.shape()[1]);
+  });
+  return seen;
 }
 
 // norm(H_N) W_out

@@ -20,14 +20,15 @@ class SparseTransformer : public Model {
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
   void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
                    std::int64_t texts) override;
+  SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  // Called with q, k and v of each layer, as they are attended to: the last layer computes nothing more.
-  using OnLayer = std::function<void(std::size_t layer, const Tensor& packed)>;
+  // Called with q, k and v of each layer as they are projected, without maps, then as they are attended to:
+  // the last layer computes nothing more.
+  using OnLayer = std::function<void(std::size_t layer, const Tensor& packed, const KeptMaps*)>;
   ResidualStream hidden(Ctx&, const Sequences&, const OnLayer& = {});  // (B, T, C), behind all blocks
-  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const KeptMaps&, const QkOptions&,
-                 const OnLayer&) const;
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, KeptMaps, const QkOptions&, const OnLayer&);
   Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
   QkOptions of_qk(const Sequences&);

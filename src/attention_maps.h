@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <numeric>
 
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
@@ -52,20 +53,27 @@ inline Tensor attention_scratch(MemoryPool& pool, const Queue& queue, const Atte
   return elements ? Tensor(pool, {elements}, DType::f32) : Tensor();
 }
 
-// Shares DeviceMaps between the layers of a model: one for each (pattern name, n).
+// Shares DeviceMaps between the layers of a model: one for each (pattern name, n). `edge` as for PackedMaps.
 class MapCache {
  public:
   MapCache(Device& device, int heads, std::int64_t head_size)
-      : device_(device), heads_(heads), head_size_(head_size) {}
-  const DeviceMaps& get(const AttentionPattern& pattern, std::int64_t n) {
-    return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_)
+      : device_(device), heads_(heads), head_size_(head_size), numbers_(*device.pool, {heads}, DType::i32) {
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(heads));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    device.upload(numbers_, numbers.data());
+  }
+  const DeviceMaps& get(const AttentionPattern& pattern, std::int64_t n, int edge = 0) {
+    return known_.try_emplace({pattern.name(), n}, device_, pattern, heads_, Lengths(n), head_size_, edge)
         .first->second;
   }
+  // 0, 1 ... of all heads, in the device's memory: each head a group.
+  const std::int32_t* numbers() const { return numbers_.view().as<std::int32_t>(); }
 
  private:
   Device& device_;
   int heads_;
   std::int64_t head_size_;
+  Tensor numbers_;
   std::map<std::pair<std::string, std::int64_t>, DeviceMaps> known_;
 };
 

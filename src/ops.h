@@ -3,7 +3,7 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
@@ -77,15 +77,27 @@ QkForm form_of(const QkOptions&);
 // In place: qkv's memory is that of the result, and holds its own value no more.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
 
+// Of heads where content decides (src/ops/content.h): maps of each sequence and head.
+struct ContentMaps {
+  HeadRange heads;
+  AttentionMaps maps;
+  std::vector<Tensor> memory{};
+  bool shared_qk = false, normed = false;  // keys are made of queries, which have a QK-norm
+  Tensor labels{}, directions{};           // of Labels, without a tape
+  Var centroids{};                         // whose gradient the backward pass passes on
+  Tensor moved{};                          // it: like centroids
+};
 // Maps, and the memory of those that a batch has of its own.
 struct KeptMaps {
   AttentionMaps maps;
-  Tensor tables{}, made{};
+  std::vector<Tensor> memory{};
+  std::vector<ContentMaps> content{};
   KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
 };
 // segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
-// documents: they are document_starts().
-KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false);
+// documents: they are document_starts(). orders, stored: as in SegmentMaps.
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false,
+                      const Tensor& orders = {}, std::int64_t stored = 0);
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
 Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
 

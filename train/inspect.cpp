@@ -10,6 +10,9 @@ using namespace weft;
 
 static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   add_config(app, options.config, options.overrides);
+  app.add_option("--checkpoint", options.checkpoint,
+                 "with --pattern and --text, in place of --config: what a head saw of a text");
+  app.add_option("--text", options.text, "FILE: with --checkpoint, the text");
   app.add_option("--attention", options.attention,
                  "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
   add_shown(app, "--heads", options.heads, "with --attention: number of heads");

@@ -95,7 +95,12 @@ void check(const SegmentMaps& k) {
   expect_rows("segment_maps: segments", k.segments);
   WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
              "segment_maps: needs maps of all sequences");
-  const int64_t size = SegmentMaps::table_size(k.maps, k.segments.shape[0], k.segments.shape[1]);
+  WEFT_CHECK(
+      !k.orders ||
+          (k.orders.rank == 2 && k.orders.dtype == DType::i32 && k.orders.shape[0] == k.segments.shape[0]),
+      "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ", shape_text(k.orders));
+  const int64_t size =
+      SegmentMaps::table_size(k.maps, k.segments.shape[0], k.documents ? k.segments.shape[1] : 0);
   WEFT_CHECK(k.tables.dtype == DType::i32 && k.tables.size() == size, "segment_maps: tables of ",
              k.tables.size(), " elements, expected ", size, " of i32");
 }
@@ -111,7 +116,7 @@ void compute(CpuQueue&, const SegmentMaps& k) {
       for (int64_t set = 0; set < sets; ++set) {
         const TileMap& map = pass.maps[set % k.maps.groups];
         const SegmentTable<E> out(first, set, pass);
-        made[set] = out.in(map);
+        made[set] = out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
         for (int32_t tile = 0; tile < map.query_tiles; ++tile)
           for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
             narrow<E>(map, out, k.segments, set / k.maps.groups, tile, e);

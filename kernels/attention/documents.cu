@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(kThreads)
   const int set = blockIdx.y, groups = k.maps.groups, tile = blockIdx.x, lane = threadIdx.x % 32;
   const TileMap& map = pass.maps[set % groups];
   const SegmentTable<E> out(first, set, pass);
-  if (tile == 0 && threadIdx.x == 0) made[set] = out.in(map);
+  if (tile == 0 && threadIdx.x == 0)
+    made[set] = out.in(map, order_of(k.orders, set / groups), set / groups >= k.stored);
   if (tile >= map.query_tiles) return;
   const auto* segments =
       static_cast<const std::int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];

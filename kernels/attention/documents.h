@@ -26,10 +26,13 @@ struct SegmentMaps {
   TensorView tables{};      // (table_size())  i32: masks of each pass, sequence and group
   TileMap* made = nullptr;  // (passes, B, groups)  in the queue's memory
   AttentionMaps maps;       // the same for all sequences, T queries and keys
-  TensorView segments{};    // (B, T)  i32
+  TensorView segments{};    // (B, T)  i32, of slots where there are orders
   // The segments are starts of documents (DocumentStarts): passes over a band stay such, with reaches.
   bool documents = false;
+  TensorView orders{};  // (B, slots)  i32: the order of each sequence in place of that of `maps`; or absent
+  std::int64_t stored = 0;  // with orders: maps of sequences from here on accumulate
 
+  // time: T with documents, else 0.
   static std::int64_t table_size(const AttentionMaps&, std::int64_t batch, std::int64_t time);
   std::int32_t* reaches(int pass) const;  // of documents in a band: in tables, after the masks of all passes
   AttentionMaps result() const;           // points to tables and made
@@ -55,6 +58,10 @@ constexpr std::int64_t room_of(const AttentionPass& pass) { return pass.visited 
 constexpr std::int64_t segment_table_size(const AttentionPass& pass) {
   return room_of(pass) * (4 * pass.edge + 2);
 }
+// The order of a sequence; null: that of the maps.
+constexpr const std::int32_t* order_of(const TensorView& orders, std::int64_t b) {
+  return orders.data ? static_cast<const std::int32_t*>(orders.data) + b * orders.shape[1] : nullptr;
+}
 // The table of a sequence and group, the index-th of a pass with tiles of edge E.
 template <int E>
 struct SegmentTable {
@@ -65,7 +72,8 @@ struct SegmentTable {
         masks_transposed(masks + room_of(pass) * E),
         row_mask(reinterpret_cast<std::int32_t*>(masks_transposed + room_of(pass) * E)),
         col_mask(row_mask + room_of(pass)) {}
-  constexpr TileMap in(TileMap map) const {
+  constexpr TileMap in(TileMap map, const std::int32_t* order, bool accumulate) const {
+    if (order) map.query_order = map.key_order = order, map.accumulate = accumulate;
     map.masks = masks, map.masks_transposed = masks_transposed;
     map.row_mask = row_mask, map.col_mask = col_mask;
     return map;

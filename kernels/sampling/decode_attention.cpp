@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,11 +25,11 @@ void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
 template <class T>
 void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
-  const int32_t group = d.group_of_head[h];
+  const DecodeList list(d, b, h);
   std::vector<int64_t> keys;
-  for (int32_t i = d.key_start[group]; i < d.key_start[group + 1]; ++i)
-    if (!d.first_key || d.key_positions[i] >= d.first_key.as<int32_t>()[b])
-      keys.push_back((d.first_row ? d.first_row[h] : 0) + d.keys[i]);
+  for (int32_t i = 0; i < list.count; ++i)
+    if (!d.first_key || d.key_positions[list.keys + i - d.keys] >= d.first_key.as<int32_t>()[b])
+      keys.push_back((d.first_row ? d.first_row[h] : 0) + list.keys[i]);
   std::vector<W> p(keys.size()), y(static_cast<std::size_t>(d.v.size));
   const T* q = d.q.row<const T>(b, 0, h);
   W top = -std::numeric_limits<W>::infinity(), sum = 0;
@@ -70,6 +70,9 @@ void check(const AttentionDecode& d) {
       !d.first_key || (d.key_positions && d.first_key.size() == d.q.batch && d.first_key.dtype == DType::i32),
       "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
       shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
+  WEFT_CHECK(!d.own_list || (!d.first_key && d.own_list.rows() == d.q.batch * d.q.heads &&
+                             d.own_count.size() == d.own_list.rows()),
+             "attention: own_list ", shape_text(d.own_list), " and own_count ", shape_text(d.own_count));
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 

@@ -2,7 +2,7 @@
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
 // keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
 // values are prefetched before the kernel ahead, which computes the query, has ended.
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
@@ -110,17 +110,18 @@ struct Keys {
   Share<T, kV> v[kAhead];
   std::int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
 
-  __device__ __forceinline__ void read(const AttentionDecode& d, std::int64_t b, std::int64_t h, int at,
-                                       int stride, int end, std::int64_t own) {
+  __device__ __forceinline__ void read(const AttentionDecode& d, const DecodeList& list, std::int64_t b,
+                                       std::int64_t h, int at, int stride, std::int64_t own) {
     const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
     const auto* first_key = static_cast<const std::int32_t*>(d.first_key.data);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
-      row[i] = at + i * stride < end ? first_row + d.keys[at + i * stride] : -1;
+      row[i] = at + i * stride < list.count ? first_row + list.keys[at + i * stride] : -1;
     if (first_key) {
+      const std::int32_t* positions = d.key_positions + (list.keys - d.keys);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
-        if (row[i] >= 0 && d.key_positions[at + i * stride] < first_key[b]) row[i] = -1;
+        if (row[i] >= 0 && positions[at + i * stride] < first_key[b]) row[i] = -1;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -133,13 +134,13 @@ struct Keys {
 
 // Prefetches keys and values of later turns into the L2 cache: a line for each lane of the group.
 template <class T>
-__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, std::int64_t b, std::int64_t h,
-                                              int first, int stride, int end) {
+__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, const DecodeList& list,
+                                              std::int64_t b, std::int64_t h, int first, int stride) {
   constexpr int kLine = 128 / sizeof(T);
   const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
   const int lane = threadIdx.x % kLanes, of_key = static_cast<int>(d.k.size + kLine - 1) / kLine;
-  for (int at = first; at < end; at += stride) {
-    const std::int64_t row = first_row + d.keys[at];
+  for (int at = first; at < list.count; at += stride) {
+    const std::int64_t row = first_row + list.keys[at];
     const T* line = lane < of_key ? row_of<T>(d.k, b, row, h) + lane * kLine
                                   : row_of<T>(d.v, b, row, h) + (lane - of_key) * kLine;
     if (lane < of_key || (lane - of_key) * kLine < d.v.size)
@@ -172,15 +173,17 @@ template <class T, int kQk, int kV, int kAhead, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
   constexpr int kGroups = kWarps * kGroupsOfWarp;
   const std::int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
-  const int list = d.group_of_head[h], end = d.key_start[list + 1];
+  if (d.own_count.data) griddepcontrol_wait();  // a kernel ahead writes lists
+  const DecodeList list(d, b, h);
+  const int end = list.count;
   const int group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
   const std::int64_t own = d.own_row ? d.own_row[h] : -1;
   griddepcontrol_launch_dependents();
-  int first = d.key_start[list] + warp * kGroupsOfWarp;  // the same for a warp, whose lanes exchange sums
+  int first = warp * kGroupsOfWarp;  // the same for a warp, whose lanes exchange sums
   const int place = group % kGroupsOfWarp;
   Keys<T, kQk, kV, kAhead> keys;
-  keys.read(d, b, h, first + place, kGroups, end, own);
-  if (end - first <= kShortList) ask_for_later<T>(d, b, h, first + place + kAhead * kGroups, kGroups, end);
+  keys.read(d, list, b, h, first + place, kGroups, own);
+  if (end - first <= kShortList) ask_for_later<T>(d, list, b, h, first + place + kAhead * kGroups, kGroups);
   griddepcontrol_wait();
 
   float q[kQk][8];
@@ -208,7 +211,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
       if (keys.row[i] >= 0) partial.add(score * scale, keys.v[i]);
     }
     first += kAhead * kGroups;
-    if (first < end) keys.read(d, b, h, first + place, kGroups, end, own);
+    if (first < end) keys.read(d, list, b, h, first + place, kGroups, own);
   }
   for (int lanes = kLanes; lanes < kWarp; lanes *= 2) partial.merge_with_lane(lanes);
   T* out = static_cast<T*>(d.y.data) + b * d.y.batch_stride + h * d.y.head_stride;

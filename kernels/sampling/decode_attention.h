@@ -30,6 +30,9 @@ struct AttentionDecode {
   // all.
   const std::int32_t* key_positions = nullptr;
   TensorView first_key{};
+  // Where own_count of a sequence and head is not negative, its list is as long and begins at own_list.
+  // Absent: all lists are those of groups. Without first_key.
+  TensorView own_list{}, own_count{};  // (B, H, places), (B, H)  i32
 };
 WEFT_KERNEL(AttentionDecode);
 

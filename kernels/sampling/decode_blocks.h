@@ -5,6 +5,7 @@
 //   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
 
+#include "kernels/attention/content.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 
@@ -18,6 +19,15 @@ struct DecodeAffine {
   TensorView w, b;  // (M, K), (M)  T
 };
 
+// Heads where content decides; list_keys() gives queries and keys. With labels or with blocks.
+struct DecodeContent {
+  HeadRange heads;
+  bool normed = false;
+  Labels labels{};
+  LabelList list{};
+  BlockList blocks{};
+};
+
 struct DecodeBlock {
   DecodeNorm attention_norm;
   DecodeAffine qkv, proj;  // C -> q | k | v, H * Dv -> C
@@ -27,7 +37,9 @@ struct DecodeBlock {
   // As in AttentionDecode, in the queue's memory.
   const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
                      *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
-  std::int64_t longest = 0;  // no list is longer; 0: not known
+  std::int64_t longest = 0;              // no list is longer; 0: not known
+  std::vector<DecodeContent> content{};  // CUDA takes steps where there is any
+  TensorView own_list{}, own_count{};
 };
 
 struct DecodeBlocks {

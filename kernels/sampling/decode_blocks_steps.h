@@ -2,7 +2,6 @@
 // DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
 #pragma once
 
-#include "kernels/attention/attention.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_linear.h"
@@ -39,7 +38,22 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .own_row = block.own_row,
           .longest = block.longest,
           .key_positions = block.key_positions,
-          .first_key = k.first_key};
+          .first_key = k.first_key,
+          .own_list = block.own_list,
+          .own_count = block.own_count};
+}
+
+// Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
+template <class AnyQueue>
+void list_keys(AnyQueue& queue, const TensorView& packed, std::int64_t heads, std::int64_t qk_size,
+               DecodeContent content, bool share) {
+  const HeadsView q = heads_in(heads_of(packed, 0, heads, qk_size), content.heads),
+                  k = heads_in(heads_of(packed, heads * qk_size, heads, qk_size), content.heads);
+  content.labels.q = content.blocks.q = q, content.blocks.k = k;
+  if (!content.labels.labels) return share ? void() : run(queue, content.blocks);
+  if (share) return run(queue, SharedKeys{.k = k, .q = q, .normed = content.normed});
+  run(queue, content.labels);
+  run(queue, content.list);
 }
 
 template <class AnyQueue>
@@ -51,7 +65,11 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
+    for (const DecodeContent& content : block.content)
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, false);
     if (k.qk) run(queue, qk_step(k));
+    for (const DecodeContent& content : block.content)
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, true);
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
 #include "src/capi/handles.h"
+#include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
-#include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {
@@ -68,7 +68,9 @@ std::unique_ptr<weft_pattern> handle(std::unique_ptr<AttentionPattern> pattern, 
 std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec* spec, std::int32_t heads) {
   const PatternSpec checked = converted("spec", spec, 0);
   check_heads(heads);
-  return handle(make_pattern(checked, heads), heads);
+  auto pattern = make_pattern(checked, heads);
+  refuse_content(*pattern, heads, "the C library");
+  return handle(std::move(pattern), heads);
 }
 
 std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, std::int32_t heads) {

@@ -4,7 +4,7 @@
 
 #include "kernels/philox.h"
 #include "src/config/fields.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
@@ -127,6 +127,9 @@ class Check {
         refuse({key}, "model.attention: ", pattern->name(),
                " sees later positions, which the model shall predict; set causal: true (inspect draws "
                "such patterns, too)");
+      if (config_.data.separator >= 0 && !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
+        refuse({key, "data.separator"}, "model.attention: ", pattern->name(),
+               " takes no documents; leave data.separator out");
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))

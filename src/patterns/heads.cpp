@@ -39,6 +39,17 @@ class ByHead : public Composite {
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
   }
+  std::int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
+  void content(int heads, std::vector<ContentHeads>& out) const override {
+    for (int p = 0; p < size(); ++p) {
+      const std::size_t first = out.size();
+      of_[static_cast<std::size_t>(p)]->content(heads_of(p, of_.size(), heads), out);
+      for (std::size_t i = first; i < out.size(); ++i) {
+        HeadRange& range = out[i].heads;
+        range = {p + size() * range.first, size() * range.step, range.count};
+      }
+    }
+  }
 
  private:
   int size() const { return static_cast<int>(of_.size()); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/patterns/combine.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
@@ -110,7 +111,10 @@ class Merged : public Composite {
 std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads) {
   check_number_of_patterns(spec, 2, AttentionMaps::kMaxPasses / 2);
   std::vector<std::unique_ptr<AttentionPattern>> of;
-  for (std::size_t p = 0; p < spec.of.size(); ++p) of.push_back(make_inner(spec, p, heads));
+  for (std::size_t p = 0; p < spec.of.size(); ++p) {
+    of.push_back(make_inner(spec, p, heads));
+    refuse_content(*of.back(), heads, "attention pattern 'merged'");
+  }
   return std::make_unique<Merged>(std::move(of), heads);
 }
 

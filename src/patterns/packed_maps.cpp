@@ -79,10 +79,12 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, st
     WEFT_CHECK(found != group_of_head_.end(), pattern.name(), ": group ", group, " of ", groups_,
                " has no head");
     std::vector<PatternPart> parts;
-    pattern.parts(static_cast<int>(found - group_of_head_.begin()), parts);
+    pairs_.emplace_back();
+    const auto first = static_cast<int>(found - group_of_head_.begin());
+    if (pattern.most_keys(first)) continue;  // content has maps of its own
+    pattern.parts(first, parts);
     WEFT_CHECK(!parts.empty() && parts.size() <= AttentionMaps::kMaxPasses / 2, pattern.name(),
                ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2, " work");
-    pairs_.emplace_back();
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const auto& [part, head] = parts[p];
       TileTables tables =

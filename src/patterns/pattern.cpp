@@ -21,14 +21,18 @@ PatternKind convolution_pattern();
 PatternKind layout_kind();
 PatternKind merged_pattern();
 PatternKind heads_pattern();
+PatternKind routing_pattern();  // content.cpp
+PatternKind lsh_pattern();
+PatternKind topk_blocks_pattern();
 // src/patterns/modified.cpp: the pattern within its prefix, documents and length.
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&, int heads);
 
 const std::vector<PatternKind>& patterns() {
   static const std::vector<PatternKind> table = {
-      all_pattern(),         local_pattern(),   strided_pattern(),    fixed_pattern(),
-      block_pattern(),       summary_pattern(), longformer_pattern(), bigbird_pattern(),
-      convolution_pattern(), layout_kind(),     merged_pattern(),     heads_pattern(),
+      all_pattern(),         local_pattern(),   strided_pattern(),     fixed_pattern(),
+      block_pattern(),       summary_pattern(), longformer_pattern(),  bigbird_pattern(),
+      convolution_pattern(), layout_kind(),     merged_pattern(),      heads_pattern(),
+      routing_pattern(),     lsh_pattern(),     topk_blocks_pattern(),
   };
   return table;
 }
@@ -110,7 +114,8 @@ std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) 
   for (std::int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    pairs += keys_in(runs, n.keys);
+    const std::int64_t keys = keys_in(runs, n.keys), most = pattern.most_keys(head);
+    pairs += most ? std::min(keys, most) : keys;
   }
   return pairs;
 }

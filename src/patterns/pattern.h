@@ -3,7 +3,7 @@
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content.h"
 #include "src/patterns/spec.h"
 
 namespace weft {
@@ -26,6 +26,12 @@ struct PatternPart {
   int head = 0;
 };
 
+// Heads where content decides what they see.
+struct ContentHeads {
+  PatternSpec spec;
+  HeadRange heads;
+};
+
 // A wrong order of slots costs time; a wrong run, group, part or band gives wrong results. tests/src/patterns
 // hold all of them against attends(), and attends() against a second definition.
 class AttentionPattern {
@@ -46,6 +52,11 @@ class AttentionPattern {
 
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
+
+  // Content decides which of these keys a query of the head sees (src/ops/content.h), at most this many; 0:
+  // all.
+  virtual std::int64_t most_keys(int /*head*/) const { return 0; }
+  virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
 
   // The longest sequences that the pattern allows (a layout, a grid); 0: any.
   virtual Lengths lengths() const { return {}; }
@@ -92,7 +103,7 @@ inline std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) /
 
 // The keys below `keys` in the runs of one query.
 std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys);
-// The number of attended pairs of one head, counted from the runs.
+// The number of attended pairs of one head, counted from the runs; where content decides, at most.
 std::int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 
 }  // namespace weft

@@ -38,7 +38,8 @@ struct PatternSpec {
   std::vector<std::int64_t> documents{};  // ascending first positions: no query sees across a border
   std::int64_t length = 0;                // positions from here on neither see nor are seen
 
-  std::int64_t window = 0;                // longformer, bigbird: width of the sliding window; required
+  std::int64_t window =
+      0;  // longformer, bigbird: width of the sliding window; routing, lsh: keys seen; required
   std::vector<std::int64_t> dilation{1};  // longformer: distance of the window's keys, heads in turn
   std::vector<std::int64_t> globals{};  // longformer, bigbird: positions or blocks that see all and are seen
   std::int64_t random = 0;              // bigbird: random blocks of each query block
@@ -49,6 +50,10 @@ struct PatternSpec {
   bool transposed = false;              // convolution: queries and keys swapped
   std::string file{};                   // layout: an HDF5 or numpy file
   std::string dataset{};                // layout: its name in the HDF5 file
+  std::int64_t clusters = 0;            // routing: clusters of queries; required
+  std::int64_t rounds = 4;              // lsh: independent hashes
+  std::int64_t buckets = 0;             // lsh: of a hash, at least; 0: context / 64
+  std::int64_t blocks = 0;              // topk_blocks: blocks that a query sees; required
 };
 inline constexpr int kMaxPatternNesting = 4;  // `of` within `of`
 
@@ -58,6 +63,7 @@ struct PatternKind {
   // The fields that a pattern with this spec reads, without `kind` and the modifiers.
   std::function<std::vector<std::string>(const PatternSpec&)> fields;
   std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
+  bool content = false;  // what a query sees depends on more than positions
 };
 
 // All kinds. A new one is a file in src/patterns/ and two lines in pattern.cpp.

@@ -150,6 +150,16 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       config.model.positions = "rotary", config.model.qk_norm = "rms";
       EXPECT_NEAR(check_plan(config, 4, training), without, 1000) << recompute << ", training " << training;
     }
+  for (const char* pattern : {"{kind: routing, clusters: 5, window: 70}", "{kind: lsh, window: 20}",
+                              "{kind: topk_blocks, block: 64, blocks: 2}"})
+    for (const std::string recompute : {"none", "attention", "block"})
+      for (const bool training : {true, false}) {
+        SCOPED_TRACE(str(pattern, ", recompute ", recompute, ", training ", training));
+        Config content = config;
+        content.model.attention = {parse_pattern(pattern, "test")};
+        content.train.recompute = recompute;
+        check_plan(content, 4, training);
+      }
   config.model.vocab = 700;
   SCOPED_TRACE("large vocabulary");
   check_plan(config, 4, true);

@@ -42,6 +42,8 @@ struct Engine {
     ASSERT_EQ(dst.size(), static_cast<std::int64_t>(values.size()));
     if (dst.dtype == DType::i32) return device->upload(dst, converted<std::int32_t>(values).data());
     if (dst.dtype == DType::f32) return device->upload(dst, converted<float>(values).data());
+    if (dst.dtype == DType::f16) return device->upload(dst, converted<f16>(values).data());
+    if (dst.dtype == DType::bf16) return device->upload(dst, converted<bf16>(values).data());
     ASSERT_EQ(dst.dtype, DType::f64);
     device->upload(dst, values.data());
   }

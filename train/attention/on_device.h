@@ -118,7 +118,7 @@ struct OnDevice {
   // Maps of each sequence's own, which stand for the segments from here on. For as many keys as queries.
   AttentionMaps part(const AttentionMaps& maps) {
     const TensorView numbers = segments().queries;
-    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch, s.time)}, DType::i32);
+    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch, starts ? s.time : 0)}, DType::i32);
     made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * std::int64_t{sizeof(TileMap)}},
                   DType::u8);
     const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers, starts};

@@ -3,10 +3,13 @@
 
 #include <cstdio>
 
+#include "src/files/files.h"
+#include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
+#include "train/sampling/sampler.h"
 
 namespace weft {
 namespace {
@@ -201,7 +204,7 @@ bool draws(const InspectOptions& o) {
 }
 
 // Prints counts, receptive field and connectivity matrix as text; writes the files that `options` ask for.
-void show_pattern(const PatternView& view, const InspectOptions& options, const AttentionTarget& target,
+void show_pattern(const PatternView& view, const InspectOptions& options, const std::string& counts,
                   std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
   const std::int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
@@ -217,8 +220,7 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
     write_png(options.png, pattern_image(pattern, {head, n, position, columns, options.grid}));
   out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries) << " positions";
   if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";
-  out << "\n"
-      << counts_text(view, target) << "# attended, . not, :-=+* a growing share of what a character covers\n";
+  out << "\n" << counts << "# attended, . not, :-=+* a growing share of what a character covers\n";
   for (const FieldLayout& layout : layouts) {
     out << "\nwhat position " << position << (n.queries == n.keys ? " (O)" : "") << " sees, ";
     if (&layout == &layouts[0]) {
@@ -257,15 +259,54 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
       read_layer_head(options.pattern.empty() ? "0,0" : options.pattern, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
   const std::unique_ptr<Device> device = make_device(options.device);
-  show_pattern({*pattern, spec, heads, head, n}, chosen,
-               {options.head_size, options.head_size, device->is_cuda() ? DType::bf16 : DType::f32,
-                device->compute_capability},
-               out);
+  const PatternView view = {*pattern, spec, heads, head, n};
+  const AttentionTarget target = {options.head_size, options.head_size,
+                                  device->is_cuda() ? DType::bf16 : DType::f32, device->compute_capability};
+  show_pattern(view, chosen, counts_text(view, target), out);
+}
+
+// `inspect --checkpoint`.
+void inspect_text(const InspectOptions& options, std::ostream& out) {
+  if (options.pattern.empty() || options.text.empty())
+    fail("--checkpoint draws what a head saw: add --pattern LAYER,HEAD and --text FILE");
+  const auto loaded = load_model(options.checkpoint, "cpu");
+  const ModelConfig& m = loaded->config.model;
+  const auto [layer, head] = read_layer_head(options.pattern, m.layers, m.heads);
+  const std::vector<char> bytes = read_input(options.text, std::int64_t{64} << 20);
+  const std::vector<std::int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
+  const auto length = std::min<std::int64_t>(std::ssize(tokens), options.length.value_or(m.context));
+  if (length < 1 || length > m.context)
+    fail("--length: 1 to ", m.context, " positions of ", options.text, ", got ", length);
+  const Tensor text(*loaded->device->pool, {1, length}, DType::i32);
+  loaded->device->upload(text, tokens.data());
+  Ctx ctx = loaded->inference();
+  const SeenKeys seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
+  std::int64_t pairs = 0;
+  std::vector<bool> sees(static_cast<std::size_t>(length * length));
+  for (std::int64_t i = 0; i < length; ++i)
+    for (const std::int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
+  std::string counts =
+      str("pairs seen ", grouped_digits(pairs), ", executed ", grouped_digits(seen.executed), "\n");
+  for (const auto& sizes : seen.label_sizes)
+    counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
+  const auto& pattern = *loaded->model->patterns().at(static_cast<std::size_t>(layer));
+  BlockLayout layout;
+  layout.query_blocks = layout.key_blocks = (length + 63) / 64;
+  layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
+  layout.keep = [&](int, std::int64_t i, std::int64_t j) {
+    return i < length && j < length && sees[i * length + j];
+  };
+  layout.source = str(pattern.name(), " on ", options.text);
+  const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
+  out << "layer " << layer << ", ";
+  show_pattern({*drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
+               options, counts, out);
 }
 
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
+  if (!options.checkpoint.empty()) return inspect_text(options, out);
   if (options.config.empty() == options.attention.empty())
     fail("inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: 128}'");
   if (!options.attention.empty()) return inspect_attention(options, out);
@@ -288,7 +329,7 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   InspectOptions drawn = options;
   if (drawn.grid.empty() && config.model.position_axes.size() == 3) drawn.grid = config.model.position_axes;
   out << "layer " << layer << ", ";
-  show_pattern(view, drawn, target, out);
+  show_pattern(view, drawn, counts_text(view, target), out);
 }
 
 }  // namespace weft

@@ -23,6 +23,7 @@ struct InspectOptions {
   std::vector<std::int64_t> grid;        // H, W or H, W, C: the field is drawn on an image, too
   std::string png, mask_out;             // files to write, with a picture
   std::string device = "auto";           // whose kernels are named
+  std::string checkpoint, text;          // in place of a config: what a head of this model sees of this text
 };
 
 // Without `pattern` and `attention`: parameters, memory, FLOPs, and what each layer's attention costs. With

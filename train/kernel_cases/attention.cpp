@@ -122,6 +122,11 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   if (documents) {  // one of which the query sees nothing, with luck
     k.key_positions = k.keys;
     k.first_key = r.integers({s.b}, 0, s.t);
+  } else if (own) {
+    k.own_list = r.integers({s.b, s.h, 40}, 0, s.t - 1);  // of every other head
+    std::vector<double> counts;
+    for (std::int64_t i = 0; i < s.b * s.h; ++i) counts.push_back(static_cast<double>(i % 2 ? 40 - i : -1));
+    k.own_count = r.input_of({s.b, s.h}, DType::i32, counts);
   }
   k.key_start = r.numbers(start);
   k.group_of_head = r.numbers(groups);
@@ -148,14 +153,18 @@ void segment_maps(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool docu
   SegmentMaps k;
   k.maps = prepare(r, spec, s).maps;
   k.segments = r.integers({s.b, s.t}, -1, 1);
-  if (k.documents = documents; documents) {
+  k.documents = documents;
+  if (documents) {
     std::vector<double> starts;
     for (std::int64_t i = 0; i < s.b * s.t; ++i) starts.push_back(static_cast<double>(i % s.t / 13 * 13));
     k.segments.data = const_cast<std::int32_t*>(r.numbers(starts));
+  } else {
+    k.orders = r.integers({s.b, s.t}, 0, s.t - 1);  // put into the maps
+    k.stored = 1;
   }
   k.made =
       static_cast<TileMap*>(r.scratch({k.maps.passes * s.b * std::int64_t{sizeof(TileMap)}}, DType::u8).data);
-  const std::int64_t size = SegmentMaps::table_size(k.maps, s.b, s.t);
+  const std::int64_t size = SegmentMaps::table_size(k.maps, s.b, documents ? s.t : 0);
   k.tables = {r.output_bytes("tables", 4 * size), DType::i32, 1, {size, 1, 1, 1, 1}};
   r.kernel(k);
 }

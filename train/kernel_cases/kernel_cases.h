@@ -168,6 +168,7 @@ class Table {
 
 void add_attention_cases(Table&);
 void add_block_cases(Table&);  // residual blocks in sampling
+void add_content_cases(Table&);
 void add_linear_activation_cases(Table&);
 void add_muon_cases(Table&);
 void add_norm_cases(Table&);

@@ -7,7 +7,7 @@
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
 #include "src/patterns/cache_rows.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
@@ -49,12 +49,31 @@ void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionC
   for (std::int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    const std::int64_t keys = keys_in(runs, n.keys);
+    std::int64_t keys = keys_in(runs, n.keys);
+    if (const std::int64_t most = pattern.most_keys(head)) keys = std::min(keys, most);
     counts.keys_min = std::min(counts.keys_min, keys);
     counts.keys_max = std::max(counts.keys_max, keys);
   }
   counts.keys_mean =
       static_cast<double>(counts.pairs.needed) / static_cast<double>(n.queries * std::ssize(counts.heads));
+}
+
+// Where content decides: at most so many pairs, in as many tiles.
+void count_content(const AttentionPattern& pattern, int heads, Lengths n, const AttentionTarget& target,
+                   AttentionCounts& counts) {
+  for (const auto& [spec, range] : content_of(pattern, heads))
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      if (std::ranges::count(counts.heads, range.head(i)) == 0) continue;
+      const int head = static_cast<int>(range.head(i));
+      const std::int64_t rounds = rounds_of(spec);
+      const PackedMaps maps(*slots_of(spec), 1, n, target.qk_size, kTile);
+      counts.pairs += {needed_pairs(pattern, head, n), rounds * maps.pairs(0).executed};
+      if (i > 0) continue;
+      AttentionPass pass;
+      counts.edges.push_back(pass.edge);
+      counts.form.push_back(kernel_on(target, heads, pass, n.queries));
+      counts.table_bytes += bytes_of(*maps.tables(0, 0));
+    }
 }
 
 }  // namespace
@@ -75,6 +94,7 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     AttentionCounts& counts = groups[g];
     const auto head = static_cast<int>(counts.heads.at(0));
     counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
+    count_content(pattern, heads, n, target, counts);
     count_keys(pattern, head, n, counts);
     if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
     for (int pass = 0; pass < maps.passes(); ++pass) {

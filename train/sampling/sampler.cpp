@@ -310,7 +310,8 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t firs
       for (std::int64_t i = first; i < last; ++i) {
         runs.clear();
         pattern.key_runs(head, i, runs);
-        keys += keys_in(runs, i + 1);
+        const std::int64_t most = pattern.most_keys(head), all = keys_in(runs, i + 1);
+        keys += most ? std::min(most, all) : all;
       }
     }
     sum += keys;

@@ -45,7 +45,8 @@ bool is_made_of_others(const std::string& kind) { return kind == "merged" || kin
 PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool any_direction, int depth) {
   std::vector<std::string> kinds;
   for (const PatternKind& entry : patterns())
-    if (entry.kind != std::string("layout") && (depth < 2 || !is_made_of_others(entry.kind)))
+    if (entry.kind != std::string("layout") && !entry.content &&
+        (depth < 2 || !is_made_of_others(entry.kind)))
       kinds.emplace_back(entry.kind);
   const std::string kind = kinds[pick(random, 0, std::ssize(kinds) - 1)];
   PatternSpec spec = random_spec(random, kind, n, any_direction);

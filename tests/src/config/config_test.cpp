@@ -122,7 +122,8 @@ TEST(Config, ErrorsOfKeys) {
       parse_error("model: {attention: {kind: local, strid: 3}}\n"),
       "a.yaml:1: model.attention: unknown key strid of a pattern; did you mean stride? (known: kind, "
       "stride, c, num_verts, block, vertsize, causal, of, window, dilation, globals, random, seed, grid, "
-      "filter, step, transposed, file, dataset, prefix, documents, length)");
+      "filter, step, transposed, file, dataset, clusters, rounds, buckets, blocks, prefix, documents, "
+      "length)");
   EXPECT_EQ(parse_error("model:\n  attention:\n  - {kind: local, stride: 3}\n  - kind: local\n    c: 32\n"),
             "a.yaml:5: model.attention: a pattern {kind: local, stride: 128} does not read c; it reads kind, "
             "stride, causal, prefix, documents, length");
@@ -136,7 +137,7 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_EQ(
       parse_error("model:\n  attention:\n  - {kind: local}\n  - {kind: longformer}\n"),
       "a.yaml:4: model.attention: window is required in a pattern of kind longformer (longformer, bigbird: "
-      "width of the sliding window)");
+      "width of the sliding window; routing, lsh: keys seen)");
   EXPECT_CONTAINS(parse_error("model: {attention: {kind: bigbird, window: 3}}\n"), "block is required");
   EXPECT_CONTAINS(parse_error("model: {attention: {kind: merged, of: [{kind: layout, block: 8}]}}\n"),
                   "file is required");
