@@ -5,10 +5,8 @@
 // counter-based generator, draws the place from (seed, step, index in the batch). There is no state to save:
 // a run resumes from its step, and each process reads its own windows of one batch.
 #include "data/batch_source.h"
-
 #include <algorithm>
 #include <numeric>
-
 #include "kernels/philox.h"
 #include "src/files/hdf5.h"
 
@@ -44,10 +42,8 @@ bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
 BatchSource::BatchSource(const Config& config, const TokenDataset& train, const TokenDataset* mix)
     : config_(config), train_(train), mix_(mix), batcher_(train, config.seed) {
   check_images();
-  if (train.image())
-    augmenter_.emplace(config, train.image(), labels_of(config, train));
-  else
-    check_window(train, config.model.context);
+  if (train.image()) augmenter_.emplace(config, train.image(), labels_of(config, train));
+  else check_window(train, config.model.context);
 }
 
 void BatchSource::read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,

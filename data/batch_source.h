@@ -94,8 +94,7 @@ class DeviceBatch {
   const Sequences& sequences() const { return sequences_; }
 
  private:
-  template <class F>
-  void for_each_part(const HostBatch& batch, const F& f) const {
+  template <class F> void for_each_part(const HostBatch& batch, const F& f) const {
     f(sequences_.tokens, batch.tokens);
     f(sequences_.offsets, batch.offsets);
     f(sequences_.positions, batch.positions);

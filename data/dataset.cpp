@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "data/dataset.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
-
 #include "kernels/philox.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"

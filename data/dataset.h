@@ -4,7 +4,6 @@
 #pragma once
 
 #include <span>
-
 #include "src/files/files.h"
 #include "src/files/npy.h"
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
@@ -17,8 +16,7 @@ inline constexpr std::int64_t kChunk = 1 << 12;
 inline std::int64_t chunks_of(std::int64_t n) { return (n + kChunk - 1) / kChunk; }
 
 // sum of term(i) for i in [0, n): sixteen accumulators (vector registers), added pairwise at the end.
-template <class W, class Term>
-inline W sum_of(std::int64_t n, Term term) {
+template <class W, class Term> inline W sum_of(std::int64_t n, Term term) {
   constexpr int kLanes = 16;
   W lane[kLanes] = {};
   std::int64_t i = 0;
@@ -31,8 +29,7 @@ inline W sum_of(std::int64_t n, Term term) {
 }
 
 // The largest of term(i) for i in [0, n), n > 0.
-template <class W, class Term>
-inline W max_of(std::int64_t n, Term term) {
+template <class W, class Term> inline W max_of(std::int64_t n, Term term) {
   constexpr int kLanes = 16;
   W lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = term(0);
@@ -47,8 +44,7 @@ inline W max_of(std::int64_t n, Term term) {
   return *std::max_element(lane, lane + kLanes);
 }
 
-template <class T>
-inline wide_t<T> dot(const T* a, const T* b, std::int64_t n) {
+template <class T> inline wide_t<T> dot(const T* a, const T* b, std::int64_t n) {
   using W = wide_t<T>;
   return sum_of<W>(n, [=](std::int64_t i) { return static_cast<W>(a[i]) * static_cast<W>(b[i]); });
 }
@@ -69,8 +65,7 @@ inline void sum_rows(const GradView& out, std::int64_t rows, std::int64_t cols, 
 }
 
 // A gradient that is stored, unless it is absent, and whose elements at() returns unrounded.
-template <class T>
-class Kept {
+template <class T> class Kept {
  public:
   using W = wide_t<T>;
   Kept(const GradView& to, std::int64_t size) : to_(to ? to.view.as<T>() : nullptr), add_(to.accumulate) {

@@ -76,7 +76,6 @@ constexpr const char* name_of(DType t) {
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
 // The C++ type of wide(dtype_of<T>), of the accumulators of CPU forms.
-template <class T>
-using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T> using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 }  // namespace weft

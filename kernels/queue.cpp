@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The debug level, read once from the environment, and what it does on the CPU.
 #include "kernels/queue.h"
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <utility>
-
 #include "kernels/cpu.h"
 
 namespace weft {

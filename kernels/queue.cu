@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/queue.h"
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <variant>
 #include <vector>
-
 #include "kernels/view.h"
 
 struct CUstream_st;  // cudaStream_t and cublasLtHandle_t, without pulling CUDA headers into host code
@@ -53,8 +52,7 @@ inline double bytes_of(const std::vector<TensorView>& views) {
 }
 
 // A kernel that counts more than its operands has cost(); others list inputs() and outputs().
-template <class Kernel>
-LaunchCost cost_of(const Kernel& kernel) {
+template <class Kernel> LaunchCost cost_of(const Kernel& kernel) {
   if constexpr (requires { kernel.cost(); }) {
     return kernel.cost();
   } else if constexpr (requires { kernel.inputs(), kernel.outputs(); }) {
@@ -113,8 +111,7 @@ void finish(CudaQueue&, const char* kernel);
 void check_finite(CpuQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 void check_finite(CudaQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 
-template <class Kernel>
-void launch(Queue& queue, const Kernel& kernel) {
+template <class Kernel> void launch(Queue& queue, const Kernel& kernel) {
   std::visit(
       [&](auto& q) {
         begin(q);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Time on the CPU.
 #include "kernels/timer.h"
-
 #include <chrono>
 
 namespace weft {

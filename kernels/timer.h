@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <span>
-
 #include "kernels/queue.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-
 #include "kernels/dtype.h"
 
 namespace weft {
@@ -17,17 +16,13 @@ struct Error : std::runtime_error {
 };
 
 // Joins its arguments into one string ("got ", 3, " of ", 4).
-template <class... Args>
-std::string str(const Args&... args) {
+template <class... Args> std::string str(const Args&... args) {
   std::ostringstream out;
   (out << ... << args);
   return out.str();
 }
 
-template <class... Args>
-[[noreturn]] void fail(const Args&... what) {
-  throw Error(str(what...));
-}
+template <class... Args> [[noreturn]] void fail(const Args&... what) { throw Error(str(what...)); }
 
 // Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
 #define WEFT_CHECK(condition, ...)                                                             \
@@ -52,16 +47,12 @@ struct TensorView {
   constexpr std::int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
   constexpr std::int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
   std::int64_t bytes() const { return size() * size_of(dtype); }
-  template <class T>
-  T* as() const {
+  template <class T> T* as() const {
     WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ",
                name_of(dtype));
     return static_cast<T*>(data);
   }
-  template <class T>
-  T* or_null() const {
-    return data ? as<T>() : nullptr;
-  }
+  template <class T> T* or_null() const { return data ? as<T>() : nullptr; }
 };
 
 // "(4, 128, 512)"
@@ -79,8 +70,7 @@ struct GradView {
 };
 
 // Calls f.operator()<T>() with the C++ type of a floating dtype (CPU forms: f64, f32, f16, bf16).
-template <class F>
-void dispatch_float(DType t, F&& f) {
+template <class F> void dispatch_float(DType t, F&& f) {
   switch (t) {
     case DType::f64: return f.template operator()<double>();
     case DType::f32: return f.template operator()<float>();
@@ -91,8 +81,7 @@ void dispatch_float(DType t, F&& f) {
 }
 
 // Stores or adds `value` at element i of a gradient of element type T.
-template <class T, class V>
-inline void store(T* out, std::int64_t i, V value, bool accumulate) {
+template <class T, class V> inline void store(T* out, std::int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
   out[i] =
       static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "models/content_cache.h"
-
 #include "kernels/sampling/decode_blocks_steps.h"
 
 namespace weft {

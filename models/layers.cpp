@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
-
 #include <numeric>
-
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
 
@@ -28,8 +26,7 @@ DecodeAffine Linear::decoding(const ParameterStore& store) const {
 
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
     : weight(store.add(name + ".weight", {size}, Init::constant(1), ParamKind::wide)),
-      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)),
-      eps(epsilon) {}
+      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)), eps(epsilon) {}
 
 Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return layernorm(ctx, x, store.var(weight), store.var(bias), eps);
@@ -147,8 +144,7 @@ std::vector<Param> add_centroids(ParameterStore& store, const std::string& name,
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
                      const AttentionShape& s, ContentLayer by_content, double std, double proj_std,
                      ParamKind matrices)
-    : shape(s),
-      content(std::move(by_content)),
+    : shape(s), content(std::move(by_content)),
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
       centroids(add_centroids(store, name, content, s.qk_size)),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
@@ -185,8 +181,7 @@ Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packe
 Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
          double up_std, double down_std, Activation activation, ParamKind matrices)
     : up(store, name + ".up", width, hidden, up_std, true, matrices),
-      down(store, name + ".down", hidden, width, down_std, true, matrices),
-      f(activation) {}
+      down(store, name + ".down", hidden, width, down_std, true, matrices), f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The table of models, and what one costs: operations a token, bytes on the device.
 #include "models/model.h"
-
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"

@@ -11,13 +11,9 @@
 namespace weft {
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
-    : device_(device),
-      config_(config.model),
-      conditions_(conditions(config)),
-      separator_(config.data.separator),
-      recompute_blocks_(config.train.recompute == "block"),
-      recompute_attention_(config.train.recompute == "attention"),
-      store_(store),
+    : device_(device), config_(config.model), conditions_(conditions(config)),
+      separator_(config.data.separator), recompute_blocks_(config.train.recompute == "block"),
+      recompute_attention_(config.train.recompute == "attention"), store_(store),
       embedding_(store, config_.vocab, config_.width,
                  config_.positions == "rotary" ? std::vector<std::int64_t>{} : config_.position_axes,
                  condition_rows(conditions_), config_.init.token_std, config_.init.position_std),

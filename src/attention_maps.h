@@ -4,7 +4,6 @@
 
 #include <array>
 #include <numeric>
-
 #include "src/device.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/device.h"
-
 #include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "src/config/names.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
-
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"

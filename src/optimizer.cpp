@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/optimizer.h"
-
 #include <numbers>
-
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"

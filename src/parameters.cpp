@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/parameters.h"
-
 #include <numbers>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/philox.h"
 
@@ -31,8 +29,7 @@ std::array<double, 4> normals_of(std::uint64_t seed, std::uint32_t number, std::
   return normals;
 }
 
-template <class T>
-void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
+template <class T> void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
   if (p.init.std == 0) {
     std::fill(out, out + p.size, static_cast<T>(p.init.value));
     return;

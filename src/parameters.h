@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <unordered_set>
-
 #include "src/ranks/communicator.h"
 #include "src/tape.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/tape.h"
-
 #include "kernels/layers/pointwise.h"
 
 namespace weft {

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <utility>
-
 #include "kernels/optimizer/loss_scale.h"
 #include "src/tensor.h"
 
@@ -91,8 +90,7 @@ struct Ctx {
   Var output(const Shape& shape, DType dtype) {
     return {empty(shape, dtype), tape ? std::make_shared<Gradient>() : nullptr};
   }
-  template <class Kernel>
-  void launch(const Kernel& kernel) {
+  template <class Kernel> void launch(const Kernel& kernel) {
     if (may_stop && interrupted()) throw_interrupted();
     ++launches;
     weft::launch(*queue, kernel);

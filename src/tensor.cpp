@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/tensor.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
-
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -5,14 +5,12 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
@@ -56,8 +54,7 @@ inline std::string read_file(const std::string& path) {
 }
 
 // The text of the Error that `call` throws; "" when it throws none.
-template <class Call>
-std::string error_of(Call&& call) {
+template <class Call> std::string error_of(Call&& call) {
   try {
     call();
   } catch (const Error& e) { return e.what(); }

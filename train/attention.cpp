@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // attention: q, k and v from an HDF5 file, attended over a pattern, to another. See train/README.md.
 #include <iostream>
-
 #include "train/attention/attention_file.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // bench: times kernels (checked first) and whole training steps. Rows of text, or JSON objects with --json.
-#include <iostream>
-
-#include "src/config/config.h"
 #include "train/bench/bench.h"
+#include <iostream>
+#include "src/config/config.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"

@@ -19,13 +19,12 @@ static void add_convert_options(CLI::App& app, ConvertArguments& a) {
   add_shown(app, "--dtype", a.dtype, "of the numbers in a safetensors file; bf16 rounds")
       ->check(CLI::IsMember({"f32", "bf16"}));
   add_weights(app, a.weights);
-  app.footer(
-      "Names are those of the model, \"blocks.3.attention.qkv.weight\"; metadata: weft.config (YAML), "
-      "weft.step, "
-      "weft.weights. Optimizer state does not travel.\n"
-      "Examples:\n"
-      "  convert runs/tiny/best.h5 tiny.safetensors\n"
-      "  convert tiny.safetensors tiny.h5");
+  app.footer("Names are those of the model, \"blocks.3.attention.qkv.weight\"; metadata: weft.config (YAML), "
+             "weft.step, "
+             "weft.weights. Optimizer state does not travel.\n"
+             "Examples:\n"
+             "  convert runs/tiny/best.h5 tiny.safetensors\n"
+             "  convert tiny.safetensors tiny.h5");
 }
 
 // The arrays must be exactly those of the model of its config.
@@ -48,16 +47,13 @@ static void run_convert(const ConvertArguments& a) {
   if (is_safetensors(a.from) == is_safetensors(a.to))
     fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ", a.to);
   if (is_safetensors(a.from) && (!a.weights.empty() || a.dtype != "f32"))
-    fail(
-        "--weights and --dtype choose what goes into a safetensors file; a checkpoint gets what one holds, "
-        "in f32");
+    fail("--weights and --dtype choose what goes into a safetensors file; a checkpoint gets what one holds, "
+         "in f32");
   const WeightsFile weights = open_weights(a.from, weights_from(a.weights) == Weights::last);
   if (weights_from(a.weights) == Weights::ema && !weights.ema)
     fail(a.from, ": holds no moving average of the weights");
-  if (is_safetensors(a.from))
-    save_as_checkpoint(a.to, weights);
-  else
-    save_safetensors(a.to, weights, a.dtype == "bf16" ? DType::bf16 : DType::f32);
+  if (is_safetensors(a.from)) save_as_checkpoint(a.to, weights);
+  else save_safetensors(a.to, weights, a.dtype == "bf16" ? DType::bf16 : DType::f32);
   std::cout << a.to << ": " << weights.shapes.size() << " arrays of " << weights.text() << "\n";
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
 #include <iostream>
-
 #include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // prepare: raw data in, a token file out. See data/README.md.
-#include <iostream>
-
 #include "data/prepare/prepare.h"
+#include <iostream>
 #include "train/program/options.h"
 #include "train/program/program.h"
 
@@ -101,11 +100,10 @@ static void add_cifar10(Commands commands, PrepareCifar10& o) {
             "without it 2,000 of the whole set, chosen by seed, or the last 512 of other files");
   add_out(command, o.out)->capture_default_str();
   add_shown(*command, "--url", o.url, "where it is downloaded from");
-  command->footer(
-      "Examples:\n"
-      "  prepare cifar10\n"
-      "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
-      "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
+  command->footer("Examples:\n"
+                  "  prepare cifar10\n"
+                  "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
+                  "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
 }
 
 static void add_imagenet(Commands commands, PrepareImagenet& o) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
 #include <iostream>
-
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
@@ -16,9 +15,8 @@ int main(int argc, char** argv) {
     add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
                Devices::written)
         ->required();
-    app.footer(
-        "train writes such a page, report.html, into its run folder at each evaluation.\n"
-        "Example:\n  report runs/a runs/b --out compare.html");
+    app.footer("train writes such a page, report.html, into its run folder at each evaluation.\n"
+               "Example:\n  report runs/a runs/b --out compare.html");
   };
   const auto work = [&] {
     const std::string page = run_page(folders);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // selftest: random attention cases on this machine against the definition. See train/README.md.
 #include <unistd.h>
-
 #include <iostream>
-
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/selftest/case.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Part of every program: what runs before its libraries start.
 #include <unistd.h>
-
 #include <cstddef>
 
 namespace {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
 #include <iostream>
-
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

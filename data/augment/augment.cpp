@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // One gather for all transforms that reorder sub-pixels, then RandAugment on the result.
 #include "data/augment/augment.h"
-
 #include <algorithm>
 #include <numeric>
-
 #include "data/augment/randaugment.h"
 #include "kernels/philox.h"
 
@@ -14,8 +12,7 @@ namespace {
 constexpr std::uint64_t kShuffleKey = 0x73687566666c65ull;  // keeps random orders apart from other draws
 
 // The order whose sub-pixel (row, column, channel) is `from`(row, column, channel), an index of the image.
-template <class From>
-Order order_of(const ImageShape& s, const From& from) {
+template <class From> Order order_of(const ImageShape& s, const From& from) {
   Order order;
   order.reserve(s.tokens());
   for (std::int64_t row = 0; row < s.height; ++row)
@@ -169,12 +166,8 @@ Order inverse(const Order& order) {
 }
 
 Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<std::uint16_t> labels)
-    : config_(config.augment),
-      vocab_(config.model.vocab),
-      shape_(shape),
-      kinds_(augmentations(config)),
-      conditions_(weft::conditions(config)),
-      labels_(std::move(labels)) {
+    : config_(config.augment), vocab_(config.model.vocab), shape_(shape), kinds_(augmentations(config)),
+      conditions_(weft::conditions(config)), labels_(std::move(labels)) {
   if (!any()) return;
   check_shape();
   if (config_.flip) flip_ = flip_order(shape_);
@@ -250,10 +243,8 @@ Order Augmenter::place(const AugmentChoice& choice) const {
     WEFT_CHECK(value >= 0 && value < k.values, "augmentation ", name_of(k.kind), " has values 0 to ",
                k.values - 1, ", not ", value);
     if (value == 0 || !reorders(k.kind)) continue;
-    if (k.kind == Augment::jigsaw)
-      then(jigsaw_order(shape_, config_.jigsaw, value));
-    else
-      then(orders_[static_cast<std::size_t>(k.kind)][value]);
+    if (k.kind == Augment::jigsaw) then(jigsaw_order(shape_, config_.jigsaw, value));
+    else then(orders_[static_cast<std::size_t>(k.kind)][value]);
   }
   return all.empty() ? identity_order(shape_.tokens()) : all;
 }
@@ -275,10 +266,8 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<std::int32_t> token
   }
   if (positions.empty()) return;
   WEFT_CHECK(places.size() == positions.size(), positions.size(), " positions of images of ", places.size());
-  if (moves_positions())
-    std::ranges::copy(places, positions.begin());
-  else
-    std::iota(positions.begin(), positions.end(), 0);
+  if (moves_positions()) std::ranges::copy(places, positions.begin());
+  else std::iota(positions.begin(), positions.end(), 0);
 }
 
 void Augmenter::randaugment(const AugmentChoice& choice, std::span<std::int32_t> tokens) const {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-
 #include "data/dataset.h"
 #include "src/config/config.h"
 

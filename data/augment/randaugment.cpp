@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
 #include "data/augment/randaugment.h"
-
 #include <algorithm>
 #include <numbers>
 #include <numeric>
-
 #include "data/augment/augment.h"
 #include "kernels/philox.h"
 
@@ -20,8 +18,7 @@ std::uint8_t clipped(std::int64_t value) {
   return static_cast<std::uint8_t>(std::clamp<std::int64_t>(value, 0, 255));
 }
 
-template <class Value>
-void map_values(RgbImage& image, const Value& value) {
+template <class Value> void map_values(RgbImage& image, const Value& value) {
   Table table;
   for (int v = 0; v < 256; ++v) table[v] = clipped(value(v));
   for (std::uint8_t& p : image.pixels) p = table[p];
@@ -97,8 +94,7 @@ void transform(RgbImage& image, const Affine& m) {
       const std::int64_t row = (d * x + e * y + f) >> 16, column = (a * x + b * y + c) >> 16;
       if (row >= 0 && row < image.height && column >= 0 && column < image.width)
         std::copy_n(from.data() + (row * image.width + column) * 3, 3, out);
-      else
-        std::fill_n(out, 3, kFill);
+      else std::fill_n(out, 3, kFill);
     }
   }
 }

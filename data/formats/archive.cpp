@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
 
@@ -137,9 +135,8 @@ bool has_archives() { return false; }
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>&,
                      const std::function<void(const std::string& name, std::string bytes)>&,
                      const ArchiveLimits&) {
-  fail(path,
-       ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
-       "the file first");
+  fail(path, ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
+             "the file first");
 }
 
 #endif

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
-
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <ostream>
-
 #include "kernels/view.h"
 #include "src/files/files.h"
 
@@ -78,9 +76,7 @@ class Encoder {
  public:
   Encoder(const std::string& path, std::int64_t from, std::int64_t to, std::int64_t most,
           std::vector<std::uint16_t>& tokens)
-      : path_(path),
-        ratio_(static_cast<double>(to) / static_cast<double>(from)),
-        most_(most),
+      : path_(path), ratio_(static_cast<double>(to) / static_cast<double>(from)), most_(most),
         tokens_(tokens) {
     if (from == to) return;
     if (!src_is_valid_ratio(ratio_))

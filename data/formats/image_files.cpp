@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/image_files.h"
-
 #include <png.h>
-
 #include <algorithm>
-
 #include "data/formats/archive.h"
 #include "data/formats/raw_file.h"
 #include "src/config/names.h"
@@ -132,10 +129,8 @@ void append_array_images(const NpyArray& array, const std::string& where, std::i
     fail(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
          ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ", shape.tokens(), ")");
   if (array.shape[0] == 0) fail(where, ": has no images");
-  if (whole)
-    out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
-  else
-    append_planes(array.data, shape, out.pixels);
+  if (whole) out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
+  else append_planes(array.data, shape, out.pixels);
 }
 
 bool is_pickle(std::string_view bytes) {

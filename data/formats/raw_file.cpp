@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/raw_file.h"
-
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-
 #include "kernels/view.h"
 #include "src/files/files.h"
 

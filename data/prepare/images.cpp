@@ -7,7 +7,6 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
-
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/formats/raw_file.h"
@@ -32,12 +31,9 @@ Folder listed(const std::string& path) {
     std::string ending = at->path().extension().string();
     std::ranges::transform(ending, ending.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (at->is_directory(ignored))
-      folder.folders.push_back(at->path().string());
-    else if (ending == ".png")
-      folder.images.push_back(at->path().string());
-    else
-      ++folder.others;
+    if (at->is_directory(ignored)) folder.folders.push_back(at->path().string());
+    else if (ending == ".png") folder.images.push_back(at->path().string());
+    else ++folder.others;
   }
   if (error) fail(path, ": cannot be read as a folder: ", error.message());
   std::ranges::sort(folder.images);

@@ -3,13 +3,11 @@
 // the one `distance` before it, unless renewed; a model reaches the entropy only by attending that far.
 // prepare tokens: the numbers of any tokenizer, of a file that is mapped: it need not fit into memory.
 
-#include <filesystem>
-#include <map>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
+#include <filesystem>
+#include <map>
 #include "data/dataset.h"
 #include "data/formats/archive.h"
 #include "data/formats/audio_file.h"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention on CUDA: what it takes, the launch of what select() answers, and delta.
-#include "kernels/attention/attention.h"
-
 #include <array>
 #include <initializer_list>
 #include <utility>
-
+#include "kernels/attention/attention.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/launchers.h"
 #include "kernels/attention/select.h"
@@ -22,8 +20,7 @@ void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const 
 }
 
 // The kernel of each pass: all are selected before the first is launched.
-template <class Parameters>
-std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
+template <class Parameters> std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   const int capability = compute_capability();
   const Problem problem = Problem::of(x);
   std::array<Kernel, AttentionMaps::kMaxPasses> kernels{};

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cmath>
-
 #include "kernels/queue.h"
 
 namespace weft {
@@ -23,8 +22,7 @@ struct HeadsView {
 
   explicit operator bool() const { return data != nullptr; }
   double bytes() const { return static_cast<double>(batch * time * heads * size * size_of(dtype)); }
-  template <class T>
-  T* row(std::int64_t b, std::int64_t t, std::int64_t h) const {
+  template <class T> T* row(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
   }
 };

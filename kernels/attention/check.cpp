@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Argument checks that the CPU and CUDA forms share.
 #include "kernels/attention/check.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -47,8 +46,7 @@ void check_maps(const AttentionMaps& m) {
 }
 
 // What forward and backward read: q, k, v, the maps and the segments. Gives the shapes of queries and keys.
-template <class Kernel>
-std::pair<Expected, Expected> check_inputs(const Kernel& f) {
+template <class Kernel> std::pair<Expected, Expected> check_inputs(const Kernel& f) {
   const Expected queries{f.q.batch, f.q.time, f.q.heads, f.q.dtype},
       keys{f.q.batch, f.k.time, f.q.heads, f.q.dtype};
   WEFT_CHECK(f.q.size > 0 && f.v.size > 0, "attention: heads of size ", f.q.size, " (q) and ", f.v.size,

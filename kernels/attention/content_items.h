@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cmath>
-
 #include "kernels/attention/content.h"
 #include "kernels/philox.h"
 
@@ -30,47 +29,33 @@ __global__ void __launch_bounds__(kThreads) items_kernel(const __grid_constant__
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) kItem(k, i);
 }
-template <auto kItem, class K>
-void for_items(CudaQueue& queue, const K& k, int64_t n) {
+template <auto kItem, class K> void for_items(CudaQueue& queue, const K& k, int64_t n) {
   if (n > 0) items_kernel<kItem, K><<<blocks_for(n, kThreads), kThreads, 0, queue.stream>>>(k, n);
 }
-template <class F>
-void dispatch(DType t, F&& f) {
-  dispatch_cuda(t, f);
-}
+template <class F> void dispatch(DType t, F&& f) { dispatch_cuda(t, f); }
 #else
 using AnyQueue = CpuQueue;
-template <auto kItem, class K>
-void for_items(CpuQueue&, const K& k, int64_t n) {
+template <auto kItem, class K> void for_items(CpuQueue&, const K& k, int64_t n) {
 #pragma omp parallel for schedule(dynamic, 64) if (n > 256)
   for (int64_t i = 0; i < n; ++i) kItem(k, i);
 }
-template <class F>
-void dispatch(DType t, F&& f) {
-  dispatch_float(t, f);
-}
+template <class F> void dispatch(DType t, F&& f) { dispatch_float(t, f); }
 #endif
 
-template <class T>
-WEFT_ITEM T* data_of(const TensorView& x) {
-  return static_cast<T*>(x.data);
-}
-template <class T>
-WEFT_ITEM T* row_at(const HeadsView& x, int64_t b, int64_t t, int64_t h) {
+template <class T> WEFT_ITEM T* data_of(const TensorView& x) { return static_cast<T*>(x.data); }
+template <class T> WEFT_ITEM T* row_at(const HeadsView& x, int64_t b, int64_t t, int64_t h) {
   return static_cast<T*>(x.data) + b * x.batch_stride + t * x.time_stride + h * x.head_stride;
 }
 
 // Eight elements at a time on CUDA, where rows are aligned to 16 bytes.
-template <class W, class T>
-WEFT_ITEM void read(W (&out)[8], const T* row) {
+template <class W, class T> WEFT_ITEM void read(W (&out)[8], const T* row) {
 #ifdef __CUDA_ARCH__
   load(out, row, 8, true);
 #else
   for (int i = 0; i < 8; ++i) out[i] = static_cast<W>(row[i]);
 #endif
 }
-template <class W, class T>
-WEFT_ITEM void write(T* row, const W (&in)[8]) {
+template <class W, class T> WEFT_ITEM void write(T* row, const W (&in)[8]) {
 #ifdef __CUDA_ARCH__
   store(row, in, 8, true);
 #else
@@ -91,15 +76,13 @@ WEFT_ITEM void dots(W (&sums)[N], const T* q, const R* rows, int64_t count, int6
     }
   }
 }
-template <class W, class T, class R>
-WEFT_ITEM W dot_rows(const T* q, const R* row, int64_t size) {
+template <class W, class T, class R> WEFT_ITEM W dot_rows(const T* q, const R* row, int64_t size) {
   W sum[1];
   dots(sum, q, row, 1, size);
   return sum[0];
 }
 constexpr float kLeastNorm = 1e-6f;  // of a query that is divided by its norm
-template <class W, class T>
-WEFT_ITEM W inverse_norm(const T* row, int64_t size) {
+template <class W, class T> WEFT_ITEM W inverse_norm(const T* row, int64_t size) {
   const W norm = std::sqrt(dot_rows<W>(row, row, size));
   return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
 }
@@ -127,8 +110,7 @@ WEFT_ITEM void signs_item(const Labels& k, int64_t i) {
     data_of<float>(k.directions)[first + e] = bits[e / 32] >> e % 32 & 1 ? 1.0f : -1.0f;
 }
 
-template <class W>
-WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
+template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
   const int64_t size = k.q.size;
   const W* centroid = data_of<const W>(k.centroids) + i * size;
   const float inverse = inverse_norm<float>(centroid, size);
@@ -152,8 +134,7 @@ WEFT_ITEM int32_t largest(const T* q, const float* rows, int32_t count, int64_t 
   return both && top_negative > top ? count + best_negative : best;
 }
 
-template <class T>
-WEFT_ITEM void label_item(const Labels& k, int64_t i) {
+template <class T> WEFT_ITEM void label_item(const Labels& k, int64_t i) {
   const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads % k.q.batch,
                 r = i / k.q.time / k.q.heads / k.q.batch, size = k.q.size;
   const T* q = row_at<const T>(k.q, b, t, h);
@@ -171,8 +152,7 @@ struct Piece {
   int64_t set, first, end;
   WEFT_ITEM Piece(const Labels& k, int64_t i)
       : labels(data_of<const int32_t>(k.labels) + i / k.counts.shape[1] * k.q.time),
-        counts(data_of<int32_t>(k.counts) + i * k.counts.shape[2]),
-        set(i / k.counts.shape[1]),
+        counts(data_of<int32_t>(k.counts) + i * k.counts.shape[2]), set(i / k.counts.shape[1]),
         first(i % k.counts.shape[1] * kLabelPiece),
         end(first + kLabelPiece < k.q.time ? first + kLabelPiece : k.q.time) {}
 };
@@ -220,10 +200,8 @@ WEFT_ITEM void place_item(const Labels& k, int64_t i) {
 inline void in_items(AnyQueue& queue, const Labels& k) {
   const int64_t size = k.directions.size();
   dispatch(k.q.dtype, [&]<class T>() {
-    if (k.centroids)
-      for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size);
-    else
-      for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
+    if (k.centroids) for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size);
+    else for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
     for_items<label_item<T>>(queue, k, k.labels.size());
   });
   if (!k.order) return;
@@ -236,15 +214,13 @@ inline void in_items(AnyQueue& queue, const Labels& k) {
 
 // ---- centroids
 
-template <class T, class W>
-WEFT_ITEM void inverse_item(const CentroidGradient& k, int64_t i) {
+template <class T, class W> WEFT_ITEM void inverse_item(const CentroidGradient& k, int64_t i) {
   const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads;
   data_of<W>(k.inverse)[i] = inverse_norm<W>(row_at<const T>(k.q, b, t, h), k.q.size);
 }
 
 // A piece of the members of a cluster in one sequence; neighbouring items have neighbouring columns.
-template <class T, class W>
-WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
+template <class T, class W> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
   const int64_t size = k.q.size, d = i % size, piece = i / size % kClusterPieces,
                 c = i / size / kClusterPieces % k.dm.shape[1],
                 set = i / size / kClusterPieces / k.dm.shape[1];
@@ -258,8 +234,7 @@ WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
   data_of<W>(k.partial)[i] = sum;
 }
 
-template <class W>
-WEFT_ITEM void sum_item(const CentroidGradient& k, int64_t i) {
+template <class W> WEFT_ITEM void sum_item(const CentroidGradient& k, int64_t i) {
   const int64_t size = k.q.size, d = i % size, c = i / size, all = k.dm.size() / size;
   W sum = 0;
   for (int64_t b = 0; b < k.q.batch; ++b)
@@ -268,8 +243,7 @@ WEFT_ITEM void sum_item(const CentroidGradient& k, int64_t i) {
   data_of<W>(k.dm)[i] = sum;
 }
 
-template <class W>
-WEFT_ITEM void gradient_item(const CentroidGradient& k, int64_t i) {
+template <class W> WEFT_ITEM void gradient_item(const CentroidGradient& k, int64_t i) {
   W* dm = data_of<W>(k.dm) + i * k.q.size;
   const W* m = data_of<const W>(k.m) + i * k.q.size;
   const W norm = std::sqrt(dot_rows<W>(dm, dm, k.q.size));
@@ -289,8 +263,7 @@ inline void in_items(AnyQueue& queue, const CentroidGradient& k) {
 
 // ---- rows (b, t, h)
 
-template <class T>
-WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
+template <class T> WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   using W = wide_t<T>;
   const int64_t size = k.q.size, h = i % k.q.heads, t = i / k.q.heads % k.q.time,
                 b = i / k.q.heads / k.q.time;
@@ -310,8 +283,7 @@ inline void in_items(AnyQueue& queue, const SharedKeys& k) {
            [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
 }
 
-template <class T>
-WEFT_ITEM void own_item(const OwnValues& k, int64_t i) {
+template <class T> WEFT_ITEM void own_item(const OwnValues& k, int64_t i) {
   using W = wide_t<T>;
   const int64_t t = i % k.y.time, h = i / k.y.time % k.y.heads, b = i / k.y.time / k.y.heads;
   if (data_of<const W>(k.lse)[i] != -W(INFINITY)) return;

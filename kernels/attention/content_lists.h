@@ -28,14 +28,12 @@ WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t
   for (; count < most; ++count) chosen[count] = -1;
 }
 // NaN counts as the least number.
-template <class T>
-WEFT_ITEM float gate_of(const T* query, const float* sums, int64_t size) {
+template <class T> WEFT_ITEM float gate_of(const T* query, const float* sums, int64_t size) {
   const float gate = dot_rows<float>(query, sums, size);
   return gate == gate ? gate : -INFINITY;
 }
 
-template <class T>
-WEFT_ITEM void block_sum_item(const BlockMaps& k, int64_t i) {
+template <class T> WEFT_ITEM void block_sum_item(const BlockMaps& k, int64_t i) {
   const int64_t blocks = k.sums.shape[2], d = i % k.k.size, g = i / k.k.size % blocks,
                 set = i / k.k.size / blocks;
   float sum = 0;
@@ -44,8 +42,7 @@ WEFT_ITEM void block_sum_item(const BlockMaps& k, int64_t i) {
   data_of<float>(k.sums)[i] = sum;
 }
 
-template <class T>
-WEFT_ITEM void gate_item(const BlockMaps& k, int64_t i) {
+template <class T> WEFT_ITEM void gate_item(const BlockMaps& k, int64_t i) {
   const int64_t blocks = k.sums.shape[2], t = i % blocks, g = i / blocks % blocks, set = i / blocks / blocks;
   if (g >= t) return;
   const T* query = row_at<const T>(k.q, set / k.q.heads, t * k.block, set % k.q.heads);
@@ -66,14 +63,12 @@ struct Lists {
   const TileMap& map;
   int32_t *row_tile, *col_start, *col_tile, *col_mask;
   WEFT_ITEM Lists(const BlockMaps& k, int64_t set)
-      : map(*k.map),
-        row_tile(data_of<int32_t>(k.row_tile) + set * k.row_tile.shape[1]),
+      : map(*k.map), row_tile(data_of<int32_t>(k.row_tile) + set * k.row_tile.shape[1]),
         col_start(data_of<int32_t>(k.col_start) + set * k.col_start.shape[1]),
         col_tile(data_of<int32_t>(k.col_tile) + set * k.row_tile.shape[1]),
         col_mask(data_of<int32_t>(k.col_mask) + set * k.row_tile.shape[1]) {}
   // Calls f(query tile, its entry) for each query tile that sees a key tile, ascending.
-  template <class F>
-  WEFT_ITEM void for_each_query(int64_t key, F&& f) const {
+  template <class F> WEFT_ITEM void for_each_query(int64_t key, F&& f) const {
     for (auto tile = static_cast<int32_t>(key); tile < map.query_tiles; ++tile)
       for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
         if (row_tile[e] == key) f(tile, e);
@@ -137,8 +132,7 @@ inline void in_items(AnyQueue& queue, const BlockMaps& k) {
 // ---- sampling
 
 // The place of a head's list; sets are (b, h) of the range.
-template <class K>
-WEFT_ITEM int64_t list_of(const K& k, int64_t set) {
+template <class K> WEFT_ITEM int64_t list_of(const K& k, int64_t set) {
   return set / k.heads.count * k.count.shape[1] + k.heads.head(set % k.heads.count);
 }
 
@@ -183,8 +177,7 @@ inline void in_items(AnyQueue& queue, const LabelList& k) {
 }
 
 // By set, block and feature.
-template <class T>
-WEFT_ITEM void add_keys_item(const BlockList& k, int64_t i) {
+template <class T> WEFT_ITEM void add_keys_item(const BlockList& k, int64_t i) {
   const int64_t size = k.k.size, d = i % size, g = i / size % k.sums.shape[2],
                 set = i / size / k.sums.shape[2];
   const int64_t begin = g * k.block - *k.position, end = begin + k.block;  // among the positions
@@ -199,8 +192,7 @@ WEFT_ITEM void add_keys_item(const BlockList& k, int64_t i) {
 WEFT_ITEM int64_t last_block(const BlockList& k) { return (*k.position + k.k.time - 1) / k.block; }
 WEFT_ITEM int64_t first_query(const BlockList& k) { return last_block(k) * k.block - *k.position; }
 
-template <class T>
-WEFT_ITEM void list_gate_item(const BlockList& k, int64_t i) {
+template <class T> WEFT_ITEM void list_gate_item(const BlockList& k, int64_t i) {
   const int64_t blocks = k.sums.shape[2], set = i / blocks;
   if (first_query(k) >= 0 && i % blocks < last_block(k))
     data_of<float>(k.gates)[i] =

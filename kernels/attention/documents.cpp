@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/attention/documents.h"
-
 #include <algorithm>
 #include <array>
-
 #include "kernels/cpu.h"
 
 namespace weft {
@@ -83,10 +81,8 @@ AttentionMaps SegmentMaps::result() const {
   all.of_sequence = maps.groups;
   for (int p = 0; p < maps.passes; ++p) {
     all.pass[p].maps = made + p * segments.shape[0] * maps.groups;
-    if (documents && maps.pass[p].band)
-      all.pass[p].reaches = reaches(p);
-    else
-      all.pass[p].band = {};
+    if (documents && maps.pass[p].band) all.pass[p].reaches = reaches(p);
+    else all.pass[p].band = {};
   }
   return all;
 }

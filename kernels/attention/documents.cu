@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__
 }
 
 // The segments of slots lane and lane + 32 of a tile; with tiles of 16 of slot lane % 16, twice.
-template <int E>
-struct LaneSegments {
+template <int E> struct LaneSegments {
   int number[2];
   __device__ LaneSegments(const std::int32_t* segments, const std::int32_t* order, int tile) {
 #pragma unroll
@@ -58,15 +57,13 @@ struct LaneSegments {
 };
 
 // Words of a mask for slots lane and lane + 32.
-template <int E>
-__device__ void read(std::uint64_t (&word)[2], const std::uint64_t* masks, int mask) {
+template <int E> __device__ void read(std::uint64_t (&word)[2], const std::uint64_t* masks, int mask) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     word[i] = mask < 0 ? ~std::uint64_t{0} >> (64 - E)
                        : masks[static_cast<std::int64_t>(mask) * E + (threadIdx.x % 32 + 32 * i) % E];
 }
-template <int E>
-__device__ void write(std::uint64_t* masks, int e, const std::uint64_t (&word)[2]) {
+template <int E> __device__ void write(std::uint64_t* masks, int e, const std::uint64_t (&word)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     if (threadIdx.x % 32 + 32 * i < E)

@@ -63,8 +63,7 @@ constexpr const std::int32_t* order_of(const TensorView& orders, std::int64_t b)
   return orders.data ? static_cast<const std::int32_t*>(orders.data) + b * orders.shape[1] : nullptr;
 }
 // The table of a sequence and group, the index-th of a pass with tiles of edge E.
-template <int E>
-struct SegmentTable {
+template <int E> struct SegmentTable {
   std::uint64_t *masks, *masks_transposed;
   std::int32_t *row_mask, *col_mask;
   constexpr SegmentTable(std::int32_t* first, std::int64_t index, const AttentionPass& pass)

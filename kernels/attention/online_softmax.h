@@ -3,14 +3,12 @@
 #pragma once
 
 #include <limits>
-
 #include "kernels/attention/tiles.h"
 
 namespace weft::attention {
 
 // Scores into probabilities relative to the running maximum, E rows at a time, one a lane.
-template <class W, int E>
-struct OnlineSoftmax {
+template <class W, int E> struct OnlineSoftmax {
   static constexpr W kNone = -std::numeric_limits<W>::infinity();
   W maximum[E], sum[E];
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA kernels run attention, and why.
 #include "kernels/attention/select.h"
-
 #include <algorithm>
 #include <array>
 #include <initializer_list>
-
 #include "kernels/form_reasons.h"
 #include "kernels/view.h"
 
@@ -136,8 +134,7 @@ Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass
 }
 
 // Of what forward and backward have in common.
-template <class Parameters>
-Problem problem_of(const Parameters& x) {
+template <class Parameters> Problem problem_of(const Parameters& x) {
   return {.form = x.form,
           .dtype = x.q.dtype,
           .batch = x.q.batch,
@@ -151,8 +148,7 @@ Problem problem_of(const Parameters& x) {
           .tma_inputs = tma_takes({&x.q, &x.k, &x.v})};
 }
 
-template <class Parameters>
-std::string text_of(const Parameters& x, int compute_capability) {
+template <class Parameters> std::string text_of(const Parameters& x, int compute_capability) {
   std::string text;
   for (int p = 0; p < x.maps.passes; ++p)
     text += str(p ? " + " : "", name_of(select(Problem::of(x), x.maps.pass[p], compute_capability)));

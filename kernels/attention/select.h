@@ -5,7 +5,6 @@
 
 #include <string>
 #include <string_view>
-
 #include "kernels/attention/attention.h"
 
 namespace weft {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
@@ -32,8 +31,7 @@ inline std::int64_t stripes_of(std::int64_t rows, std::int64_t cols, std::int64_
 
 // The end of a first stage: adds the sums of the warps of a block in order. Lane l of each warp holds kSums
 // sums of the columns first_column + 8 l .. + 7. partial is (stripes, kSums, cols).
-template <int kSums>
-using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
+template <int kSums> using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
 template <int kSums>
 __device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* partial, std::int64_t stripe,
                                              std::int64_t first_column, std::int64_t cols,
@@ -79,10 +77,7 @@ __global__ void __launch_bounds__(kStripeThreads)
   write_stripe<1>(of_warp, partial, blockIdx.y, first_of_block, cols, sum);
 }
 
-template <int kSums>
-struct SumTargets {
-  ColumnSums of[kSums];
-};
+template <int kSums> struct SumTargets { ColumnSums of[kSums]; };
 
 // Second stage: out[c] (+)= sum over stripes of partial[stripe][sum][c]. Grid (columns / 32, sums).
 template <int kSums>

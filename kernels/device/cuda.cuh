@@ -3,12 +3,10 @@
 // and a block in a fixed order, and dispatch over the element types of CUDA (f32, f16, bf16).
 #pragma once
 
-#include <utility>
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-
+#include <utility>
 #include "kernels/queue.h"
 
 namespace weft {
@@ -25,14 +23,11 @@ namespace weft {
        ":", line, "]");
 }
 
-template <>
-inline constexpr DType dtype_of<__half> = DType::f16;
-template <>
-inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
+template <> inline constexpr DType dtype_of<__half> = DType::f16;
+template <> inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
 
 // Calls f.operator()<T>() with the CUDA type of a floating dtype.
-template <class F>
-void dispatch_cuda(DType t, F&& f) {
+template <class F> void dispatch_cuda(DType t, F&& f) {
   switch (t) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<__half>();
@@ -48,24 +43,19 @@ __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-template <class T>
-__device__ __forceinline__ T from_float(float x) {
+template <class T> __device__ __forceinline__ T from_float(float x) {
   if constexpr (dtype_of<T> == DType::f16) return __float2half_rn(x);
   if constexpr (dtype_of<T> == DType::bf16) return __float2bfloat16_rn(x);
   if constexpr (dtype_of<T> == DType::f32) return x;
 }
 
 // e^x: to the last places for f32 results, the fast instruction where the result is rounded to 16 bits.
-template <class T>
-__device__ __forceinline__ float exp_for(float x) {
+template <class T> __device__ __forceinline__ float exp_for(float x) {
   return dtype_of<T> == DType::f32 ? expf(x) : __expf(x);
 }
 
 // N consecutive elements, moved in pieces of 16 bytes (or all at once when there are fewer).
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
-  T v[N];
-};
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T v[N]; };
 
 // Whether packs may be used: null is fine.
 inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
@@ -117,33 +107,24 @@ __device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t c
 }
 
 struct Sum {
-  template <class W>
-  __device__ W operator()(W a, W b) const {
-    return a + b;
-  }
+  template <class W> __device__ W operator()(W a, W b) const { return a + b; }
 };
 struct Max {
-  template <class W>
-  __device__ W operator()(W a, W b) const {
-    return max(a, b);
-  }
+  template <class W> __device__ W operator()(W a, W b) const { return max(a, b); }
 };
 
 // The values of kLanes neighbouring lanes joined by `join`: a butterfly, the same order on every lane.
-template <int kLanes = kWarp, class W, class Join>
-__device__ __forceinline__ W warp_reduce(W x, Join join) {
+template <int kLanes = kWarp, class W, class Join> __device__ __forceinline__ W warp_reduce(W x, Join join) {
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x = join(x, __shfl_xor_sync(kFullWarp, x, offset));
   return x;
 }
-template <int kLanes = kWarp, class W>
-__device__ __forceinline__ W warp_sum(W x) {
+template <int kLanes = kWarp, class W> __device__ __forceinline__ W warp_sum(W x) {
   return warp_reduce<kLanes>(x, Sum{});
 }
 
 // The same of a block of kThreads (a multiple of 32), on every thread: warps first, then warps in order.
-template <int kThreads, class W, class Join>
-__device__ __forceinline__ W block_reduce(W x, Join join) {
+template <int kThreads, class W, class Join> __device__ __forceinline__ W block_reduce(W x, Join join) {
   __shared__ W of_warp[kThreads / kWarp];
   x = warp_reduce(x, join);
   __syncthreads();  // of_warp may still be read by an earlier call
@@ -154,8 +135,7 @@ __device__ __forceinline__ W block_reduce(W x, Join join) {
   for (int w = 1; w < kThreads / kWarp; ++w) x = join(x, of_warp[w]);
   return x;
 }
-template <int kThreads, class W>
-__device__ __forceinline__ W block_sum(W x) {
+template <int kThreads, class W> __device__ __forceinline__ W block_sum(W x) {
   return block_reduce<kThreads>(x, Sum{});
 }
 

@@ -53,17 +53,15 @@ __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity)
 }
 __device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int parity) {
   int ended = 0;
-  WEFT_SM90_ASM(
-      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.s32 %0, 1, 0, done;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
+  WEFT_SM90_ASM("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                "selp.s32 %0, 1, 0, done;\n}\n"
+                : "=r"(ended)
+                : "r"(barrier), "r"(parity)
+                : "memory");
   return ended;
 }
 // A position in a ring of kSize buffers, and the parity of the round.
-template <int kSize>
-struct Ring {
+template <int kSize> struct Ring {
   int at = 0, parity = 0;
   // Of buffer number n, where buffers are numbered on and on.
   __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
@@ -96,12 +94,10 @@ __device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_inde
 
 // ---- registers per thread of this warpgroup from here on ----
 
-template <int kRegisters>
-__device__ __forceinline__ void setmaxnreg_dec() {
+template <int kRegisters> __device__ __forceinline__ void setmaxnreg_dec() {
   WEFT_SM90_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-template <int kRegisters>
-__device__ __forceinline__ void setmaxnreg_inc() {
+template <int kRegisters> __device__ __forceinline__ void setmaxnreg_inc() {
   WEFT_SM90_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 

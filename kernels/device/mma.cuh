@@ -81,25 +81,20 @@ __device__ __forceinline__ void stmatrix(std::uint32_t row, const std::uint32_t 
 template <class T>
 __device__ __forceinline__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                     std::uint32_t b1) {
-  if constexpr (dtype_of<T> == DType::bf16)
-    WEFT_MMA("bf16.bf16");
-  else
-    WEFT_MMA("f16.f16");
+  if constexpr (dtype_of<T> == DType::bf16) WEFT_MMA("bf16.bf16");
+  else WEFT_MMA("f16.f16");
 }
 
 // Two values rounded to T, `low` in the lower half.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+template <class T> __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   std::uint32_t r;
   if constexpr (dtype_of<T> == DType::bf16)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
 
-template <class T>
-__device__ __forceinline__ float2 unpack(std::uint32_t x) {
+template <class T> __device__ __forceinline__ float2 unpack(std::uint32_t x) {
   if constexpr (dtype_of<T> == DType::bf16)
     return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
   else {
@@ -123,12 +118,10 @@ __device__ __forceinline__ float exp2_fast(float x) {
 
 // A tile has rows of P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so that the
 // same chunk of 8 neighbouring rows lies in 8 different groups of banks.
-template <int P>
-__device__ constexpr std::uint32_t swizzle(std::uint32_t row) {
+template <int P> __device__ constexpr std::uint32_t swizzle(std::uint32_t row) {
   return P == 32 ? (row >> 1) & 3 : row & 7;
 }
-template <int P>
-__device__ constexpr std::uint32_t chunk_offset(std::uint32_t row, std::uint32_t chunk) {
+template <int P> __device__ constexpr std::uint32_t chunk_offset(std::uint32_t row, std::uint32_t chunk) {
   return row * (P * 2) + ((chunk ^ swizzle<P>(row)) << 4);
 }
 
@@ -145,8 +138,7 @@ __device__ __forceinline__ std::uint32_t lane_address(std::uint32_t tile, int bl
 // ---- tiles of a warp ----
 
 // M blocks of 16 rows by N columns, as C fragments.
-template <int M, int N>
-struct Accumulators {
+template <int M, int N> struct Accumulators {
   float c[M][N / 8][4];
   __device__ void clear() {
 #pragma unroll
@@ -158,10 +150,7 @@ struct Accumulators {
   }
 };
 
-template <int M, int K>
-struct Fragments {
-  std::uint32_t a[M][K / 16][4];
-};
+template <int M, int K> struct Fragments { std::uint32_t a[M][K / 16][4]; };
 
 template <int M, int K, int P>
 __device__ __forceinline__ void load_fragments(Fragments<M, K>& f, std::uint32_t tile, int block_row) {

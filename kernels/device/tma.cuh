@@ -5,9 +5,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-
 #include <array>
-
 #include "kernels/device/mbarrier.cuh"
 #include "kernels/dtype.h"
 
@@ -114,8 +112,7 @@ __device__ __forceinline__ void tma_store_commit_group() {
   WEFT_SM90_ASM("cp.async.bulk.commit_group;" ::: "memory");
 }
 // Waits until all but the last kPending groups of this thread have read shared memory.
-template <int kPending>
-__device__ __forceinline__ void tma_store_wait_group_read() {
+template <int kPending> __device__ __forceinline__ void tma_store_wait_group_read() {
   WEFT_SM90_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Waits until the stores of all groups of this thread are in global memory.

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstddef>
-
 #include "kernels/device/mma.cuh"
 
 namespace weft::device {
@@ -73,8 +72,7 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 #define WEFT_WGMMA(n, count, ...)                                                                     \
   if constexpr (dtype_of<T> == DType::bf16)                                                           \
     WEFT_WGMMA_OF(#n, "bf16.bf16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__); \
-  else                                                                                                \
-    WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
+  else WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
 #define WEFT_WGMMA_SHARED(function, n, count, add, operands)                                           \
   template <class T>                                                                                   \
   __device__ __forceinline__ void function(float(&c)[count], Descriptor a, Descriptor b, int add_to) { \
@@ -100,8 +98,7 @@ WEFT_WGMMA_SHARED(wgmma_atb, 128, 64, "%64", "%65, %66, p, 1, 1, 1, 1")
 WEFT_WGMMA_SHARED(wgmma_atb, 192, 96, "%96", "%97, %98, p, 1, 1, 1, 1")
 
 // Keeps the compiler from moving uses of accumulators or operands across this point.
-template <int N>
-__device__ __forceinline__ void pin(float (&c)[N]) {
+template <int N> __device__ __forceinline__ void pin(float (&c)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
@@ -114,14 +111,12 @@ __device__ __forceinline__ void wgmma_fence() { WEFT_SM90_ASM("wgmma.fence.sync.
 __device__ __forceinline__ void wgmma_commit_group() {
   WEFT_SM90_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int kPending>
-__device__ __forceinline__ void wgmma_wait_group() {
+template <int kPending> __device__ __forceinline__ void wgmma_wait_group() {
   WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
 // The 64 rows that a warpgroup owns, P columns, as A operand: in registers, or in shared memory.
-template <int P, bool kInRegisters>
-struct Owned {
+template <int P, bool kInRegisters> struct Owned {
   std::uint32_t a[kInRegisters ? P / 16 : 1][4];
   Descriptor tile;
 
@@ -134,15 +129,12 @@ struct Owned {
     }
   }
   // s = A B^T, B the 64 rows of a descriptor.
-  template <class T>
-  __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
+  template <class T> __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-      if constexpr (kInRegisters)
-        wgmma<T, true>(s, a[k], b + step, k > 0);
-      else
-        wgmma<T>(s, tile + step, b + step, k > 0);
+      if constexpr (kInRegisters) wgmma<T, true>(s, a[k], b + step, k > 0);
+      else wgmma<T>(s, tile + step, b + step, k > 0);
     }
   }
   // The same, same bits, for the rows of this warp alone: synchronous, by mma.sync.
@@ -205,15 +197,13 @@ __device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const
 }
 
 // The first and the second value of a pack().
-template <class T>
-__device__ __forceinline__ float low_half(std::uint32_t pair) {
+template <class T> __device__ __forceinline__ float low_half(std::uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair << 16);
   float x;
   asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}\n" : "=f"(x) : "r"(pair));
   return x;
 }
-template <class T>
-__device__ __forceinline__ float high_half(std::uint32_t pair) {
+template <class T> __device__ __forceinline__ float high_half(std::uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Softmax cross-entropy: the definition. Rows in parallel.
 #include "kernels/layers/cross_entropy.h"
-
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
 
-template <class T>
-void forward(const CrossEntropyForward& k) {
+template <class T> void forward(const CrossEntropyForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();
@@ -24,8 +22,7 @@ void forward(const CrossEntropyForward& k) {
   }
 }
 
-template <class T>
-void backward(const CrossEntropyBackward& k) {
+template <class T> void backward(const CrossEntropyBackward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();

@@ -11,8 +11,7 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kGroup = 8;
 constexpr int kRowOfWarp = kWarp * kGroup;  // elements of a row that a warp takes at a time
 
-template <class T>
-struct Forward {
+template <class T> struct Forward {
   float *loss, *lse;
   const T* logits;
   const std::int32_t* targets;
@@ -63,8 +62,7 @@ __global__ void __launch_bounds__(kThreads) forward_warp_per_row(const Forward<T
   if (lane == 0) write_row(a, row, largest, sum);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) forward_block_per_row(const Forward<T> a) {
+template <class T> __global__ void __launch_bounds__(kThreads) forward_block_per_row(const Forward<T> a) {
   const std::int64_t row = blockIdx.x;
   const T* logits = a.logits + row * a.vocab;
   float v[kGroup], largest = -INFINITY, sum = 0.0f;
@@ -81,8 +79,7 @@ __global__ void __launch_bounds__(kThreads) forward_block_per_row(const Forward<
   if (threadIdx.x == 0) write_row(a, row, largest, sum);
 }
 
-template <class T>
-struct Backward {
+template <class T> struct Backward {
   T* dlogits;
   const float *dloss, *lse;
   const T* logits;
@@ -91,8 +88,7 @@ struct Backward {
   bool packed, accumulate;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) backward_warp_per_row(const Backward<T> a) {
+template <class T> __global__ void __launch_bounds__(kThreads) backward_warp_per_row(const Backward<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const float lse = a.lse[row];

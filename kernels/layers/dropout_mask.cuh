@@ -3,7 +3,6 @@
 #pragma once
 
 #include <curand_kernel.h>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/dropout_mask.h"
 

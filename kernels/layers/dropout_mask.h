@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/philox.h"
 #include "kernels/step_scalars.h"
 #include "kernels/view.h"
@@ -22,16 +21,12 @@ inline double dropout_scale(std::uint32_t threshold) { return 65536.0 / (65536.0
 class DropoutMask {
  public:
   DropoutMask(double p, std::uint32_t site, const StepScalars* step, std::int64_t cols)
-      : threshold_(dropout_threshold(p)),
-        site_(site),
-        seed_(threshold_ ? step->seed : 0),
-        draw_(threshold_ ? step->draw : 0),
-        before_(threshold_ ? step->first_row * cols : 0) {}
+      : threshold_(dropout_threshold(p)), site_(site), seed_(threshold_ ? step->seed : 0),
+        draw_(threshold_ ? step->draw : 0), before_(threshold_ ? step->first_row * cols : 0) {}
 
   double scale() const { return dropout_scale(threshold_); }
   // Calls visit(i, kept) for each element i of [begin, end), in order.
-  template <class Visit>
-  void over(std::int64_t begin, std::int64_t end, Visit visit) const {
+  template <class Visit> void over(std::int64_t begin, std::int64_t end, Visit visit) const {
     for (std::int64_t i = begin; threshold_ == 0 && i < end; ++i) visit(i, true);
     for (std::int64_t e = before_ + begin; threshold_ > 0 && e < before_ + end;) {
       const Philox4 bits =

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
 #include "kernels/layers/embedding.h"
-
 #include "kernels/cpu.h"
 
 namespace weft {
@@ -23,8 +22,7 @@ struct Places {
 };
 
 // Row 0 of sequence b: the start vector, or the sum of those that its conditions name.
-template <class T>
-void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
+template <class T> void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
   const T* start = k.start.as<T>();
   const std::int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
   if (kinds == 0) {
@@ -39,8 +37,7 @@ void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
   }
 }
 
-template <class T>
-void forward(const EmbeddingForward& k) {
+template <class T> void forward(const EmbeddingForward& k) {
   using W = wide_t<T>;
   const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
                      cols = k.y.cols();
@@ -75,17 +72,13 @@ void forward(const EmbeddingForward& k) {
 // Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table row may
 // collect hundreds of thousands of rows: kTerms at a time are added before they join the gradient, which
 // bounds rounding errors. The order depends on the tokens alone.
-template <class T>
-class RowSums {
+template <class T> class RowSums {
   using W = wide_t<T>;
 
  public:
   RowSums(const GradView& grad, std::int64_t first, std::int64_t count)
-      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr),
-        rows_(grad ? grad.view.rows() : 0),
-        cols_(grad ? grad.view.cols() : 0),
-        count_(count),
-        terms_(static_cast<std::size_t>(rows_)),
+      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr), rows_(grad ? grad.view.rows() : 0),
+        cols_(grad ? grad.view.cols() : 0), count_(count), terms_(static_cast<std::size_t>(rows_)),
         part_(std::make_unique_for_overwrite<W[]>(static_cast<std::size_t>(rows_ * count))) {
     for (std::int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
       std::fill(out_ + r * cols_, out_ + r * cols_ + count_, W{0});
@@ -123,8 +116,7 @@ class RowSums {
   std::unique_ptr<W[]> part_;  // (rows, count)  written by the first term of a part
 };
 
-template <class T>
-void fetch(const T* row, std::int64_t count) {
+template <class T> void fetch(const T* row, std::int64_t count) {
   for (std::int64_t c = 0; c < count; c += kLine / std::int64_t{sizeof(T)}) __builtin_prefetch(row + c);
 }
 
@@ -136,8 +128,7 @@ void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, RowSums<
   for (std::int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
 }
 
-template <class T>
-void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
+template <class T> void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const T* columns = static_cast<const T*>(k.dy.data) + first;
   const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
@@ -165,8 +156,7 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
   for (RowSums<T>& sums : axis) sums.finish();
 }
 
-template <class T>
-void backward(const EmbeddingBackward& k) {
+template <class T> void backward(const EmbeddingBackward& k) {
   const std::int64_t cols = k.dy.cols();
 #pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
   for (std::int64_t first = 0; first < cols; first += kColumns)

@@ -3,7 +3,6 @@
 // row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a table row crosses
 // the border of a run, a second kernel adds the parts in order.
 #include "kernels/layers/embedding.h"
-
 #include "kernels/layers/embedding_listing.cuh"
 
 namespace weft {
@@ -17,8 +16,7 @@ constexpr int kRowOfWarp = kWarp * kGroup;  // columns that a warp takes at a ti
 constexpr int kRun = 32;                    // listed rows of one warp: one for each lane to look up
 constexpr int kAhead = 8;                   // rows loaded before they are added
 
-template <class T>
-struct Forward {
+template <class T> struct Forward {
   T* y;
   const std::int32_t* tokens;
   Sequences sequences;
@@ -31,8 +29,7 @@ struct Forward {
   bool packed;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
+template <class T> __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
@@ -63,8 +60,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   }
 }
 
-template <class T>
-struct RunSums {
+template <class T> struct RunSums {
   float* dtable;
   const T* dy;
   std::int64_t cols;
@@ -207,8 +203,7 @@ void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const Grad
   }
 }
 
-template <class T>
-void backward(CudaQueue& q, const EmbeddingBackward& k) {
+template <class T> void backward(CudaQueue& q, const EmbeddingBackward& k) {
   const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const std::int64_t entries = time > 0 ? batch * (time - 1) : 0;
   WEFT_CHECK(batch * time < 0x7fffffff, "embedding_backward: at most 2^31 - 1 rows at a time, got ",

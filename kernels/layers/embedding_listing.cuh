@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cub/device/device_radix_sort.cuh>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/embedding.h"
 

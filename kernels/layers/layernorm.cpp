@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
 #include "kernels/layers/layernorm.h"
-
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 
@@ -16,8 +15,7 @@ void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> 
     yn[c] = static_cast<T>((static_cast<wide_t<T>>(xn[c]) - mean) * rstd * w[c] + b[c]);
 }
 
-template <class T>
-void forward(const LayerNormForward& k) {
+template <class T> void forward(const LayerNormForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T* x = k.x.as<T>();
@@ -41,8 +39,7 @@ void forward(const LayerNormForward& k) {
 }
 
 // dx = the gradient of x, added to `other` unless that is null; dx and other may be the same.
-template <class T>
-void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
+template <class T> void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
@@ -62,8 +59,7 @@ void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
   }
 }
 
-template <class T>
-void parameter_gradients(const LayerNormBackward& k) {
+template <class T> void parameter_gradients(const LayerNormBackward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
@@ -76,8 +72,7 @@ void parameter_gradients(const LayerNormBackward& k) {
   if (k.db) sum_rows<W>(k.db, rows, cols, db);
 }
 
-template <class T>
-void add_branch(const ResidualForward& k) {
+template <class T> void add_branch(const ResidualForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias.or_null<T>();
@@ -93,8 +88,7 @@ void add_branch(const ResidualForward& k) {
   }
 }
 
-template <class T>
-void residual_backward(const ResidualBackward& k) {
+template <class T> void residual_backward(const ResidualBackward& k) {
   using W = wide_t<T>;
   const TensorView& shaped = k.dy ? k.dy : k.dh;
   const std::int64_t rows = shaped.rows(), cols = shaped.cols();

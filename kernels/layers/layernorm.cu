@@ -3,7 +3,6 @@
 // is absent: rows have the same bits fused and alone. A warp holds a row in registers and computes its
 // statistics in two passes, in f32. Long or unaligned rows are read again from the cache.
 #include "kernels/layers/layernorm.h"
-
 #include "kernels/layers/layernorm_backward.cuh"
 
 namespace weft {
@@ -21,18 +20,15 @@ int groups_of_warp(std::int64_t cols, bool packed) {
 }
 
 // Whether the specialised kernel without branches fits: the case of a block in the middle of a model.
-template <class T>
-bool is_whole(const Forward<T>& a, int groups) {
+template <class T> bool is_whole(const Forward<T>& a, int groups) {
   return a.branch && a.y && a.cols == groups * kRowOfWarp;
 }
-template <class T>
-bool is_whole(const Backward<T>& a, int groups) {
+template <class T> bool is_whole(const Backward<T>& a, int groups) {
   return a.dy && a.dh && a.dx && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
 }
 
 // f.operator()<kGroups, kWhole>() for rows that a warp holds in registers.
-template <class F>
-void dispatch_row(int groups, bool whole, F&& f) {
+template <class F> void dispatch_row(int groups, bool whole, F&& f) {
   const auto of = [&]<int kGroups>() {
     if (whole) return f.template operator()<kGroups, true>();
     f.template operator()<kGroups, false>();
@@ -42,8 +38,7 @@ void dispatch_row(int groups, bool whole, F&& f) {
   if (groups == 4) of.template operator()<4>();
 }
 
-template <class T>
-void launch_forward(CudaQueue& q, const Forward<T>& a) {
+template <class T> void launch_forward(CudaQueue& q, const Forward<T>& a) {
   const unsigned blocks = blocks_for(a.rows, kWarps);
   const int groups = groups_of_warp(a.cols, a.packed);
   dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {

@@ -3,15 +3,13 @@
 #pragma once
 
 #include <cuda_pipeline.h>
-
 #include "kernels/layers/layernorm_forward.cuh"
 
 namespace weft::layernorm {
 
 inline constexpr int kSums = 3;  // dw, db, dbias
 
-template <class T>
-struct Backward {
+template <class T> struct Backward {
   T *dx, *dbranch, *y;   // null: not wanted; y may be h
   const T *dy, *h, *dh;  // dy null: no norm; dh null: nothing else reached h
   const float *mean, *rstd, *w, *b;
@@ -80,8 +78,7 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
 }
 
 // Shared memory through which rows reach the registers. Each lane has slots of its own: none waits.
-template <class T, int kGroups>
-struct Ring {
+template <class T, int kGroups> struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;
   static constexpr int kWords = sizeof(T) / 2;  // of 16 bytes in eight elements
   using Row = uint4[3][kGroups][kWords][kWarp];

@@ -13,8 +13,7 @@ inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kGroup = 8;
 inline constexpr int kRowOfWarp = kWarp * kGroup;  // elements of a row that a warp takes at a time
 
-template <class T>
-struct Forward {
+template <class T> struct Forward {
   T *h, *y;                    // y null: no norm
   const T *x, *branch, *bias;  // branch null: h is x, and not written; bias null: absent
   float *mean, *rstd;
@@ -84,10 +83,7 @@ __device__ __forceinline__ void write_statistics(const Forward<T>& a, std::int64
 }
 
 // A lane's share of a row.
-template <class T, int kGroups>
-struct RowWords {
-  Eight<T> x[kGroups], branch[kGroups];
-};
+template <class T, int kGroups> struct RowWords { Eight<T> x[kGroups], branch[kGroups]; };
 
 template <class T, int kGroups, bool kWhole>
 __device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>& a, std::int64_t row,
@@ -124,8 +120,7 @@ __device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGrou
 }
 
 // Whether w, b and bias stay in registers, and blocks of a multiprocessor: as many as registers allow.
-template <class T, int kGroups>
-constexpr bool kHold = kGroups * sizeof(T) <= 4;
+template <class T, int kGroups> constexpr bool kHold = kGroups * sizeof(T) <= 4;
 template <class T, int kGroups>
 constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                    : kGroups * sizeof(T) <= 2 ? 3

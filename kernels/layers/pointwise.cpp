@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
 #include "kernels/layers/pointwise.h"
-
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 
@@ -9,20 +8,15 @@ namespace weft {
 namespace {
 
 // Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a Philox call.
-template <class Piece>
-void for_pieces(std::int64_t n, Piece piece) {
+template <class Piece> void for_pieces(std::int64_t n, Piece piece) {
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (std::int64_t i = 0; i < chunks_of(n); ++i) piece(i * kChunk, std::min(n, (i + 1) * kChunk));
 }
 
-template <class W>
-W sigmoid(W x) {
-  return 1 / (1 + exp_of(-x));
-}
+template <class W> W sigmoid(W x) { return 1 / (1 + exp_of(-x)); }
 
 // Calls row(begin, end, bias) for rows of a matrix; bias is null when absent.
-template <class T, class Row>
-void for_rows(const TensorView& x, const TensorView& bias, Row row) {
+template <class T, class Row> void for_rows(const TensorView& x, const TensorView& bias, Row row) {
   const std::int64_t rows = x.rows(), cols = x.cols();
   const T* b = bias.or_null<T>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
@@ -30,15 +24,13 @@ void for_rows(const TensorView& x, const TensorView& bias, Row row) {
 }
 
 // d/dv v s(av) = s + a v s (1 - s)
-template <class W>
-Activated<W> gelu(W v) {
+template <class W> Activated<W> gelu(W v) {
   constexpr W slope = static_cast<W>(kGeluSlope);
   const W s = sigmoid(slope * v);
   return {v * s, s + slope * v * s * (1 - s)};
 }
 
-template <Activation kF, class T>
-void activation_forward(const ActivationForward& k) {
+template <Activation kF, class T> void activation_forward(const ActivationForward& k) {
   using W = wide_t<T>;
   T* y = k.y.as<T>();
   const T* x = k.x.as<T>();
@@ -50,8 +42,7 @@ void activation_forward(const ActivationForward& k) {
   });
 }
 
-template <Activation kF, class T>
-void activation_backward(const ActivationBackward& k) {
+template <Activation kF, class T> void activation_backward(const ActivationBackward& k) {
   using W = wide_t<T>;
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   Kept<T> dx(k.dx, k.x.size());
@@ -73,8 +64,7 @@ void activation_backward(const ActivationBackward& k) {
     sum_rows<W>(k.dbias, rows, cols, [&](std::int64_t n, std::int64_t c) { return dx.at(n * cols + c); });
 }
 
-template <class T>
-void dropout(const Dropout& k) {
+template <class T> void dropout(const Dropout& k) {
   using W = wide_t<T>;
   T* y = k.y.view.as<T>();
   const T* x = k.x.as<T>();
@@ -88,8 +78,7 @@ void dropout(const Dropout& k) {
   });
 }
 
-template <class T>
-void add(const Add& k) {
+template <class T> void add(const Add& k) {
   T* out = k.out.view.as<T>();
   const T* x = k.x.as<T>();
   const bool accumulate = k.out.accumulate;
@@ -98,8 +87,7 @@ void add(const Add& k) {
   });
 }
 
-template <class T>
-void sum_of(const SumOf& k) {
+template <class T> void sum_of(const SumOf& k) {
   for_pieces(k.out.size(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       auto sum = static_cast<wide_t<T>>(k.xs[0].as<T>()[i]);
@@ -109,8 +97,7 @@ void sum_of(const SumOf& k) {
   });
 }
 
-template <class Y, class X>
-void cast(const Cast& k) {
+template <class Y, class X> void cast(const Cast& k) {
   Y* y = k.y.as<Y>();
   const X* x = k.x.as<X>();
   for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {

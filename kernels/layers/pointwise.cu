@@ -14,28 +14,24 @@ constexpr int kRowBlocksOfSm = 4;
 constexpr std::int64_t kRowBlocks = 132 * kRowBlocksOfSm;  // the multiprocessors of an H200
 
 // body(first, count): the elements first .. first + min(8, count) - 1.
-template <class Body>
-__global__ void __launch_bounds__(kThreads) for_groups(std::int64_t n, Body body) {
+template <class Body> __global__ void __launch_bounds__(kThreads) for_groups(std::int64_t n, Body body) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first < n) body(first, n - first);
 }
 
-template <class Body>
-void launch_groups(CudaQueue& q, std::int64_t n, const Body& body) {
+template <class Body> void launch_groups(CudaQueue& q, std::int64_t n, const Body& body) {
   if (n == 0) return;
   for_groups<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(n, body);
 }
 
-template <class T>
-__device__ __forceinline__ Activated<float> gelu(float v) {
+template <class T> __device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = __fdividef(1.0f, 1.0f + exp_for<T>(-(slope * v))), y = v * s;
   return {y, s + slope * y * (1.0f - s)};
 }
 
 // Backward where there is a dy.
-template <class T>
-struct Rows {
+template <class T> struct Rows {
   T* out;
   const T *dy, *x, *bias;  // bias: null when absent
   float* partial;          // (stripes, cols): first stage of dbias
@@ -103,8 +99,7 @@ void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorVi
   });
 }
 
-template <class T>
-struct DropoutBody {
+template <class T> struct DropoutBody {
   T* y;
   const T* x;
   DropoutCall call;
@@ -117,8 +112,7 @@ struct DropoutBody {
   }
 };
 
-template <class Y, class X>
-struct CopyBody {
+template <class Y, class X> struct CopyBody {
   Y* y;
   const X* x;
   bool packed, accumulate;
@@ -130,8 +124,7 @@ struct CopyBody {
 };
 
 // A thread has all its terms in flight at a time.
-template <class T>
-struct SumBody {
+template <class T> struct SumBody {
   T* out;
   const T* xs[SumOf::kMost];
   int terms;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions: the definition, head by head.
 #include "kernels/layers/rotary.h"
-
 #include "kernels/cpu.h"
 
 namespace weft {
@@ -37,8 +36,7 @@ void rotate(T* x, std::int64_t size, wide_t<T> scale, const wide_t<T>* turn, wid
   }
 }
 
-template <class T>
-void forward(const QkForward& k) {
+template <class T> void forward(const QkForward& k) {
   using W = wide_t<T>;
   const std::int64_t size = k.qk_size, cols = k.qkv.cols();
   W* rstd = k.rstd.or_null<W>();
@@ -51,8 +49,7 @@ void forward(const QkForward& k) {
   });
 }
 
-template <class T>
-void backward(const QkBackward& k) {
+template <class T> void backward(const QkBackward& k) {
   using W = wide_t<T>;
   const std::int64_t size = k.qk_size, cols = k.dqkv.cols();
   for_heads<W>(k, k.dqkv, [&](std::int64_t n, std::int64_t h, const W* turn) {
@@ -67,8 +64,7 @@ void backward(const QkBackward& k) {
   });
 }
 
-template <class Kernel>
-void check_form(const Kernel& k, const TensorView& qkv) {
+template <class Kernel> void check_form(const Kernel& k, const TensorView& qkv) {
   const std::string kernel = Kernel::kName;
   const auto named = [&](const char* field) { return kernel + ": " + field; };
   const QkForm& f = k.form;
@@ -94,8 +90,7 @@ void check_form(const Kernel& k, const TensorView& qkv) {
 }
 
 // q and k are read and written.
-template <class Kernel>
-double moved_bytes(const Kernel& k, const TensorView& qkv) {
+template <class Kernel> double moved_bytes(const Kernel& k, const TensorView& qkv) {
   return 2.0 * static_cast<double>(qkv.rows() * 2 * k.heads * k.qk_size * size_of(qkv.dtype));
 }
 

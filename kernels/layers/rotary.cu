@@ -8,8 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarp, kAhead = 4;
 
-template <class T>
-struct Call {
+template <class T> struct Call {
   T* x;         // qkv or dqkv
   const T* y;   // backward
   float* rstd;  // null: not kept
@@ -24,8 +23,7 @@ __device__ __forceinline__ float head_sum(float x, int lanes) {
   return x;
 }
 
-template <class T, bool kBackward>
-__global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
+template <class T, bool kBackward> __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const int lane = threadIdx.x % kWarp, groups = kWarp / a.lanes, group = lane / a.lanes,

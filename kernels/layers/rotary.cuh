@@ -16,15 +16,10 @@ struct QkAngles {
   bool norm;
 
   QkAngles(const QkForm& f, std::int64_t qk_size)
-      : table(f.table.or_null<float>()),
-        offsets(f.offsets.or_null<std::int32_t>()),
-        positions(f.positions.or_null<std::int32_t>()),
-        first_at(f.first_at),
-        row_length(f.positions.cols()),
-        places(static_cast<std::int32_t>(f.table.shape[0])),
-        size(static_cast<std::int32_t>(qk_size)),
-        eps(static_cast<float>(f.eps)),
-        norm(f.norm) {}
+      : table(f.table.or_null<float>()), offsets(f.offsets.or_null<std::int32_t>()),
+        positions(f.positions.or_null<std::int32_t>()), first_at(f.first_at), row_length(f.positions.cols()),
+        places(static_cast<std::int32_t>(f.table.shape[0])), size(static_cast<std::int32_t>(qk_size)),
+        eps(static_cast<float>(f.eps)), norm(f.norm) {}
   QkAngles() = default;
 
   // Angles of row `t` of sequence `b`, counted from first_at: cos and sin of each pair.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // GEMM and activation in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/activation.h"
-
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 

@@ -82,14 +82,10 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   }
 }
 
-template <class T, Activation kF, bool kBackward, int kChunks>
-class Consumer {
+template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
  public:
   __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
-      : memory_(memory),
-        a_(a),
-        tiles_(tiles),
-        rank_(rank),
+      : memory_(memory), a_(a), tiles_(tiles), rank_(rank),
         self_(warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
     // The 8 x 8 matrices of 16 rows by 16 columns, ordered down the columns of the result first.
     const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
@@ -282,8 +278,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ---- host ----
 
 // Distributes tiles over the multiprocessors.
-template <class T>
-void schedule(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
+template <class T> void schedule(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
   const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
@@ -312,8 +307,7 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
 namespace {
 
 // Calls body.operator()<T, kF, kChunks>() with the shortest inner axis that has a kernel.
-template <class Body>
-void with_kernel(DType t, Activation f, std::int64_t inner, Body&& body) {
+template <class Body> void with_kernel(DType t, Activation f, std::int64_t inner, Body&& body) {
   const auto of_type = [&]<class T>() {
     dispatch_activation(f, [&]<Activation kF>() {
       if (inner <= 4 * kChunk) return body.template operator()<T, kF, 4>();

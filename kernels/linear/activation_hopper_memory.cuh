@@ -20,8 +20,7 @@ inline constexpr int kStage = kRows * kChunk * 2, kHalf = kStage / 2;  // bytes
 inline constexpr int kStages = 10, kSlots = 2;
 
 // Tensor maps have tiles of 64 rows and 64 columns.
-template <class T>
-struct Arguments {
+template <class T> struct Arguments {
   CUtensorMap x, w;   // forward: x and w; backward: dy and w
   CUtensorMap h, dh;  // forward: h is written; backward: h is read
   CUtensorMap y;
@@ -36,19 +35,16 @@ struct Arguments {
 // The tiles of a cluster in order.
 struct TileScheduler {
   int group, tile, lane;
-  template <class T>
-  __device__ __forceinline__ static TileScheduler of(const Arguments<T>& a, int cluster) {
+  template <class T> __device__ __forceinline__ static TileScheduler of(const Arguments<T>& a, int cluster) {
     return {cluster % a.columns, cluster / a.columns, cluster / a.columns};
   }
   // The first column of a slab of the result.
   __device__ __forceinline__ int column(int rank) const { return (group * kCluster + rank) * kSlab; }
-  template <class T>
-  __device__ __forceinline__ bool more(const Arguments<T>& a) const {
+  template <class T> __device__ __forceinline__ bool more(const Arguments<T>& a) const {
     return group < a.groups;
   }
   // True when the next tile has other columns.
-  template <class T>
-  __device__ __forceinline__ bool advance(const Arguments<T>& a) {
+  template <class T> __device__ __forceinline__ bool advance(const Arguments<T>& a) {
     tile += a.lanes;
     if (tile < a.tiles) return false;
     tile = lane;

@@ -9,14 +9,12 @@
 namespace weft {
 namespace linear_activation {
 
-template <class AnyQueue>
-void compose(AnyQueue& q, const LinearActivationForward& k) {
+template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationForward& k) {
   const TensorView h = k.h ? k.h : k.y;
   run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
   run(q, ActivationForward{.y = k.y, .x = h, .bias = k.b, .f = k.f});
 }
-template <class AnyQueue>
-void compose(AnyQueue& q, const LinearActivationBackward& k) {
+template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationBackward& k) {
   const GradView dh = {k.dh, false};  // first holds dy w
   run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
   run(q, ActivationBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b, .f = k.f});

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (in f32).
 #include "kernels/linear/linear.h"
-
 #include <cblas.h>
 #include <omp.h>
 #include <sys/mman.h>
-
 #include <mutex>
-
 #include "kernels/cpu.h"
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
@@ -130,14 +127,12 @@ void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, std::int64_t r
   }
 }
 
-template <class T>
-void forward_blas(const LinearForward& k) {
+template <class T> void forward_blas(const LinearForward& k) {
   multiply_into(k.y.as<T>(), false, CblasTrans, k.x.rows(), k.w.rows(), k.x.cols(), Widened(k.x),
                 Widened(k.w), k.b.or_null<T>());
 }
 
-template <class T>
-void backward_blas(const LinearBackward& k) {
+template <class T> void backward_blas(const LinearBackward& k) {
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
   if (k.dx)
@@ -147,8 +142,7 @@ void backward_blas(const LinearBackward& k) {
              k.dw.view.as<float>());
 }
 
-template <class T>
-void forward_loops(const LinearForward& k) {
+template <class T> void forward_loops(const LinearForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b.or_null<T>();
@@ -180,8 +174,7 @@ void gemm_loops(Out* out, bool accumulate, const T* left, std::int64_t row_strid
   }
 }
 
-template <class T>
-void backward_loops(const LinearBackward& k) {
+template <class T> void backward_loops(const LinearBackward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *dy = k.dy.as<T>(), *x = k.x.as<T>(), *w = k.w.as<T>();
@@ -189,8 +182,7 @@ void backward_loops(const LinearBackward& k) {
   if (k.dw) gemm_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
 }
 
-template <class T>
-void bias_gradient(const LinearBackward& k) {
+template <class T> void bias_gradient(const LinearBackward& k) {
   using W = wide_t<T>;
   const std::int64_t cols = k.w.rows();
   const T* dy = k.dy.as<T>();

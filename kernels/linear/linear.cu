@@ -41,8 +41,7 @@ void add_bias(CudaQueue& q, const TensorView& y, const TensorView& b) {
 }
 
 // db's terms: the rows of dy.
-template <class T>
-struct RowTerms {
+template <class T> struct RowTerms {
   const T* dy;
   std::int64_t cols;
   bool packed;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // GEMMs through cuBLASLt: descriptions, candidates, and the choice between them.
-#include "kernels/linear/matmul.cuh"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
-
 #include "kernels/linear/linear.h"
+#include "kernels/linear/matmul.cuh"
 
 namespace weft {
 namespace {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cublasLt.h>
-
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
@@ -44,8 +43,7 @@ bool multiply(CudaQueue&, const Gemm&);
 void require_multiply(CudaQueue&, const Gemm&, const char* kernel);  // throws Error instead
 
 // A handle of the library, destroyed with its scope.
-template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
-struct Owned {
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)> struct Owned {
   Handle handle = nullptr;
   Owned() = default;
   Owned& operator=(Owned&&) = delete;  // nor copied

@@ -2,7 +2,6 @@
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
 #include <algorithm>
 #include <limits>
-
 #include "kernels/linear/matmul.cuh"
 
 namespace weft {
@@ -58,19 +57,11 @@ struct Run {
 class Trial {
  public:
   Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)
-      : q_(q),
-        in_(p.in),
-        out_(p.to),
-        out_size_(p.batch * p.rows * p.cols),
-        a_(operand(p.batch * p.rows * p.inner, in_, 1)),
-        b_(operand(p.batch * p.inner * p.cols, in_, 2)),
-        bias_(operand(p.rows, out_, 3)),
-        first_(take_scratch(q, out_bytes())),
-        other_(take_scratch(q, out_bytes())),
-        differs_(candidates),
-        found_(take_scratch(q, found_bytes())),
-        gemm_(on_scratch(p)),
-        plan_(gemm_) {
+      : q_(q), in_(p.in), out_(p.to), out_size_(p.batch * p.rows * p.cols),
+        a_(operand(p.batch * p.rows * p.inner, in_, 1)), b_(operand(p.batch * p.inner * p.cols, in_, 2)),
+        bias_(operand(p.rows, out_, 3)), first_(take_scratch(q, out_bytes())),
+        other_(take_scratch(q, out_bytes())), differs_(candidates), found_(take_scratch(q, found_bytes())),
+        gemm_(on_scratch(p)), plan_(gemm_) {
     if (found_) WEFT_CUDA_CHECK(cudaMemsetAsync(found_.get(), 0, found_bytes(), q.stream));
   }
   bool ready() const { return a_ && b_ && bias_ && first_ && other_ && found_; }

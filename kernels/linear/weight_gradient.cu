@@ -5,7 +5,6 @@
 // columns of dy, whose stages thread blocks with the same columns divide among them. A cluster shares the
 // tiles of dy: each thread block loads a part for all. A second kernel adds the shares in order.
 #include <algorithm>
-
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
@@ -236,8 +235,7 @@ inline std::size_t bytes_of_share(const LinearBackward& k) {
   return static_cast<std::size_t>(k.dy.cols() * (k.x.cols() + x_tiles_of(k))) * sizeof(float) + 512;
 }
 
-template <class T>
-void start(CudaQueue& q, const LinearBackward& k) {
+template <class T> void start(CudaQueue& q, const LinearBackward& k) {
   Arguments a{};
   describe(a.x, k.x, kRows, LinearBackward::kName, "x");
   describe(a.dy, k.dy, kRows / kCluster, LinearBackward::kName, "dy");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamW on the CPU: the definition. Threads take pieces of kChunk elements.
 #include "kernels/optimizer/adamw.h"
-
 #include "kernels/cpu.h"
 
 namespace weft {
@@ -28,8 +27,7 @@ void update(const AdamWUpdate& k, double weight_decay, std::int64_t begin, std::
   for (std::int64_t i = begin; i < end; ++i) ema[i] = kept * ema[i] + (1 - kept) * p[i];
 }
 
-template <class W>
-void update_all(const AdamWUpdate& k) {
+template <class W> void update_all(const AdamWUpdate& k) {
   const std::int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (std::int64_t begin = 0; begin < n; begin += kChunk) {

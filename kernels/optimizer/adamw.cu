@@ -20,8 +20,7 @@ struct Arguments {
   bool packed;                                          // every tensor begins at a multiple of 16 bytes
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
+template <class T> __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   const float scale = a.results->update_scale;
   if (first >= a.size || scale == 0.0f) return;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
 #include "kernels/optimizer/muon.h"
-
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
 
 namespace weft {
 namespace {
 
-template <class T>
-void momentum(const MuonMomentum& k) {
+template <class T> void momentum(const MuonMomentum& k) {
   using W = wide_t<T>;
   T* u = k.u.as<T>();
   W* m = k.m.as<W>();
@@ -25,22 +23,19 @@ void momentum(const MuonMomentum& k) {
 }
 
 // A (rows, cols) matrix of the wide type of T, whose elements are rounded to T.
-template <class T>
-struct Rounded {
+template <class T> struct Rounded {
   using W = wide_t<T>;
   std::int64_t rows, cols;
   std::vector<W> values = std::vector<W>(static_cast<std::size_t>(rows * cols));
   TensorView view() { return {values.data(), dtype_of<W>, 2, {rows, cols, 1, 1, 1}}; }
   // Every element i becomes value(i).
-  template <class Value>
-  void set(Value value) {
+  template <class Value> void set(Value value) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<W>(static_cast<T>(value(i)));
   }
 };
 
 // `at`: the first element of the matrix.
-template <class T>
-void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
+template <class T> void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
   const std::int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
@@ -69,8 +64,7 @@ void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   for (std::size_t i = 0; i < x.values.size(); ++i) at[place(i)] = static_cast<T>(x.values[i]);
 }
 
-template <class T>
-void update(const MuonUpdate& k) {
+template <class T> void update(const MuonUpdate& k) {
   using W = wide_t<T>;
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();

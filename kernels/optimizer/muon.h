@@ -10,7 +10,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 

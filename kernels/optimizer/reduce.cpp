@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk elements.
 #include "kernels/optimizer/reduce.h"
-
 #include <array>
-
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
 
 // sum of term(i) for i in [0, n), the same for any number of threads.
-template <class Term>
-double sum_in_pieces(std::int64_t n, Term term) {
+template <class Term> double sum_in_pieces(std::int64_t n, Term term) {
   std::vector<double> partial(static_cast<std::size_t>(chunks_of(n)));
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (std::int64_t p = 0; p < chunks_of(n); ++p) {
@@ -69,8 +66,7 @@ void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
   });
 }
 
-template <class T>
-void mean_backward(const MeanBackward& k) {
+template <class T> void mean_backward(const MeanBackward& k) {
   using W = wide_t<T>;
   const std::int64_t n = k.dx.view.size();
   const W dy = k.dy ? k.dy.as<W>()[0] : static_cast<W>(k.step->loss_gradient);

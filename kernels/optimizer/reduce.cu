@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
 #include <algorithm>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 

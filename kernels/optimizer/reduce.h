@@ -83,8 +83,7 @@ struct Fingerprint {
 WEFT_KERNEL(Fingerprint);
 
 // Calls f.operator()<T>() with the unsigned type of the size of an element.
-template <class F>
-void dispatch_bits(DType t, F&& f) {
+template <class F> void dispatch_bits(DType t, F&& f) {
   switch (size_of(t)) {
     case 1: return f.template operator()<std::uint8_t>();
     case 2: return f.template operator()<std::uint16_t>();

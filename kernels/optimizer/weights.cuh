@@ -8,8 +8,7 @@
 namespace weft {
 
 // Flat blocks: master weights, their moving average (or null), and the copy that kernels read (or null).
-template <class T>
-struct Weights {
+template <class T> struct Weights {
   float *master, *ema;
   T* compute;
   const StepScalars* step;

@@ -4,9 +4,7 @@
 // largest key such that the tokens with at least that key fulfil a condition on their number or sum. A binary
 // search finds it bit by bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
 #include <curand_kernel.h>
-
 #include <bit>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/sampling/choose_token.h"
 
@@ -17,8 +15,7 @@ constexpr int kThreads = 256;
 
 using Key = unsigned long long;
 
-template <class T>
-struct Row {
+template <class T> struct Row {
   const T* logits;
   std::int32_t vocab;
   int number_bits;  // of a token
@@ -50,8 +47,7 @@ struct Row {
     return block_sum<kThreads>(count);
   }
   // The largest key for which the condition holds; 0 when there is none.
-  template <class Condition>
-  __device__ Key largest(Condition holds) const {
+  template <class Condition> __device__ Key largest(Condition holds) const {
     Key found = 0;
     for (int bit = 31 + number_bits; bit >= 0; --bit)
       if (holds(found | Key{1} << bit)) found |= Key{1} << bit;
@@ -60,8 +56,7 @@ struct Row {
 };
 
 // The same on every thread.
-template <class T>
-__device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform) {
+template <class T> __device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform) {
   Key best = 0, last = ~Key{0};
   bool finite = true;
   for (std::int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {

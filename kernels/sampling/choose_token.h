@@ -7,7 +7,6 @@
 #pragma once
 
 #include <span>
-
 #include "kernels/philox.h"
 #include "kernels/queue.h"
 

@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_list.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
-
 #include "kernels/attention/check.h"
 #include "kernels/cpu.h"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace {
 
 using std::int32_t, std::int64_t;
 
-template <class T>
-void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
+template <class T> void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
   if (!d.own_row || d.own_row[h] < 0) return;
   std::copy_n(d.new_k.row<const T>(b, 0, h), d.new_k.size, d.k.row<T>(b, d.own_row[h], h));
   std::copy_n(d.new_v.row<const T>(b, 0, h), d.new_v.size, d.v.row<T>(b, d.own_row[h], h));
 }
 
-template <class T>
-void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
+template <class T> void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
   const DecodeList list(d, b, h);
   std::vector<int64_t> keys;

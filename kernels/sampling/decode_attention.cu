@@ -2,11 +2,10 @@
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
 // keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
 // values are prefetched before the kernel ahead, which computes the query, has ended.
-#include "kernels/sampling/decode_list.h"
-
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace attention {
@@ -24,8 +23,7 @@ __device__ __forceinline__ const T* row_of(const HeadsView& view, std::int64_t b
 }
 
 // A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the true size.
-template <class T, int kParts>
-struct Share {
+template <class T, int kParts> struct Share {
   Eight<T> part[kParts];
 
   static __device__ __forceinline__ int first(int p) {
@@ -44,8 +42,7 @@ struct Share {
 };
 
 // A softmax over some of the keys: sums relative to e^top.
-template <class T, int kParts>
-struct Partial {
+template <class T, int kParts> struct Partial {
   float top = -INFINITY, sum = 0, y[kParts][8] = {};
 
   __device__ void rescale(float to) {
@@ -104,8 +101,7 @@ __device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T
 }
 
 // The listed keys of one group of lanes, kAhead at a time: groups take them in turn.
-template <class T, int kQk, int kV, int kAhead>
-struct Keys {
+template <class T, int kQk, int kV, int kAhead> struct Keys {
   Share<T, kQk> k[kAhead];
   Share<T, kV> v[kAhead];
   std::int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
@@ -218,8 +214,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   merge_warps<T, kWarps>(partial, out, d.v.size);
 }
 
-template <class T, int kQk, int kV, int kAhead>
-void start(CudaQueue& queue, const AttentionDecode& d) {
+template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, const AttentionDecode& d) {
   const unsigned blocks = blocks_for(d.q.batch * d.q.heads, 1);
   if (blocks == 0) return;
   if (d.longest > 0 && d.longest <= kShortList)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The definition: block after block, in the steps that DecodeLinear and AttentionDecode define.
 #include "kernels/sampling/decode_blocks.h"
-
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "kernels/view.h"
 

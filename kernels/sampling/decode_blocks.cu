@@ -13,8 +13,7 @@ namespace {
 constexpr std::int64_t kExchangeBytes = 16 << 20;
 
 // What all layers need, to shared memory: a chain of loads that the layers then do not wait for.
-template <class T>
-__device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
+template <class T> __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
   const Arguments<T>& a = s.a;
   auto* blocks = s.template at<Block<T>>(a.memory.blocks);
   for (int i = threadIdx.x; i < a.layers * 16; i += kThreads)
@@ -74,8 +73,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
 #endif
 }
 
-template <class T>
-Block<T> block_of(const DecodeBlock& from) {
+template <class T> Block<T> block_of(const DecodeBlock& from) {
   Block<T> to = {};
   const DecodeAffine* maps[4] = {&from.qkv, &from.proj, &from.up, &from.down};  // as enum Matrix
   for (int i = 0; i < 4; ++i) {
@@ -110,8 +108,7 @@ int shared_limit() {
   return bytes;
 }
 
-template <class T>
-void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
+template <class T> void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
   WEFT_CUDA_CHECK(cudaMemsetAsync(a.exchange, 0xff, static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4,
                                   queue.stream));
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.memory.bytes));
@@ -129,8 +126,7 @@ void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a
 }
 
 // Adds the block from k.blocks[i] on that fit into a launch; returns the number of the next.
-template <class T>
-std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
+template <class T> std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
   const std::int64_t bytes = std::int64_t{a.plan.of_layer} * 4;
   a.layers = a.layout_count = 0;
   for (; i < k.blocks.size() && a.layers < kMostLayers; ++i) {
@@ -148,8 +144,7 @@ std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
   return i;
 }
 
-template <class T>
-void launch(CudaQueue& queue, const DecodeBlocks& k) {
+template <class T> void launch(CudaQueue& queue, const DecodeBlocks& k) {
   const int blocks = multiprocessors(), limit = shared_limit(),
             most_rows = memory_of(sizes_of(k), kMostRows, 1).bytes <= limit ? kMostRows : kMostRows / 2;
   const std::int64_t batch = k.x.rows(), width = k.x.cols(), most = std::int64_t{blocks} * most_rows;
@@ -173,12 +168,9 @@ void launch(CudaQueue& queue, const DecodeBlocks& k) {
       std::size_t offset = 0;
       a.exchange = take_workspace<std::uint32_t>(queue, offset, std::int64_t{a.layers} * a.plan.of_layer,
                                                  DecodeBlocks::kName);
-      if (a.sizes.v <= 64 && a.sizes.qk <= 64)
-        start(queue, persistent_kernel<T, 1, 1>, a);
-      else if (a.sizes.qk <= 64)
-        start(queue, persistent_kernel<T, 1, 2>, a);
-      else
-        start(queue, persistent_kernel<T, 2, 2>, a);
+      if (a.sizes.v <= 64 && a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 1>, a);
+      else if (a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 2>, a);
+      else start(queue, persistent_kernel<T, 2, 2>, a);
     }
   }
 }

@@ -56,8 +56,7 @@ void list_keys(AnyQueue& queue, const TensorView& packed, std::int64_t heads, st
   run(queue, content.list);
 }
 
-template <class AnyQueue>
-void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
+template <class AnyQueue> void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   TensorView x = k.x;
   const auto normed = [&](DecodeLinear step, const DecodeNorm& norm) {
     step.norm_w = norm.w, step.norm_b = norm.b, step.eps = norm.eps;

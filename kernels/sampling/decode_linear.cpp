@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The definition: the normalised row, then a dot product for each element.
 #include "kernels/sampling/decode_linear.h"
-
 #include <vector>
-
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/view.h"
@@ -11,13 +9,11 @@
 namespace weft {
 namespace {
 
-template <class T>
-TensorView view_of(std::vector<T>& values, std::int64_t rows, std::int64_t cols) {
+template <class T> TensorView view_of(std::vector<T>& values, std::int64_t rows, std::int64_t cols) {
   return {values.data(), dtype_of<T>, 2, {rows, cols, 1, 1, 1}};
 }
 
-template <class T>
-std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
+template <class T> std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols();
   std::vector<T> y(static_cast<std::size_t>(rows * inner));
@@ -32,8 +28,7 @@ std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
   return y;
 }
 
-template <class T>
-void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
+template <class T> void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   std::vector<T> normed;

@@ -2,7 +2,6 @@
 // DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, where a warp
 // reads the weights of a column once for eight rows. The order of additions depends on K alone.
 #include <type_traits>
-
 #include "kernels/sampling/decode_linear_mma.cuh"
 
 namespace weft {
@@ -12,8 +11,7 @@ namespace {
 constexpr int kColumns = 8, kRows = 8;  // of a block; a warp for each column
 constexpr int kGroup = 8;
 
-template <class T>
-__global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
+template <class T> __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
   __shared__ Statistics statistics[kRows];
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kRows;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -55,8 +53,7 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
   }
 }
 
-template <class T>
-Arguments<T> arguments_of(const DecodeLinear& k) {
+template <class T> Arguments<T> arguments_of(const DecodeLinear& k) {
   Arguments<T> a = {};
   a.y = k.y.as<T>();
   a.x = k.x.as<T>();

@@ -9,8 +9,7 @@
 
 namespace weft::decode_linear {
 
-template <class T>
-struct Arguments {
+template <class T> struct Arguments {
   T* y;
   const T *x, *w, *b, *residual;  // b, residual: null where absent
   const float *norm_w, *norm_b;   // null where absent
@@ -73,13 +72,11 @@ __device__ __forceinline__ float normalise(float x, const Statistics& of_row, fl
   return (x - of_row.mean) * of_row.rstd * w + b;
 }
 
-template <class T>
-__device__ __forceinline__ float activation(float v, Activation f) {
+template <class T> __device__ __forceinline__ float activation(float v, Activation f) {
   if (f == Activation::relu2) return relu2(v).y;
   return __fdividef(v, 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v));
 }
-template <class T>
-__device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
+template <class T> __device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
   return a.activates ? activation<T>(v, a.f) : v;
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <optional>
-
 #include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 

@@ -14,8 +14,7 @@ inline constexpr int kStages = 5;  // in shared memory at a time; all but one un
 inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr int kTileBytes = kTile * kDepth * 2;
 
-template <int kPending>
-__device__ __forceinline__ void wait_for_stage() {
+template <int kPending> __device__ __forceinline__ void wait_for_stage() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
@@ -68,8 +67,7 @@ __device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const 
 }
 
 // Two neighbouring elements of y in each of two rows, eight apart, and what is added to them.
-template <class T>
-struct Place {
+template <class T> struct Place {
   std::int64_t row, column;
   float2 bias = {0, 0};
   std::uint32_t residual[2] = {0, 0};
@@ -159,8 +157,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   for (int n = 0; n < 2; ++n) place[n].write(a, accumulators[n]);
 }
 
-template <class T>
-void launch_mma(CudaQueue& queue, Arguments<T> a) {
+template <class T> void launch_mma(CudaQueue& queue, Arguments<T> a) {
   a.column_blocks = blocks_for(a.cols, kTile);
   const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
   launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);

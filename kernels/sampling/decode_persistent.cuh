@@ -26,8 +26,7 @@ namespace weft::decode_persistent {
 inline constexpr std::uint32_t kAbsent = 0xffffffffu, kOtherNan = 0x7fff7fffu;
 
 // The arguments of a layer, 128 bytes; the kernel copies those of all layers to shared memory.
-template <class T>
-struct Block {
+template <class T> struct Block {
   const T *w[4], *b[4];  // as enum Matrix
   const float *norm_w[2], *norm_b[2];
   T *k, *v;
@@ -40,8 +39,7 @@ struct Layout {
   const std::int32_t *keys, *key_start, *group_of_head, *first_row, *own_row;
 };
 
-template <class T>
-struct Arguments {
+template <class T> struct Arguments {
   T* y;
   const T* x;
   std::uint32_t* exchange;
@@ -80,14 +78,12 @@ __device__ __forceinline__ Thread this_thread() {
   return {thread / kWarp, thread % kWarp};
 }
 
-template <class T>
-struct Scene {
+template <class T> struct Scene {
   const Arguments<T>& a;
   unsigned char* memory;     // shared
   unsigned sums_parity = 0;  // which buffer of partial sums is next: those before are still being read
 
-  template <class W>
-  __device__ __forceinline__ W* at(int offset) const {
+  template <class W> __device__ __forceinline__ W* at(int offset) const {
     return reinterpret_cast<W*>(memory + offset);
   }
   __device__ __forceinline__ const Block<T>& block(int layer) const {
@@ -203,8 +199,7 @@ __device__ __forceinline__ void prefetch_bulk(const void* p, std::int64_t bytes)
 
 // By one warp: brings this thread block's share of the weights of a layer, and a share of what is small, to
 // the L2 cache, one layer ahead. The groups take turns.
-template <class T>
-__device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
+template <class T> __device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
   const Place& place = s.place();
   if (layer >= s.a.layers || layer % s.a.groups.groups != place.group) return;
   const Sizes& z = s.a.sizes;
@@ -215,10 +210,8 @@ __device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
     prefetch_bulk(block.w[matrix] + place.first[matrix] * of_tile, place.count[matrix] * of_tile * 2);
   }
   if (what == 0 || what > 2 || lane % s.a.groups.ranks != place.rank) return;
-  if (what == 1)
-    prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
-  else
-    prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
+  if (what == 1) prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
+  else prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
 }
 
 }  // namespace weft::decode_persistent

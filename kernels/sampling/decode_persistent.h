@@ -93,8 +93,7 @@ constexpr Rounds rounds_of(int pairs, int longest, int slots) {
 // The items of one warp, layer after layer. rounds(layer) gives Rounds.
 struct Cursor {
   int layer, round, item;
-  template <class OfLayer>
-  constexpr void settle(int warp, int layers, const OfLayer& rounds) {
+  template <class OfLayer> constexpr void settle(int warp, int layers, const OfLayer& rounds) {
     for (; layer < layers; ++layer, round = 0)
       for (const Rounds r = rounds(layer); r.has(round); ++round, item = warp)
         if (item < r.items(round)) return;

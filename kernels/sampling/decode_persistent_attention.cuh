@@ -11,8 +11,7 @@
 namespace weft::decode_persistent {
 
 // kQk, kV: parts of 64 elements of a row.
-template <class T, int kQk, int kV>
-class Attention {
+template <class T, int kQk, int kV> class Attention {
   static constexpr int kKeyChunks = 8 * kQk, kValueChunks = 8 * kV;  // 16 bytes of a row, padded
 
  public:
@@ -138,10 +137,8 @@ class Attention {
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const bool two = s_.a.memory.stages == 2;
-      if (two)
-        device::cp_async_wait_all_but_last();
-      else
-        device::cp_async_wait_all();
+      if (two) device::cp_async_wait_all_but_last();
+      else device::cp_async_wait_all();
       __syncwarp();
       if (now.count > half * kStageKeys) {
         unsigned here = own_at >> (half * kStageKeys) & 0xffffu;

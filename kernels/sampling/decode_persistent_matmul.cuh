@@ -34,8 +34,7 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::
 
 // A thread's share of the parameters of a norm. They are read during a GEMM that needs none, and lie in
 // shared memory when the next one begins.
-template <class T>
-struct NormShare {
+template <class T> struct NormShare {
   uint4 parameters = {};
   bool has = false;
 
@@ -102,21 +101,13 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
   }
 }
 
-template <class T>
-class Matmul {
+template <class T> class Matmul {
  public:
   __device__ __forceinline__ Matmul(Scene<T>& scene, int layer, int matrix)
-      : s_(scene),
-        me_(this_thread()),
-        layer_(layer),
-        matrix_(matrix),
-        inner_(scene.a.sizes.inner(matrix)),
-        columns_(scene.a.sizes.columns(matrix)),
-        first_(scene.place().first[matrix]),
-        tiles_(scene.place().count[matrix]),
-        begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
-        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)),
-        half_(me_.warp / kSlices),
+      : s_(scene), me_(this_thread()), layer_(layer), matrix_(matrix), inner_(scene.a.sizes.inner(matrix)),
+        columns_(scene.a.sizes.columns(matrix)), first_(scene.place().first[matrix]),
+        tiles_(scene.place().count[matrix]), begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
+        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)), half_(me_.warp / kSlices),
         of_this_lane_(
             reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
             (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) *
@@ -132,17 +123,12 @@ class Matmul {
       load(weights_[i], kHalves * (i & ((1 << log_tiles) - 1)) + half_, begin_ + (i >> log_tiles));
     const std::uint32_t* from = s_.input(layer_, matrix_);
     prepare(0, kHalves << log_tiles);
-    if (matrix_ == kQkv || matrix_ == kUp)
-      normalise(s_, me_, from, layer_, matrix_ == kUp);
-    else
-      gather(s_, me_, from, inner_), norm.put(s_, me_);
+    if (matrix_ == kQkv || matrix_ == kUp) normalise(s_, me_, from, layer_, matrix_ == kUp);
+    else gather(s_, me_, from, inner_), norm.put(s_, me_);
     __syncthreads();
-    if (log_tiles == 0)
-      chunks<1>();
-    else if (log_tiles == 1)
-      chunks<2>();
-    else
-      chunks<4>();
+    if (log_tiles == 0) chunks<1>();
+    else if (log_tiles == 1) chunks<2>();
+    else chunks<4>();
   }
 
  private:
@@ -154,8 +140,7 @@ class Matmul {
 
   // Accumulators of kTiles tiles of this half, chunk after chunk. The order of additions depends on the inner
   // axis alone.
-  template <int kTiles>
-  __device__ __forceinline__ void chunks() {
+  template <int kTiles> __device__ __forceinline__ void chunks() {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
     const int pitch = s_.a.memory.pitch(inner_);
     const bool upper_rows_alone = s_.a.memory.rows == 8;
@@ -257,8 +242,7 @@ class Matmul {
     const int at = column_ / 2;
     if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
       reinterpret_cast<std::uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
-    else
-      s_.publish(layer_, matrix_, row_, at, word);
+    else s_.publish(layer_, matrix_, row_, at, word);
   }
 
   Scene<T>& s_;

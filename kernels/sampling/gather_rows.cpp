@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/gather_rows.h"
-
 #include <algorithm>
 
 namespace weft {

@@ -8,16 +8,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <class T>
-struct Gather {
+template <class T> struct Gather {
   T* y;
   const T* x;
   const std::int32_t* source;
   std::int64_t elements, rows, size, heads, time_stride, head_stride;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
+template <class T> __global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= a.elements) return;
   const std::int64_t from = a.source[i / a.size % a.rows];

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Plans on the CPU.
 #include <dlfcn.h>
-
 #include "src/capi/handles.h"
 
 namespace weft::capi {

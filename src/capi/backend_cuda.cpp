@@ -4,7 +4,6 @@
 
 #ifdef WEFT_CUDA
 #include <cuda_runtime.h>
-
 #include <vector>
 
 namespace weft::capi {
@@ -85,8 +84,7 @@ class CudaBackend : public Backend {
   void run(const AttentionBackward& g, void* stream) const override { launch(g, stream); }
 
  private:
-  template <class Kernel>
-  void launch(const Kernel& kernel, void* stream) const {
+  template <class Kernel> void launch(const Kernel& kernel, void* stream) const {
     const DeviceScope scope(device_);
     if (const cudaError_t earlier = cudaPeekAtLastError(); earlier != cudaSuccess)
       throw StatusError(WEFT_CUDA_ERROR,

@@ -5,7 +5,6 @@
 
 #include <exception>
 #include <new>
-
 #include "kernels/attention/select.h"
 #include "src/capi/weft_attention.h"
 #include "src/patterns/packed_maps.h"
@@ -18,12 +17,10 @@ struct StatusError : Error {
 };
 
 // The argument at fault comes first in every text.
-template <class... Args>
-void require(bool condition, const Args&... text) {
+template <class... Args> void require(bool condition, const Args&... text) {
   if (!condition) throw StatusError(WEFT_INVALID_ARGUMENT, str(text...));
 }
-template <class... Args>
-[[noreturn]] void unsupported(const Args&... text) {
+template <class... Args> [[noreturn]] void unsupported(const Args&... text) {
   throw StatusError(WEFT_UNSUPPORTED, str(text...));
 }
 
@@ -31,8 +28,7 @@ template <class... Args>
 weft_status failed(weft_status, const char* text) noexcept;
 
 // Runs the body of a C function: nothing is thrown beyond it. An Error without a code of its own gets `code`.
-template <class F>
-weft_status guarded(weft_status code, F&& body) noexcept {
+template <class F> weft_status guarded(weft_status code, F&& body) noexcept {
   try {
     body();
     return WEFT_OK;
@@ -48,8 +44,7 @@ weft_status guarded(weft_status code, F&& body) noexcept {
 }
 
 // A struct given by a C caller, whose first field is its size.
-template <class T>
-const T& checked_struct(const char* name, const T* given) {
+template <class T> const T& checked_struct(const char* name, const T* given) {
   require(given != nullptr, name, " is NULL");
   require(given->size >= sizeof(T), name, ".size must be sizeof(*", name, ") = ", sizeof(T), ", got ",
           given->size);

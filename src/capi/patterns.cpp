@@ -13,8 +13,7 @@ void check_heads(std::int32_t heads) {
   require(heads >= 1 && heads <= kMaxHeads, "heads must be 1 to ", kMaxHeads, ", got ", heads);
 }
 
-template <class T>
-void check_array(const std::string& name, const T* values, std::size_t count) {
+template <class T> void check_array(const std::string& name, const T* values, std::size_t count) {
   require(count <= kLongestArray, name, "_count is ", count, ", at most ", kLongestArray, " are taken");
   require(values != nullptr || count == 0, name, " is NULL and ", name, "_count is ", count);
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Plans. Sizes are checked before the tables are built.
 #include <unistd.h>
-
 #include <algorithm>
 #include <mutex>
 #include <set>
-
 #include "src/capi/handles.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"

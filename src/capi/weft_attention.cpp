@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/capi/weft_attention.h"
-
 #include <algorithm>
-
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
 
@@ -15,8 +13,7 @@ thread_local char last_error[2048] = "";
 constexpr const char* kPlanIsNull = "plan is NULL";
 
 // The handle that make() returns, or NULL.
-template <class T, class Make>
-weft_status create(const char* name, T** handle, const Make& make) {
+template <class T, class Make> weft_status create(const char* name, T** handle, const Make& make) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(handle != nullptr, name, " is NULL");
     *handle = nullptr;

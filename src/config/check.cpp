@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
 #include <algorithm>
-
 #include "kernels/philox.h"
 #include "src/config/fields.h"
 #include "src/patterns/more/content.h"
@@ -52,8 +51,7 @@ class Check {
     if (config_.name.empty() || config_.name.find('/') != std::string::npos || config_.name.starts_with('.'))
       refuse({"name"}, "name: expected the name of a folder, found \"", config_.name, "\"");
   }
-  template <class T>
-  void check_value(const Field& field, const T& value) const {
+  template <class T> void check_value(const Field& field, const T& value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
         refuse({field.key}, field.key, ": expected one of ", joined(field.choices), ", found ", value);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/config.h"
-
 #include <algorithm>
 #include <filesystem>
-
 #include "src/config/fields.h"
 #include "src/files/files.h"
 
@@ -78,12 +76,9 @@ std::string value_text(const std::string& s) {
   for (const char c : s) {
     const auto code = static_cast<unsigned char>(c);
     static const char* hex = "0123456789abcdef";
-    if (c == '"' || c == '\\')
-      quoted += std::string("\\") + c;
-    else if (code < 32 || code == 127)
-      quoted += std::string("\\x") + hex[code / 16] + hex[code % 16];
-    else
-      quoted += c;
+    if (c == '"' || c == '\\') quoted += std::string("\\") + c;
+    else if (code < 32 || code == 127) quoted += std::string("\\x") + hex[code / 16] + hex[code % 16];
+    else quoted += c;
   }
   return quoted + "\"";
 }
@@ -99,8 +94,7 @@ std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
   return str("[", v.first, ", ", v.second, "]");
 }
 std::string value_text(const PatternSpec&);
-template <class T>
-std::string value_text(const std::vector<T>& list) {
+template <class T> std::string value_text(const std::vector<T>& list) {
   return "[" + joined(list, ", ", [](const T& v) { return value_text(v); }) + "]";
 }
 
@@ -209,8 +203,7 @@ std::string to_yaml(const Config& config, bool documented) {
     if (documented) {
       if (line.size() < kCommentColumn && kCommentColumn + full_comment(f).size() + 2 <= kLineWidth)
         line.resize(kCommentColumn, ' ');
-      else
-        line = indent + "# " + full_comment(f) + "\n" + line;
+      else line = indent + "# " + full_comment(f) + "\n" + line;
       if (line.find('#') == std::string::npos) line += "# " + full_comment(f);
     }
     out += line + "\n";

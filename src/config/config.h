@@ -5,7 +5,6 @@
 #pragma once
 
 #include <utility>
-
 #include "src/config/names.h"
 #include "src/patterns/spec.h"
 

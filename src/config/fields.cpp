@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Every config key, once: name, member, comment, limits.
 #include "src/config/fields.h"
-
 #include <filesystem>
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <variant>
-
 #include "src/config/config.h"
 
 namespace weft {

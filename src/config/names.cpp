@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/names.h"
-
 #include <algorithm>
 #include <numeric>
 

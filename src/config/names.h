@@ -7,7 +7,6 @@
 #include <optional>
 #include <string_view>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
@@ -31,8 +30,7 @@ std::string joined(Items&& items, const char* separator = ", ", const Text& text
 std::string listed(const std::vector<std::string>& words, const char* last = " and ");
 
 // The whole of `text` as a number.
-template <class T>
-std::optional<T> number_in(std::string_view text) {
+template <class T> std::optional<T> number_in(std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() ? std::optional(value) : std::nullopt;

@@ -3,10 +3,8 @@
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <set>
-
 #include "src/config/fields.h"
 
 namespace weft {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code only.
 #include "src/device.h"
-
 #include <cublasLt.h>
-
 #include <fstream>
-
 #include "kernels/linear/linear.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"

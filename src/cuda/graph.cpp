@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Stream capture: thread-local, so that other threads (data, sampling) may use CUDA meanwhile.
 #include "src/cuda/graph.h"
-
 #include <algorithm>
-
 #include "src/cuda/staging.h"
 
 namespace weft {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-
 #include "kernels/queue.h"
 
 struct CUgraph_st;      // cudaGraph_t

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
-
 #include <array>
-
 #include "kernels/view.h"
 
 // A failure is an Error with the statement and CUDA's words.

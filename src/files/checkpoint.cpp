@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
-
 #include <numeric>
 #include <set>
-
 #include "src/files/hdf5.h"
 
 namespace weft {
@@ -93,8 +91,7 @@ void check_group(const Hdf5File& file, const ParameterStore& store, const std::s
          shape_text(file.shape_of(*there.begin())), " there (", group, ")");
 }
 
-template <class T>
-T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
+template <class T> T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
   if (!value) fail(file.path(), ": has no attribute ", name, ", which every checkpoint has");
   return *value;
 }

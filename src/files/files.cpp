@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/files.h"
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -13,7 +11,6 @@
 #include <mutex>
 #include <random>
 #include <set>
-
 #include "kernels/view.h"
 #include "src/files/hash.h"
 
@@ -159,10 +156,8 @@ NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
   Output output = find_output(path, devices);
   target_ = std::move(output.target);
   is_device_ = output.is_device;
-  if (is_device_)
-    file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
-  else
-    open_unnamed();
+  if (is_device_) file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
+  else open_unnamed();
   if (!file_ && errno == ENOENT)
     fail(path_, ": cannot be written: there is no folder ", parent_folder(target_));
   if (!file_) fail(path_, ": cannot be written: ", std::strerror(errno));

@@ -16,8 +16,7 @@
 namespace weft {
 
 // The result of a system call, repeated while signals interrupt it: some file systems let them end any call.
-template <class Call>
-auto uninterrupted(Call call) {
+template <class Call> auto uninterrupted(Call call) {
   for (;;)
     if (const auto result = call(); result >= 0 || errno != EINTR) return result;
 }

@@ -17,8 +17,7 @@ class Hash {  // FNV-1a
     add(bytes.size());
     for (const char byte : bytes) add_byte(static_cast<unsigned char>(byte));
   }
-  template <class Number>
-  void add(const std::vector<Number>& numbers) {
+  template <class Number> void add(const std::vector<Number>& numbers) {
     add(numbers.size());
     for (const Number number : numbers) add(static_cast<std::uint64_t>(number));
   }

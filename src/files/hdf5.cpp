@@ -2,15 +2,12 @@
 // Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state; it
 // reads in a child process, for a read that fails can crash it.
 #include "src/files/hdf5.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <map>
-
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
@@ -44,8 +41,7 @@ struct Hdf5File::Handle {
     std::size_t at = 0;
     return known != places.end() ? known->second : StoredPlace::from(ask("p", dataset), at);
   }
-  template <class T>
-  std::optional<T> number(const char* what, const std::string& name) const {
+  template <class T> std::optional<T> number(const char* what, const std::string& name) const {
     const std::string found = ask(what, name);
     T value{};
     if (found.size() != 1 + sizeof value) return std::nullopt;

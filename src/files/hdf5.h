@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <span>
-
 #include "kernels/dtype.h"
 #include "src/files/files.h"
 

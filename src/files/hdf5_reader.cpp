@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/hdf5_reader.h"
-
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <exception>
-
 #include "src/config/names.h"
 
 namespace weft {

@@ -4,7 +4,6 @@
 
 #include <hdf5.h>
 #include <sys/types.h>
-
 #include "src/files/hdf5.h"
 
 namespace weft {

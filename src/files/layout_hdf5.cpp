@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Layouts in HDF5 files.
 #include <filesystem>
-
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/more/layout.h"

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // .npy: magic, version, length of the header, a Python dict {'descr', 'fortran_order', 'shape'}, the data.
 #include "src/files/npy.h"
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <set>
-
 #include "kernels/view.h"
 
 namespace weft {
@@ -27,14 +25,10 @@ class HeaderReader {
       const std::string key = quoted();
       if (!seen.insert(key).second) bad("'" + key + "' is given twice");
       expect(':');
-      if (key == "descr")
-        type(array);
-      else if (key == "fortran_order")
-        order();
-      else if (key == "shape")
-        shape(array.shape);
-      else
-        bad("unknown key '" + key + "'");
+      if (key == "descr") type(array);
+      else if (key == "fortran_order") order();
+      else if (key == "shape") shape(array.shape);
+      else bad("unknown key '" + key + "'");
       if (!accept(',')) {
         expect('}');
         break;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/weights.h"
-
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-
 #include "src/files/hdf5.h"
+#include "src/files/weights.h"
 
 namespace weft {
 namespace {
@@ -27,8 +25,7 @@ struct Array {
 
 // What these throw lacks the path, and the array that it is about.
 
-template <class... Text>
-void expect(bool condition, const Text&... text) {
+template <class... Text> void expect(bool condition, const Text&... text) {
   if (!condition) throw Error(str(text...));
 }
 
@@ -119,8 +116,7 @@ std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weig
 }
 
 // `count` numbers of one type as another.
-template <class To, class From>
-std::vector<To> converted(const void* values, std::size_t count) {
+template <class To, class From> std::vector<To> converted(const void* values, std::size_t count) {
   std::vector<From> from(count);
   std::memcpy(from.data(), values, count * sizeof(From));
   std::vector<To> to(count);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/ops/content.h"
-
 #include <algorithm>
-
 #include "kernels/attention/documents.h"
 
 namespace weft {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs cut by runs: a run less an interval is two runs; less a run in steps, the pieces between its keys.
 #include "src/patterns/combine.h"
-
 #include <algorithm>
 #include <map>
-
 #include "src/config/names.h"
 
 namespace weft {
@@ -45,10 +43,8 @@ void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vecto
 }
 
 void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs) {
-  if (runs.size() > first && runs.back().end == begin && runs.back().step == 1)
-    runs.back().end = end;
-  else
-    runs.push_back({begin, end});
+  if (runs.size() > first && runs.back().end == begin && runs.back().step == 1) runs.back().end = end;
+  else runs.push_back({begin, end});
 }
 
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs) {

@@ -9,7 +9,6 @@
 // summaries fill. Then come the others: of summary in order, no query sees them; of fixed block by block:
 // those that fit into a tile share one, larger ones start on a tile.
 #include <algorithm>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {

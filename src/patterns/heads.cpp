@@ -2,7 +2,6 @@
 // heads: the patterns `of` taken in turn by the heads ("multiple heads ... separate patterns", arXiv
 // 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see.
 #include <map>
-
 #include "src/patterns/combine.h"
 
 namespace weft {

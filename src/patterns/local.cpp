@@ -4,7 +4,6 @@
 // bidirectional {j : |i - j| < l}. A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys: there i - l is in
 // the column too.
 #include <algorithm>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {

@@ -2,7 +2,6 @@
 // merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
 // section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
 #include <algorithm>
-
 #include "src/patterns/combine.h"
 #include "src/patterns/more/content.h"
 

@@ -3,7 +3,6 @@
 // sees across a border) and `length` (positions from there on are padding). They leave one interval of S_i.
 #include <algorithm>
 #include <map>
-
 #include "src/patterns/combine.h"
 #include "src/patterns/more/content.h"
 

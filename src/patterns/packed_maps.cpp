@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // PackedMaps: parts of equal edge that do not depend on each other share a pass.
 #include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
-
 #include <algorithm>
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
@@ -16,8 +15,7 @@ class Writer {
   Writer(void* image, void* base) : image_(static_cast<char*>(image)), base_(static_cast<char*>(base)) {}
 
   // Where the array lies once the image is at its base.
-  template <class T>
-  const T* put(const std::vector<T>& values) {
+  template <class T> const T* put(const std::vector<T>& values) {
     const std::size_t at = used_, bytes = values.size() * sizeof(T);
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The table of patterns, and what all of them share.
 #include "src/patterns/pattern.h"
-
 #include <algorithm>
-
 #include "src/config/names.h"
 
 namespace weft {

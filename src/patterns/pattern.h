@@ -85,8 +85,7 @@ class AttentionPattern {
 
 // PatternKind::fields of a kind that always reads the same fields.
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields);
-template <class... Parts>
-[[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
+template <class... Parts> [[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
   fail("attention pattern '", kind, "': ", why...);
 }
 // Throws Error unless 1 <= value <= kMaxPositions.

@@ -6,7 +6,6 @@
 // every tile below the diagonal holds pairs, at most one in l. Tiles therefore take the positions column by
 // column: each column is a short causal sequence, dense below its diagonal.
 #include <numeric>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
+#include "src/patterns/tile_tables.h"
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
-
 #include "src/patterns/pattern.h"
-#include "src/patterns/tile_tables.h"
 
 namespace weft {
 namespace {
@@ -108,8 +107,7 @@ class KeySlots {
   const std::vector<std::int64_t>& all() const { return slots_; }
 
   // visit(first, count): key slots first .. first + count - 1.
-  template <class Visit>
-  void for_each(const KeyRun& run, const Visit& visit) {
+  template <class Visit> void for_each(const KeyRun& run, const Visit& visit) {
     const std::vector<std::int32_t>* follow = run.size() > 1 ? following(run.step) : nullptr;
     for (std::int64_t j = run.begin, left = run.size(); left > 0;) {
       const std::int64_t count = follow ? std::min<std::int64_t>((*follow)[j], left) : 1;
@@ -147,10 +145,7 @@ std::vector<std::int64_t> slots_of(std::int64_t count,
 class Builder {
  public:
   Builder(const AttentionPattern& pattern, int head, Lengths n, int edge)
-      : pattern_(pattern),
-        head_(head),
-        n_(n),
-        edge_(edge),
+      : pattern_(pattern), head_(head), n_(n), edge_(edge),
         key_slots_(slots_of(n.keys, [&](std::int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
     out_.edge = edge;
     const auto query_slot = [&](std::int64_t i) { return pattern.query_slot(head, i, n.queries); };
@@ -229,8 +224,7 @@ class Builder {
   }
 
   // set(bits of a key tile, word of the keys of the run in it).
-  template <class Set>
-  void set_bits(const KeyRun& run, const Set& set) {
+  template <class Set> void set_bits(const KeyRun& run, const Set& set) {
     key_slots_.for_each(run, [&](std::int64_t first, std::int64_t count) {
       for (const std::int64_t end = first + count; first < end;) {
         const auto tile = static_cast<std::int32_t>(first / edge_);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/communicator.h"
-
 #include <algorithm>
 
 namespace weft {
@@ -19,8 +18,7 @@ class Alone : public Communicator {
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
 // The sum of `count` elements of every rank, in the order of the ranks, rounded once.
-template <class T>
-std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
+template <class T> std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
   using Sum = std::conditional_t<sizeof(T) >= 4, double, float>;
   std::string sums(count * sizeof(T), '\0');
   for (std::size_t i = 0; i < count; ++i) {

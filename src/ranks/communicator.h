@@ -4,7 +4,6 @@
 #pragma once
 
 #include <span>
-
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Collectives of byte strings: a star through rank 0.
 #include "src/ranks/process_group.h"
-
 #include <exception>
 #include <thread>
-
 #include "src/ranks/watcher.h"
 
 namespace weft {

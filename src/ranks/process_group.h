@@ -6,18 +6,15 @@
 #include <chrono>
 #include <memory>
 #include <vector>
-
 #include "src/ranks/world.h"
 
 namespace weft {
 
 // Numbers as a message, and back: all ranks are the same program on the same kind of machine.
-template <class T>
-std::string message_of(const std::vector<T>& numbers) {
+template <class T> std::string message_of(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
-template <class T>
-void append_numbers(std::vector<T>& numbers, const std::string& message) {
+template <class T> void append_numbers(std::vector<T>& numbers, const std::string& message) {
   const std::size_t before = numbers.size();
   numbers.resize(before + message.size() / sizeof(T));
   if (!message.empty()) std::memcpy(numbers.data() + before, message.data(), message.size());

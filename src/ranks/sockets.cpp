@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/sockets.h"
-
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -8,11 +7,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <thread>
-
 #include "src/config/names.h"
 
 namespace weft {
@@ -49,8 +46,7 @@ bool resolve(const std::string& host, int port, sockaddr_in& out, std::string& w
 
 const sockaddr* generic(const sockaddr_in& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
-template <class Value>
-void set_option(const Descriptor& socket, int level, int name, const Value& value) {
+template <class Value> void set_option(const Descriptor& socket, int level, int name, const Value& value) {
   setsockopt(socket.get(), level, name, &value, sizeof value);
 }
 

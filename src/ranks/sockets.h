@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-
 #include "src/files/files.h"
 #include "src/ranks/world.h"
 

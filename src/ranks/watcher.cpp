@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Ranks speak to rank 0 and back, a few times a second. Rank 0 judges the others, and they judge rank 0.
 #include "src/ranks/watcher.h"
-
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
 #include <future>
 #include <mutex>
 #include <thread>
-
 #include "src/config/names.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-
 #include "src/ranks/sockets.h"
 
 namespace weft {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/world.h"
-
 #include <cstdlib>
 #include <initializer_list>
-
 #include "src/config/names.h"
 
 namespace weft {
 namespace {
 
-template <class... Parts>
-[[noreturn]] void fail_all(int rank, const Parts&... parts) {
+template <class... Parts> [[noreturn]] void fail_all(int rank, const Parts&... parts) {
   throw ErrorOfAllRanks(rank, str(parts...));
 }
 

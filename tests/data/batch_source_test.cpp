@@ -2,11 +2,8 @@
 // Batches of images: augmented as the model is told, mixed from two files, pure functions of their place.
 // Windows of text that are shorter than the context lie in whole rows of it.
 #include "data/batch_source.h"
-
 #include <gtest/gtest.h>
-
 #include <set>
-
 #include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Token files and the order of training: what is written reads back, windows are a pure and uniform function
 // of (seed, step, index), and every unfit file is refused with its reason.
-#include "data/batch_source.h"
-
 #include <gtest/gtest.h>
 #include <hdf5.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
-
+#include "data/batch_source.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 

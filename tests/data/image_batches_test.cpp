@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What training reads of images: whole, each once an epoch, a share of them from a second file, the same
 // however a step is cut up; files that do not fit the config are refused.
-#include "data/batch_source.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
-
+#include "data/batch_source.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -7,12 +7,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
 #include "data/batch_source.h"
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"

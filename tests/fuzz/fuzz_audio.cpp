@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a sound file. Out comes an Error or codes, within the limit.
 #include <cstdlib>
-
 #include "data/formats/audio_file.h"
 #include "kernels/view.h"
 #include "tests/fuzz/memory_file.h"

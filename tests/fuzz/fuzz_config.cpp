@@ -2,14 +2,12 @@
 // libFuzzer: any text as a config and as a pattern. Only Error may come out; what is taken is written and
 // read again to the same text.
 #include <cstdlib>
-
 #include "kernels/view.h"
 #include "src/config/config.h"
 
 namespace {
 
-template <class Read>
-void check(Read&& read, const std::string& text) {
+template <class Read> void check(Read&& read, const std::string& text) {
   std::string written;
   try {
     written = weft::to_yaml(read(text));

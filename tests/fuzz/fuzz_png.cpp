@@ -2,7 +2,6 @@
 // libFuzzer: any bytes as a PNG file, as they are and with the checksums of its chunks put right, without
 // which little would get further. Only Error may come out, or all pixels of the size that is stated.
 #include <zlib.h>
-
 #include "data/formats/image_files.h"
 #include "kernels/view.h"
 

@@ -2,13 +2,11 @@
 // Every case of every kernel: the CPU forms of all types against f64, the CUDA forms against the CPU forms;
 // and that every kernel struct has a case.
 #include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
-
 #include "kernels/layers/pointwise.h"
 #include "train/kernel_cases/kernel_cases.h"
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // tests/tools/style/check_kernel_log.py: which lines of a build's log are errors.
 #include <gtest/gtest.h>
-
 #include <cstdlib>
-
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -2,9 +2,7 @@
 // Philox4x32-10: the known answers of its authors' library (Random123, kat_vectors), and the same bits from
 // cuRAND.
 #include "kernels/philox.h"
-
 #include <gtest/gtest.h>
-
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The count of NaN and infinity, and the error of WEFT_DEBUG=3 that is made of it.
 #include "kernels/queue.h"
-
 #include "tests/testing.h"
 
 namespace weft {

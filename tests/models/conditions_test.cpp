@@ -3,7 +3,6 @@
 // moved.
 #include <algorithm>
 #include <map>
-
 #include "models/sparse_transformer.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"

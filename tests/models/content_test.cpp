@@ -2,7 +2,6 @@
 // Models where content decides what a head sees: causality, decoding, recompute, documents, memory.
 #include <algorithm>
 #include <map>
-
 #include "models/sparse_transformer.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Decoding against the forward pass of training, for every causal pattern; what the caches hold.
-#include <gtest/gtest.h>
-
 #include "models/decoding.h"
+#include <gtest/gtest.h>
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Packed documents (data.separator): each is computed as if it were alone.
 #include <algorithm>
-
 #include "tests/models/model_testing.h"
 #include "train/kernel_cases/kernel_cases.h"
 

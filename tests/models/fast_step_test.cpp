@@ -4,7 +4,6 @@
 // sum.
 #ifdef WEFT_CUDA
 #include <cmath>
-
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
@@ -40,10 +39,7 @@ Config fast_config() {
 class PlainTransformer {
  public:
   PlainTransformer(const Config& config, const ParameterStore& store, Device& device)
-      : device_(device),
-        config_(config.model),
-        store_(store),
-        patterns_(layer_patterns(config_)),
+      : device_(device), config_(config.model), store_(store), patterns_(layer_patterns(config_)),
         maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {}
 
   Var token_losses(Ctx& ctx, const Tensor& tokens) {

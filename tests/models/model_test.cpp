@@ -2,7 +2,6 @@
 // The table of models, parameter counts of the paper's models, operations a token, the memory plan against
 // the pool.
 #include "models/model.h"
-
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <random>
-
 #include "models/model.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"

@@ -2,7 +2,6 @@
 // model.norm_eps reaches every norm.
 #include <algorithm>
 #include <map>
-
 #include "tests/models/model_testing.h"
 
 namespace weft {

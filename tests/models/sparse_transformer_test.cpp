@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
-
 #include <algorithm>
 #include <map>
-
 #include "tests/models/model_testing.h"
 
 namespace weft {

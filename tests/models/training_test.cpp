@@ -2,7 +2,6 @@
 // Whole steps: graphs against plain calls, CPU against CUDA, a loss that falls.
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 #include "src/optimizer.h"

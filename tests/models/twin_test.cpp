@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // weft_attention/sparse_transformer.py, the model in stock PyTorch: weights that travel give the same logits.
 #include <random>
-
 #include "models/model.h"
 #include "src/files/checkpoint.h"
 #include "src/files/weights.h"
@@ -13,8 +12,7 @@ namespace {
 
 constexpr int kNothingToRun = 77;
 
-template <class T>
-void write_numbers(const std::string& path, const std::vector<T>& values) {
+template <class T> void write_numbers(const std::string& path, const std::vector<T>& values) {
   write_file(path, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
 }
 

@@ -3,7 +3,6 @@
 #ifdef WEFT_CUDA
 #include <cstdio>
 #include <cstdlib>
-
 #include "kernels/attention/select.h"
 #include "tests/src/content_testing.h"
 #include "train/bench/run_timer.h"

@@ -2,7 +2,6 @@
 // Attention where content decides: sets of keys against a second definition, values and gradients.
 #include <algorithm>
 #include <map>
-
 #include "tests/src/content_testing.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 #include <vector>
-
 #include "kernels/layers/pointwise.h"
 #include "src/ops/content.h"
 #include "tests/src/engine_testing.h"
@@ -121,13 +120,11 @@ struct Batch {
 
   Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2,
         std::int64_t size = 8, const std::string& device = "cpu")
-      : engine(device),
-        shape{heads, size, size},
-        batch(b),
-        time(t),
+      : engine(device), shape{heads, size, size}, batch(b), time(t),
         pattern(make_pattern(spec, static_cast<int>(heads))),
-        maps(*engine.device, static_cast<int>(heads), size),
-        layer{content_of(*pattern, static_cast<int>(heads)), 2048, 77, 1},
+        maps(*engine.device, static_cast<int>(heads), size), layer{content_of(*pattern,
+                                                                              static_cast<int>(heads)),
+                                                                   2048, 77, 1},
         values(normals(b * t * shape.columns(), 5)) {
     for (const auto& [of, range] : layer.heads) {
       const std::int64_t n = range.count * of.clusters * size;

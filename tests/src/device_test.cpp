@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Names of devices and what is said of wrong ones, copies, the measured GEMM rate.
 #include "src/device.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <numeric>
 #include <thread>
-
 #include "kernels/layers/pointwise.h"
 #include "tests/src/gate.h"
 

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <vector>
-
 #include "src/device.h"
 #include "src/tape.h"
 #include "tests/testing.h"

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-
 #include "src/cuda/staging.h"
 
 namespace weft {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A GraphedStep on the CPU, and its moves. What it does on CUDA: tests/models/training_test.cpp.
-#include "src/device.h"
-
 #include <gtest/gtest.h>
+#include "src/device.h"
 
 namespace weft {
 namespace {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The pool: reuse, accounting, running out, the graph side.
-#include "src/tensor.h"
-
 #include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <set>
+#include "src/tensor.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Every op against central differences, what it refuses, and what it keeps.
 #include "src/ops.h"
-
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/engine_testing.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Schedules against tables, one update by hand, loss scaling.
 #include "src/optimizer.h"
-
 #include <limits>
-
 #include "kernels/optimizer/loss_scale.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"

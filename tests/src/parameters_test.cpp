@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Layout, initial values, gradients' bookkeeping, precision.
 #include "src/parameters.h"
-
 #include <omp.h>
-
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 

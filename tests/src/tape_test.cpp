@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Order, skipping and freeing on the tape; recompute against keeping everything, bit for bit.
 #include "src/tape.h"
-
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 

@@ -6,7 +6,6 @@
 //   compute-sanitizer --tool initcheck /tmp/initcheck_tma
 #include <cstdio>
 #include <vector>
-
 #include "kernels/device/tma.cuh"
 
 namespace {

@@ -3,10 +3,8 @@
 // they were.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
-
 #include "data/dataset.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"

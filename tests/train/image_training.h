@@ -4,7 +4,6 @@
 
 #include <string>
 #include <vector>
-
 #include "data/dataset.h"
 #include "tests/train/training.h"
 

@@ -3,10 +3,8 @@
 // that says how a stopped run goes on.
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
-
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
 #include "train/program/program.h"

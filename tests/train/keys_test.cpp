@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <optional>
-
 #include "data/batch_source.h"
 #include "src/config/fields.h"
 #include "src/files/checkpoint.h"

@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -19,7 +18,6 @@
 #include <map>
 #include <random>
 #include <sstream>
-
 #include "data/dataset.h"
 #include "models/model.h"
 #include "src/config/fields.h"

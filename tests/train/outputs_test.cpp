@@ -3,9 +3,7 @@
 // be.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
 #include <filesystem>
-
 #include "tests/train/shell_test.h"
 
 namespace fs = std::filesystem;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The programs as people run them: train, evaluate, sample.
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <numbers>
 #include <thread>
-
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Corpora, runs and processes for the tests of the programs.
 #include "tests/train/training.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-
 #include <sstream>
-
 #include "data/dataset.h"
 #include "kernels/philox.h"
 #include "src/files/hdf5.h"

@@ -4,12 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/types.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
-
 #include "src/config/config.h"
 #include "tests/temp_dir.h"
 #include "train/trainer/trainer.h"
@@ -63,8 +61,7 @@ class Process {
 };
 
 // The one line that a Process (or what has its wait() and err()) leaves on stderr; its exit code must be 1.
-template <class Program>
-std::string error_line_of(Program& program) {
+template <class Program> std::string error_line_of(Program& program) {
   EXPECT_EQ(program.wait(), 1) << program.out() << program.err();
   const std::string text = program.err();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
-
 #include <filesystem>
 #include <numeric>
-
 #include "kernels/attention/select.h"
 #include "kernels/timer.h"
 #include "src/attention_maps.h"
@@ -131,8 +129,7 @@ std::unique_ptr<AttentionPattern> pattern_for(const std::string& yaml, const Siz
 }
 
 // Milliseconds of one launch. A GPU loads a kernel when it is first run: that is not counted.
-template <class Kernel>
-double run_timed(Device& device, const Kernel& kernel) {
+template <class Kernel> double run_timed(Device& device, const Kernel& kernel) {
   if (device.is_cuda()) launch(device.queue, kernel);
   const auto work = [&] { launch(device.queue, kernel); };
   const auto before = [] {};

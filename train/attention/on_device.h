@@ -3,27 +3,22 @@
 #pragma once
 
 #include <optional>
-
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_oracle {
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 // A (rows, columns) matrix on a device between two guard bands; what is not put() is NaN.
-template <class T>
-class GuardedMatrix {
+template <class T> class GuardedMatrix {
  public:
   using Value = T;
   GuardedMatrix(Device& device, std::int64_t rows, std::int64_t columns)
-      : device_(device),
-        rows_(rows),
-        columns_(columns),
+      : device_(device), rows_(rows), columns_(columns),
         poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
         memory_(*device_.pool, {std::ssize(poison_)}, dtype_of<T>) {
     std::memset(static_cast<void*>(poison_.data()), 0xff, poison_.size() * sizeof(T));
@@ -78,8 +73,7 @@ inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values)
 }
 
 // `x` on a device, with spare columns; k and v (and their gradients) lie side by side.
-template <class T>
-struct OnDevice {
+template <class T> struct OnDevice {
   static constexpr std::int64_t kSpare = 8;
   Device& device;
   Sizes s;
@@ -169,8 +163,7 @@ struct OnDevice {
   }
 };
 
-template <class T>
-bool same_results(const Data<T>& a, const Data<T>& b) {
+template <class T> bool same_results(const Data<T>& a, const Data<T>& b) {
   return same_bits(a.y, b.y) && same_bits(a.lse, b.lse) && same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) &&
          same_bits(a.dv, b.dv);
 }
@@ -201,8 +194,7 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
 // What a form may err beyond twice the CPU form's error in the same type, relative to the largest number: f32
 // sums in another order, 2^-24 for some tens of terms. Tensor-core forms also round probabilities and score
 // gradients to T: three units of 2^-11 or 2^-9 where one key has nearly all the weight.
-template <class T>
-double floor_of(AttentionForm form) {
+template <class T> double floor_of(AttentionForm form) {
   if (dtype_of<T> == DType::f64) return 1e-13;
   if (form == AttentionForm::simple || form == AttentionForm::automatic || dtype_of<T> == DType::f32)
     return 3e-6;  // automatic: the CPU's

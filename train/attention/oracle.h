@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <random>
-
 #include "src/attention_maps.h"
 
 namespace weft::attention_oracle {
@@ -32,8 +31,7 @@ struct Sizes {
 };
 
 // Everything a forward and a backward pass read and write, (B, T, H, D) each, random and rounded to T.
-template <class T>
-struct Data {
+template <class T> struct Data {
   using W = wide_t<T>;
   Sizes size;
   std::vector<T> q, k, v, y, dq, dk, dv, dy;
@@ -58,8 +56,7 @@ struct Data {
     lse.assign(s.batch * s.heads * s.time, poison), delta = lse;
   }
   // The same inputs in another type.
-  template <class U>
-  explicit Data(const Data<U>& other) : Data(other.size) {
+  template <class U> explicit Data(const Data<U>& other) : Data(other.size) {
     const auto copy = [](auto& to, const auto& from) {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(static_cast<W>(from[i]));
     };
@@ -120,8 +117,7 @@ struct Data {
   }
 };
 
-template <class T>
-wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
+template <class T> wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
   wide_t<T> sum = 0;
   for (std::int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
   return sum;
@@ -129,8 +125,7 @@ wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
 
 // y and lse by definition, over all pairs. In f64 they are the reference; in another type, with sums in
 // wide(T), their error is the measure of the kernels'.
-template <class T>
-void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
+template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionForward f = x.forward({});
   const auto [queries, keys] = x.size.lengths();
@@ -159,8 +154,7 @@ void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
 // dq, dk and dv by definition, from dense_forward()'s y and lse:
 //   p_ij = exp(scale * q_i . k_j - lse_i), ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
 //   dq_i = scale * sum_j ds_ij k_j, dk_j = scale * sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i.
-template <class T>
-void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
+template <class T> void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionBackward g = x.backward({});
   const auto [queries, keys] = x.size.lengths();
@@ -192,8 +186,7 @@ void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
 }
 
 // Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other not.
-template <class A, class B>
-double difference(const std::vector<A>& a, const std::vector<B>& b) {
+template <class A, class B> double difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0, top = 1;
   for (std::size_t i = 0; i < b.size(); ++i) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the kernel's lse.
 #include "train/attention/spot_check.h"
-
 #include <algorithm>
 #include <limits>
 #include <random>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -63,15 +61,8 @@ class Sequence {
 class Head {
  public:
   Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, std::int64_t b, int head)
-      : pattern_(pattern),
-        x_(x),
-        head_(head),
-        n_(x.qkv.shape()[1]),
-        qkv_(device, x.qkv, b),
-        y_(device, x.y, b),
-        dy_(device, x.dy, b),
-        dqkv_(device, x.dqkv, b),
-        lse_(n_) {
+      : pattern_(pattern), x_(x), head_(head), n_(x.qkv.shape()[1]), qkv_(device, x.qkv, b),
+        y_(device, x.y, b), dy_(device, x.dy, b), dqkv_(device, x.dqkv, b), lse_(n_) {
     std::vector<float> lse(n_);
     device.download(lse.data(), x.lse.slice((b * x.heads + head) * n_, {n_}));
     std::ranges::copy(lse, lse_.begin());

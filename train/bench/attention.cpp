@@ -2,7 +2,6 @@
 // `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
 // are right, and rows of times and of rates.
 #include <random>
-
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
 #include "train/attention/spot_check.h"
@@ -140,8 +139,7 @@ class AttentionBenchCase {
   // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
   AttentionBenchCase(Device& device, const AttentionBenchShape& shape, const std::string& mode,
                      const AttentionWorkload& load, const BenchAttentionOptions& options)
-      : device_(device),
-        pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
+      : device_(device), pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
         maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
               std::max(shape.qk_size, shape.v_size)),
         forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),

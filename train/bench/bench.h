@@ -4,7 +4,6 @@
 #pragma once
 
 #include <iosfwd>
-
 #include "src/ranks/process_group.h"
 
 namespace weft {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
 #include <random>
-
 #include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"

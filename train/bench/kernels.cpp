@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
 #include <set>
-
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/kernel_cases/kernel_cases.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "train/bench/step_breakdown.h"
-
 #include "train/bench/run_timer.h"
+#include "train/bench/step_breakdown.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"
 
@@ -14,8 +13,7 @@ constexpr int kRounds = 8;           // of a row of each kind
 class Lockstep : public Communicator {
  public:
   Lockstep(Device& device, Communicator& communicator)
-      : Communicator(communicator.rank(), communicator.size()),
-        communicator_(communicator),
+      : Communicator(communicator.rank(), communicator.size()), communicator_(communicator),
         numbers_(*device.pool, {8}, DType::f32, "step") {
     device.zero(numbers_);
   }
@@ -38,9 +36,7 @@ class Lockstep : public Communicator {
 class Timed : public Communicator {
  public:
   Timed(Device& device, Communicator& communicator, std::int64_t* nanoseconds)
-      : Communicator(communicator.rank(), communicator.size()),
-        device_(device),
-        communicator_(communicator),
+      : Communicator(communicator.rank(), communicator.size()), device_(device), communicator_(communicator),
         nanoseconds_(nanoseconds) {}
   std::string carrier() const override { return communicator_.carrier(); }
   void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
@@ -84,8 +80,7 @@ class Timed : public Communicator {
 class Meter {
  public:
   explicit Meter(Device& device)
-      : device_(device),
-        count_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
+      : device_(device), count_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
         began_(*device.pool, {count_ * kReading}, DType::u8, "clocks"),
         ended_(*device.pool, {count_ * kReading}, DType::u8, "clocks"),
         waited_(*device.pool, {kReading}, DType::u8, "clocks") {}
@@ -175,8 +170,7 @@ void time_in_turn(Meter& meter, ProcessGroup& group, std::span<StepKind> kinds, 
 class Alone {
  public:
   Alone(Device& device, const Config& of_all, const TokenDataset& data)
-      : config_(share_of(of_all)),
-        model_(make_model(config_, store_, device)),
+      : config_(share_of(of_all)), model_(make_model(config_, store_, device)),
         source_(config_, data, config_.data.mix.empty() ? nullptr : &data) {
     store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
     step_.emplace(device, *model_, store_, config_);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/run_timer.h"
-
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -33,8 +32,7 @@ double TimedRuns::mean_clock() const {
 }
 
 RunTimer::RunTimer(Device& device, int pause_ms)
-    : device_(device),
-      pause_ms_(pause_ms),
+    : device_(device), pause_ms_(pause_ms),
       multiprocessors_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
       flush_(l2_flush(device)) {}
 

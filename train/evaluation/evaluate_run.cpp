@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluate_run.h"
-
 #include <cstdio>
 #include <limits>
 #include <numbers>
-
 #include "src/files/hdf5.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"
@@ -64,9 +62,7 @@ const char* unit_of(const TokenDataset& data) {
 class Evaluation {
  public:
   Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
-      : a_(arguments),
-        group_(group),
-        progress_(progress),
+      : a_(arguments), group_(group), progress_(progress),
         loaded_(load_model(
             a_.checkpoint, [&] { return open_rank_device(group, a_.device); }, weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
-
 #include <numbers>
 #include <numeric>
-
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
 
@@ -11,8 +9,7 @@ namespace weft {
 namespace {
 
 // Row `b` of a (count, size) matrix.
-template <class T>
-std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
+template <class T> std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
   return std::span(matrix).subspan(b * size, size);
 }
 
@@ -63,8 +60,7 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
 }
 
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
-template <class T>
-void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
+template <class T> void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
   const std::string mine = message_of(values);
   values.clear();
   for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))

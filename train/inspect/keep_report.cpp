@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <filesystem>
-
 #include "train/inspect/run_page.h"
 #include "train/sampling/sample_run.h"
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/picture.h"
-#include "src/patterns/pattern.h"
-
 #include <png.h>
-
 #include <algorithm>
 #include <ostream>
-
 #include "src/files/files.h"
 #include "src/files/npy.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 

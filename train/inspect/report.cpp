@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
-
 #include <cstdio>
-
 #include "src/files/files.h"
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/run_page.h"
-
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
@@ -351,10 +349,9 @@ std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
   const std::string title = joined(runs, ", ", &Run::name);
-  std::string html =
-      str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
-          "content='width=device-width,initial-scale=1'><title>",
-          html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
+  std::string html = str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
+                         "content='width=device-width,initial-scale=1'><title>",
+                         html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
   if (runs.size() == 1) return html + facts(runs[0]) + curves(runs) + details(runs[0]) + "</html>\n";
   html += curves(runs);
   for (const Run& run : runs)

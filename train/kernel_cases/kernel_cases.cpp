@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "train/kernel_cases/kernel_cases.h"
-
 #include <algorithm>
 #include <limits>
 

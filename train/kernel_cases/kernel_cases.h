@@ -4,7 +4,6 @@
 #pragma once
 
 #include <utility>
-
 #include "kernels/attention/attention.h"
 #include "kernels/step_scalars.h"
 #include "src/device.h"
@@ -78,8 +77,7 @@ class CaseRun {
     return add(name, shape, type(), noise(options_.rounded, deviation, 0));
   }
   // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
-  template <class T>
-  T* memory(const char* name, const T& value) {
+  template <class T> T* memory(const char* name, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     return static_cast<T*>(bytes_at(name, &value, sizeof value));
   }
@@ -96,8 +94,7 @@ class CaseRun {
   TensorView scratch(const Shape&, DType);  // neither an input nor an output
   void keep(std::shared_ptr<void> owner) { kept_.push_back(std::move(owner)); }
   void set_bytes(double bytes) { bytes_ = bytes; }
-  template <class Kernel>
-  void kernel(const Kernel& k, double flops = 0) {
+  template <class Kernel> void kernel(const Kernel& k, double flops = 0) {
     flops_ = flops;
     launch_ = [this, k] { weft::launch(device_.queue, k); };
   }
@@ -149,17 +146,14 @@ Build case_of(void (*f)(CaseRun&, Values...), std::type_identity_t<Values>... va
 class Table {
  public:
   // A case to verify. `sizes` are joined into its text.
-  template <class Kernel, class... Sizes>
-  void add(Build build, const Sizes&... sizes) {
+  template <class Kernel, class... Sizes> void add(Build build, const Sizes&... sizes) {
     put<Kernel>(false, std::move(build), sizes...);
   }
   // A case of realistic size, to time.
-  template <class Kernel, class... Sizes>
-  void time(Build build, const Sizes&... sizes) {
+  template <class Kernel, class... Sizes> void time(Build build, const Sizes&... sizes) {
     put<Kernel>(true, std::move(build), sizes...);
   }
-  template <class Kernel, class... Sizes>
-  void put(bool realistic, Build build, const Sizes&... sizes) {
+  template <class Kernel, class... Sizes> void put(bool realistic, Build build, const Sizes&... sizes) {
     cases.push_back({Kernel::kName, str(sizes...), realistic, std::move(build)});
   }
 

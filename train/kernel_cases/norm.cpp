@@ -121,8 +121,7 @@ struct Parts {
   }
 };
 
-template <class Kernel>
-void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
+template <class Kernel> void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
   k.heads = s.heads;
   k.qk_size = s.qk;
   k.form.norm = parts.norm;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
 #include <limits>
-
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"

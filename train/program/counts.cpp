@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/counts.h"
-
 #include <algorithm>
 #include <limits>
-
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
 #include "src/patterns/cache_rows.h"
@@ -35,8 +33,7 @@ std::string kernel_on(const AttentionTarget& target, int heads, const AttentionP
   return name_of(attention::select(problem, pass, target.compute_capability));
 }
 
-template <class T>
-std::string sum_text(const std::vector<T>& parts) {
+template <class T> std::string sum_text(const std::vector<T>& parts) {
   std::string text;
   for (auto it = parts.begin(); it != parts.end(); ++it)
     if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include "src/config/names.h"
 
 namespace weft {

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <unistd.h>
-
 #include <iostream>
-
 #include "models/model.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
@@ -38,8 +36,7 @@ using OpenDevice = std::function<std::unique_ptr<Device>()>;
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
 // Runs a program on a checkpoint, on every rank; output goes to rank 0's stdout, progress to its stderr.
-template <class Arguments, class Work>
-void work_on_checkpoint(const Arguments& a, const Work& work) {
+template <class Arguments, class Work> void work_on_checkpoint(const Arguments& a, const Work& work) {
   const auto config = [&] { return checkpoint_config(a.checkpoint); };
   with_ranks({a.gpus, a.device}, config, [&](ProcessGroup& group) {
     Progress progress = rank_progress(group, std::cerr, STDERR_FILENO);

@@ -4,15 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
-
 #include "src/config/names.h"
 #include "src/files/files.h"
 
 namespace weft {
 
 // An option whose help shows its default.
-template <class T>
-CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
+template <class T> CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
   return app.add_option(name, value, text)->capture_default_str();
 }
 
@@ -42,8 +40,7 @@ struct Commands {
 };
 
 // CLI11 lets unsigned numbers wrap around.
-template <class T>
-CLI::Validator whole_number() {
+template <class T> CLI::Validator whole_number() {
   return {[](const std::string& text) {
             if (number_in<T>(text)) return std::string();
             return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(), ", got ", text);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
-
 #include <fcntl.h>
 #include <omp.h>
 #include <signal.h>
 #include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
@@ -15,7 +13,6 @@
 #include <new>
 #include <system_error>
 #include <thread>
-
 #include "src/config/names.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/progress.h"
-
 #include <fcntl.h>
 #include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
-
 #include "kernels/view.h"
 
 namespace weft {

@@ -38,8 +38,7 @@ class Stopwatch {
 class Laps {
  public:
   void lap(const char* part);  // the time since the call before was for `part`, a literal
-  template <class T>
-  T lap(const char* part, T made) {
+  template <class T> T lap(const char* part, T made) {
     lap(part);
     return made;
   }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "train/ranks/ranks.h"
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -8,16 +6,15 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <thread>
-
 #include "src/ranks/sockets.h"
 #include "train/program/program.h"
+#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/ranks/ranks.h"
-
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <thread>
-
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"

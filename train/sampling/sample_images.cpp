@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "train/sampling/sample_run.h"
-
 #include <cstdio>
 #include <filesystem>
-
 #include "data/batch_source.h"
 #include "data/formats/image_files.h"
 #include "train/evaluation/evaluator.h"
+#include "train/sampling/sample_run.h"
 
 namespace fs = std::filesystem;
 
@@ -54,12 +52,8 @@ std::vector<Tokens> given_images(const SampleArguments& a, const Config& config)
 class ImageSampler {
  public:
   ImageSampler(const SampleArguments& arguments, LoadedModel& model)
-      : a_(arguments),
-        model_(model),
-        shape_(image_shape(model.config)),
-        augmenter_(model.config, shape_),
-        choice_(parse_choice(a_.augmentation, model.config)),
-        options_(a_.options) {
+      : a_(arguments), model_(model), shape_(image_shape(model.config)), augmenter_(model.config, shape_),
+        choice_(parse_choice(a_.augmentation, model.config)), options_(a_.options) {
     if (a_.out.empty() && a_.singles.empty())
       fail("images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles DIR");
     if (!a_.prompt.empty() || !a_.prompt_file.empty())
@@ -194,11 +188,9 @@ Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
 }
 
 GridLayout::GridLayout(const ImageShape& shape, std::int64_t cells, std::int64_t in_row)
-    : columns(std::min(cells, in_row)),
-      rows((cells + columns - 1) / columns),
+    : columns(std::min(cells, in_row)), rows((cells + columns - 1) / columns),
       zoom(std::max<std::int64_t>(1, kSmallest / std::max(shape.height, shape.width))),
-      width(shape.width * zoom),
-      height(shape.height * zoom) {}
+      width(shape.width * zoom), height(shape.height * zoom) {}
 
 Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {
   Image all(g.columns * (g.width + g.kGap) + g.kGap, g.rows * (g.height + g.kGap) + g.kGap);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
-
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
@@ -22,11 +21,7 @@ class BatchSampler {
  public:
   BatchSampler(Device& device, Model& model, std::int64_t context, const SampleOptions& options,
                SampleStats& stats)
-      : device_(device),
-        model_(model),
-        options_(options),
-        stats_(stats),
-        context_(context),
+      : device_(device), model_(model), options_(options), stats_(stats), context_(context),
         graph_(device, options.graph) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();

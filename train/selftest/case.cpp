@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of pattern.
 #include "train/selftest/case.h"
-
 #include <set>
-
 #include "kernels/attention/select.h"
 
 namespace weft {
@@ -35,8 +33,7 @@ std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n,
   return layout_pattern(layout, heads);
 }
 
-template <class T, std::size_t N>
-T one_of(std::mt19937& random, const T (&list)[N]) {
+template <class T, std::size_t N> T one_of(std::mt19937& random, const T (&list)[N]) {
   return list[pick(random, 0, static_cast<int64_t>(N) - 1)];
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-
 #include "src/patterns/more/layout.h"
 #include "train/attention/oracle.h"
 #include "train/program/progress.h"

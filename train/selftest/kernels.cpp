@@ -12,21 +12,18 @@ using namespace attention_oracle;
 using std::int64_t;
 
 // Later parts go on from a result that was rounded to the type of the tensors.
-template <class T>
-double rounding_of_parts(const AttentionMaps& maps) {
+template <class T> double rounding_of_parts(const AttentionMaps& maps) {
   constexpr double kUnit = dtype_of<T> == DType::f16 ? 0x1p-11 : dtype_of<T> == DType::bf16 ? 0x1p-8 : 0;
   return kUnit * (maps.passes - 1);
 }
 
 // Kernels sum in another order than the plain computation, which is exact where a query sees one key: a unit
 // of f32 for each number of a head, and some for the sum over queries.
-template <class T>
-double rounding_of_sums(const Sizes& s) {
+template <class T> double rounding_of_sums(const Sizes& s) {
   return dtype_of<T> == DType::f64 ? 0 : 0x1p-23 * static_cast<double>(std::max(s.qk, s.v) + 32);
 }
 
-template <class T>
-class KernelCheck {
+template <class T> class KernelCheck {
  public:
   KernelCheck(Device& device, const SelftestCase& c)
       : device_(device), case_(c), inputs_(c.size, c.seed), exact_(c.size), plain_(c.size) {
@@ -231,8 +228,7 @@ struct Direction {
   const std::int32_t *start, *tile, *mask, *own, *other, *schedule;
   const std::uint64_t* masks;
 
-  template <class F>
-  void for_each_pair(int edge, F&& f) const {
+  template <class F> void for_each_pair(int edge, F&& f) const {
     for (std::int32_t t = 0; t < tiles; ++t)
       for (std::int32_t e = start[t]; e < start[t + 1]; ++e) {
         WEFT_CHECK(e == start[t] || tile[e - 1] < tile[e], "tiles: those of tile ", t, " do not ascend");

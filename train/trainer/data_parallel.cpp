@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/data_parallel.h"
-
 #include <iterator>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/optimizer/reduce.h"
 
@@ -23,9 +21,7 @@ Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType
 
 GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
                          const TrainConfig& train)
-    : device_(device),
-      store_(store),
-      communicator_(communicator),
+    : device_(device), store_(store), communicator_(communicator),
       buckets_(store, bucket_elements(train, store.gradients().dtype())) {
   if (train.reduce_dtype == "bf16")
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/report.h"
-
 #include <cstdio>
 #include <ranges>
-
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"

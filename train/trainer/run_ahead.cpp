@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_ahead.h"
-
 #include <algorithm>
-
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
@@ -10,10 +8,8 @@ namespace weft {
 constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
 RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
-    : micro_batches_(micro_batches),
-      scaled_(scaled),
-      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
-      launched_at_(kMost) {
+    : micro_batches_(micro_batches), scaled_(scaled),
+      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"), launched_at_(kMost) {
   for (std::int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
 }
 

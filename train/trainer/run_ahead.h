@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <deque>
-
 #include "src/device.h"
 #include "src/tape.h"
 

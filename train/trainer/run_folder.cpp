@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_folder.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

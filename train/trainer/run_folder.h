@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-
 #include "src/files/checkpoint.h"
 #include "src/ranks/sockets.h"
 

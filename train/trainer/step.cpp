@@ -103,14 +103,9 @@ double least_backward_seconds(const Config& config, const StepShape& shape) {
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
                      Communicator* communicator)
-    : device_(device),
-      model_(model),
-      store_(store),
-      config_(config),
-      communicator_(communicator),
+    : device_(device), model_(model), store_(store), config_(config), communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
-      results_(device_bytes(device, sizeof(StepResults))),
-      batch_(device, "step"),
+      results_(device_bytes(device, sizeof(StepResults))), batch_(device, "step"),
       ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
   const int ranks = communicator ? communicator->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
-
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"
@@ -43,24 +42,18 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
-    : group_(group),
-      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
+    : group_(group), device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
       communicator_(several() ? make_communicator(*device_, group_) : nullptr),
       config_(with_data(with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
-      options_(options),
-      progress_(progress),
-      folder_(config_, options.out, options.resume,
-              options.allow_changes   ? "*"
-              : options.batch.empty() ? ""
-                                      : "train.accumulation"),
+      options_(options), progress_(progress), folder_(config_, options.out, options.resume,
+                                                      options.allow_changes   ? "*"
+                                                      : options.batch.empty() ? ""
+                                                                              : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
-      valid_data_(config_.data.path, "valid", config_.model.vocab),
-      mixed_data_(mixed_data(config_)),
+      valid_data_(config_.data.path, "valid", config_.model.vocab), mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)),
-      stop_(group_),
-      stop_evaluation_(group_) {
+      valid_images_(augmenter_for(config_, valid_data_)), stop_(group_), stop_evaluation_(group_) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
@@ -323,8 +316,7 @@ void Trainer::show_evaluation() {
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
-template <class Write>
-void Trainer::write_checkpoint(Write write) {
+template <class Write> void Trainer::write_checkpoint(Write write) {
   group_.take_time();
   check_equal_weights(group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);

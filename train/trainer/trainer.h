@@ -63,8 +63,7 @@ class Trainer {
   void show_evaluation();
   void say(const std::string& line);
   void save(bool numbered);
-  template <class Write>
-  void write_checkpoint(Write write);
+  template <class Write> void write_checkpoint(Write write);
   void finish(const std::string& why);
   bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool several() const { return group_.size() > 1; }  // processes

@@ -11,8 +11,7 @@ namespace weft::attention::ampere {
 
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
 // That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
-template <int Dqk, int Dv>
-struct BackwardShape {
+template <int Dqk, int Dv> struct BackwardShape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr bool kSmall = kLarger <= 64;
   static constexpr int kTiles = 1, M = 1, N = kLarger == 64 ? 64 : 32;
@@ -21,8 +20,7 @@ struct BackwardShape {
 };
 
 // Shared memory: the owned x and y, then the stream. kScalars: lse and delta stream by, too.
-template <int Dqk, int Dv, bool kScalars>
-struct BackwardMemory {
+template <int Dqk, int Dv, bool kScalars> struct BackwardMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, kScalars>;
   static constexpr int kY = kTiles * kTile * Dqk * 2, kStream = kY + kTiles * kTile * Dv * 2,

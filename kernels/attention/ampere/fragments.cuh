@@ -26,8 +26,7 @@ __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& 
 }
 
 // Factors of rows: accumulators times `now`, plus what earlier passes left times `before`.
-template <int M>
-struct RowFactors {
+template <int M> struct RowFactors {
   float now[M][2], before[M][2];
   bool accumulate;
   __device__ RowFactors(float factor, bool accumulate) : accumulate(accumulate) {

@@ -10,8 +10,7 @@ namespace weft::attention::ampere {
 
 // The work of a block, or of a warp of 16-row tiles, in shared memory to spare registers. Its kTiles tiles
 // are neighbours in the schedule: their lists are equally long and mostly the same.
-template <int kTiles, int kEdge = kTile>
-struct Task {
+template <int kTiles, int kEdge = kTile> struct Task {
   Direction direction;
   int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
   bool accumulate;                                    // earlier passes left results to go on from
@@ -76,12 +75,8 @@ __device__ __forceinline__ bool take_task(Task<kTiles>& task, const BlockIndex& 
 }
 
 // Merges the ascending lists of the owned tiles.
-template <int kTiles>
-struct Step {
-  int tile, mask[kTiles];
-};
-template <int kTiles>
-class ListIterator {
+template <int kTiles> struct Step { int tile, mask[kTiles]; };
+template <int kTiles> class ListIterator {
  public:
   __device__ explicit ListIterator(const Task<kTiles>& task) : task_(task) {
 #pragma unroll
@@ -128,8 +123,7 @@ __device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, P
 }
 
 // Shared memory of a stream, in bytes, and what lies where.
-template <int kTiles, int Px, int Py, bool kScalars>
-struct StreamLayout {
+template <int kTiles, int Px, int Py, bool kScalars> struct StreamLayout {
   static constexpr int kX = 0, kY = kTile * Px * 2, kMasks = kY + kTile * Py * 2,
                        kSlots = kMasks + kTiles * kTile * 8, kLse = kSlots + kTile * 4,
                        kDelta = kLse + (kScalars ? kTile * 4 : 0),
@@ -138,8 +132,7 @@ struct StreamLayout {
 
 // Streams the tiles of a list: x and y of kTile gathered rows, lse and delta of each row, and masks. One of
 // two stages fills while the other is worked on; slots come one tile earlier.
-template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
-class Stream {
+template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream {
  public:
   using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
 
@@ -167,10 +160,8 @@ class Stream {
   }
   // Waits for the current tile and for what was copied before begin().
   __device__ __forceinline__ void wait() {
-    if (next_started_)
-      cp_async_wait_all_but_last();
-    else
-      cp_async_wait_all();
+    if (next_started_) cp_async_wait_all_but_last();
+    else cp_async_wait_all();
     __syncthreads();
   }
   __device__ bool done() const { return tile_ == kEnd; }
@@ -202,8 +193,7 @@ class Stream {
   }
   // The same where there are segments, for the kRows rows of the block that the warp owns from first_row on.
   // Where segments part the tile, the words of these rows are narrowed.
-  template <int kRows>
-  __device__ __forceinline__ int mask_within_segments(int first_row) const {
+  template <int kRows> __device__ __forceinline__ int mask_within_segments(int first_row) const {
     if (!task_.own_segments || mask_ == kSkip) return mask_;
     const int row = threadIdx.x % kRows, own_segment = task_.own_segment(first_row + row),
               other[2] = {other_segment(threadIdx.x % 32), other_segment(threadIdx.x % 32 + 32)};

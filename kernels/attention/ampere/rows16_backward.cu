@@ -7,8 +7,7 @@
 namespace weft::attention::ampere {
 
 // kKeys: of the key-stationary kernel, which streams lse and delta.
-template <int Dqk, int Dv, bool kKeys>
-struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv, bool kKeys> struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, kKeys>;
   static constexpr bool kInRegisters = Base::kLarger <= (kKeys ? 64 : 128);
@@ -21,10 +20,8 @@ struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
                        kY = kInRegisters ? Layout::kStage + Layout::kY : kX + kSmallTile * Dqk * 2,
                        kWarpBytes = kInRegisters ? Layout::kBytes : kY + kSmallTile * Dv * 2;
 };
-template <int Dqk, int Dv>
-using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
-template <int Dqk, int Dv>
-using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
+template <int Dqk, int Dv> using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
+template <int Dqk, int Dv> using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
 
 // ---- dQ ----
 

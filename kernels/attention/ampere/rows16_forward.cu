@@ -6,8 +6,7 @@
 
 namespace weft::attention::ampere {
 
-template <int Dqk, int Dv>
-struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv> struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;

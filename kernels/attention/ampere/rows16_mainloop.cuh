@@ -37,8 +37,7 @@ __device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const R
   }
 }
 
-template <int kEntries, int Px, int Py, bool kScalars>
-struct Rows16Layout {
+template <int kEntries, int Px, int Py, bool kScalars> struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
                        kSegments = kY + kRows * Py * 2, kLse = kSegments + kRows * 4,
                        kDelta = kLse + (kScalars ? kRows * 4 : 0),
@@ -46,8 +45,7 @@ struct Rows16Layout {
 };
 
 // The tiles of a list, kEntries an iteration: x and y of kRows gathered rows, lse and delta, in two stages.
-template <int kEntries, int Px, int Py, bool kScalars>
-class Rows16Stream {
+template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
  public:
   using Layout = Rows16Layout<kEntries, Px, Py, kScalars>;
   static constexpr int kRows = Layout::kRows;
@@ -185,8 +183,7 @@ __device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::ui
 }
 
 // The owned rows as A fragments: in registers where there is room, else in shared memory.
-template <class T, int P, bool kInRegisters>
-class OwnedRows {
+template <class T, int P, bool kInRegisters> class OwnedRows {
  public:
   // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
   __device__ explicit OwnedRows(std::uint32_t tile) : tile_(tile) {}
@@ -201,10 +198,8 @@ class OwnedRows {
   // s = these rows times the transposed rows of a tile.
   template <int N>
   __device__ __forceinline__ void multiply(Accumulators<1, N>& s, std::uint32_t other) const {
-    if constexpr (kInRegisters)
-      mma_abt<T, 1, N, P>(s, f_, other, 0);
-    else
-      mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
+    if constexpr (kInRegisters) mma_abt<T, 1, N, P>(s, f_, other, 0);
+    else mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
   }
 
  private:
@@ -213,8 +208,7 @@ class OwnedRows {
 };
 
 // Two entries (32 rows) a step while rows are short; owned rows in registers while there is room.
-template <int Dqk, int Dv>
-struct Rows16Shape {
+template <int Dqk, int Dv> struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
   static constexpr int kThreads = kRows16Warps * 32;

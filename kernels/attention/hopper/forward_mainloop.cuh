@@ -6,8 +6,7 @@
 
 namespace weft::attention::hopper {
 
-template <class T, int Dv>
-struct ForwardAccumulators {
+template <class T, int Dv> struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
 
@@ -15,8 +14,7 @@ struct ForwardAccumulators {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
-  template <class Q>
-  __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
+  template <class Q> __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
     pin(s);
     wgmma_fence();
     q.template mma_abt<T>(s, keys);
@@ -28,8 +26,7 @@ struct ForwardAccumulators {
   }
 };
 
-template <class M>
-struct StageDescriptors {
+template <class M> struct StageDescriptors {
   Descriptor first;
   __device__ __forceinline__ explicit StageDescriptors(const M& memory) : first(descriptor(memory.x(0))) {}
   __device__ __forceinline__ Descriptor keys(int stage) const { return first + stage * (M::kStage / 16); }
@@ -137,8 +134,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     for (mask = following; is_tile(mask);) {
       if constexpr (kInterleaved)
         mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
-      else
-        mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
+      else mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
     if constexpr (kInterleaved)

@@ -36,24 +36,21 @@ struct MaskWords {
 // The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits. f16 has all
 // its digits only above 6e-5: the dV of rarely attended keys would have few. 2^14 is a quarter of its largest
 // number. dS has no such scale: dP and delta are times kProbabilityUnit before they meet a probability.
-template <class T>
-inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+template <class T> inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
 // What an operand of 1 stands for.
 template <class T>
 inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
 
 // What is added to scaled scores, so that their exp2 is a probability times 2^kProbabilityBits.
 // Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
-template <class T>
-__device__ __forceinline__ float less_lse(float lse) {
+template <class T> __device__ __forceinline__ float less_lse(float lse) {
   if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
   return fmaf(lse, -kLog2E, kProbabilityBits<T>);
 }
 
 // dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact:
 // products of f16 are multiples of 2^-48, far above the smallest of f32.
-template <class T>
-__device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
+template <class T> __device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
   if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
   return p * fmaf(dp, kProbabilityUnit<T>, -delta);
 }
@@ -106,10 +103,8 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
         if (k & bit) continue;
         const bool odd = t & bit;
         const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
-        if (odd)
-          w[k] = got;
-        else
-          w[k | bit] = got;
+        if (odd) w[k] = got;
+        else w[k | bit] = got;
       }
     const int chunk = 4 * group + t;
     if (position >= 0 && chunk < static_cast<int>(out.chunks))

@@ -36,10 +36,8 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     FusedScalars of;
-    if (j < kEarlyNumbers)
-      of = early[j];
-    else
-      of.load(scalars, j);
+    if (j < kEarlyNumbers) of = early[j];
+    else of.load(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
@@ -54,8 +52,7 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 class DsOut {
  public:
   __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  template <class T>
-  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
+  template <class T> __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);
     store(acc.ds_operand);
     round_probabilities<T>(acc.p_operand, acc.s);

@@ -95,8 +95,7 @@ struct FusedScratch {
 
 // ---- dQ ----
 
-template <class T>
-class FusedDqAccumulator {
+template <class T> class FusedDqAccumulator {
  public:
   __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
                                 const AttentionPass& pass, const FusedScratch& scratch)
@@ -177,15 +176,12 @@ class FusedDqAccumulator {
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
     if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
     if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
-    if (has[0] && has[1])
-      add<0, 1>(dq);
-    else
-      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0] && has[1]) add<0, 1>(dq);
+    else has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
     if (has[0]) release(0);
     if (has[1]) release(1);
   }
-  template <int kFirst, int kLast>
-  __device__ __forceinline__ void add(float (&dq)[32]) const {
+  template <int kFirst, int kLast> __device__ __forceinline__ void add(float (&dq)[32]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll

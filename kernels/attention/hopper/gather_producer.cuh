@@ -25,8 +25,7 @@ struct FourRows {
     return r;
   }
   // Empty slots and columns beyond the true size become zeros.
-  template <int kPanels>
-  __device__ __forceinline__ void gather(std::uint32_t tile, const Rows& rows) const {
+  template <int kPanels> __device__ __forceinline__ void gather(std::uint32_t tile, const Rows& rows) const {
     const std::uint32_t row = threadIdx.x / 8, chunk = threadIdx.x % 8,
                         to = tile + row * 128 + ((chunk ^ (row & 7)) << 4);
 #pragma unroll 1  // registers are scarce
@@ -38,8 +37,7 @@ struct FourRows {
   }
 };
 
-template <int kOwners>
-struct Lists {
+template <int kOwners> struct Lists {
   const std::int32_t *tiles, *masks;
   int at[kOwners], end[kOwners], front[kOwners];
 
@@ -70,8 +68,7 @@ struct Lists {
 };
 
 // The producer warpgroup. kSide is Direction::query_stationary or Direction::key_stationary.
-template <auto kSide, class M>
-class GatherProducer {
+template <auto kSide, class M> class GatherProducer {
  public:
   __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 

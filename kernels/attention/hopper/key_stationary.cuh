@@ -8,8 +8,7 @@
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv, bool kTma>
-struct KeyStationaryShape {
+template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
   // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
@@ -44,8 +43,7 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-template <class T, int Dqk, int Dv>
-struct KeyAccumulators {
+template <class T, int Dqk, int Dv> struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
   std::uint32_t p_operand[4][4], ds_operand[4][4];
   MaskWords words;
@@ -78,10 +76,8 @@ struct KeyAccumulators {
   }
   __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0)
-      differentiate_transposed<T, true>(s, ds, scalars, scale, words);
-    else
-      differentiate_transposed<T, false>(s, ds, scalars, scale, words);
+    if (mask >= 0) differentiate_transposed<T, true>(s, ds, scalars, scale, words);
+    else differentiate_transposed<T, false>(s, ds, scalars, scale, words);
   }
 };
 
@@ -151,8 +147,7 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
 }
 
 // Batch and head of a work item and whether results are added, in one register.
-template <class Work>
-__device__ __forceinline__ int place_of(const Work& work, int heads) {
+template <class Work> __device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;
 }
 template <class T, class Sums>
@@ -195,10 +190,8 @@ __device__ __forceinline__ void consume_key_stationary(
     if constexpr (Shape::kInRegisters) stream.release_work();
 
     KeyAccumulators<T, Dqk, Dv> acc(scale);
-    if constexpr (Shape::kDelayed)
-      overlapped_mainloop(acc, stream, memory, masks, k, v);
-    else
-      plain_mainloop(acc, stream, memory, masks, k, v);
+    if constexpr (Shape::kDelayed) overlapped_mainloop(acc, stream, memory, masks, k, v);
+    else plain_mainloop(acc, stream, memory, masks, k, v);
     if constexpr (Dqk == 128) locate();  // registers are scarce
     if constexpr (!Shape::kInRegisters) stream.release_work();
     store_dk_dv<T>(acc, g, place, position);

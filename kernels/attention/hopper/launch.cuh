@@ -13,8 +13,7 @@ inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
 // As attention::with_head_sizes(): the padded sizes that have a Hopper kernel.
-template <class X, class F>
-void with_head_sizes(const X& x, F&& f) {
+template <class X, class F> void with_head_sizes(const X& x, F&& f) {
   with_type(x, [&]<class T>() {
     if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
     if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
@@ -22,8 +21,7 @@ void with_head_sizes(const X& x, F&& f) {
   });
 }
 
-template <class F>
-void with_bool(bool flag, F&& f) {
+template <class F> void with_bool(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 

@@ -8,8 +8,7 @@
 
 namespace weft::attention::hopper {
 
-template <int Dqk, int Dv, bool kTma>
-struct QueryStationaryShape {
+template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
   using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
@@ -19,8 +18,7 @@ struct QueryStationaryShape {
                        kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-template <class T>
-__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+template <class T> __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
   float sum = 0;
 #pragma unroll
@@ -80,8 +78,7 @@ struct QueryScalars {
   }
 };
 
-template <class T, int Dqk>
-struct QueryAccumulators {
+template <class T, int Dqk> struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
   std::uint32_t ds_operand[4][4];
   MaskWords words;
@@ -106,10 +103,8 @@ struct QueryAccumulators {
   }
   __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0)
-      scalars.differentiate<true>(ds, s, scale, words);
-    else
-      scalars.differentiate<false>(ds, s, scale, words);
+    if (mask >= 0) scalars.differentiate<true>(ds, s, scale, words);
+    else scalars.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };

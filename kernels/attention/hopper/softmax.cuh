@@ -27,8 +27,7 @@ struct Softmax {
   // The same in an iteration after the one that called begin().
   __device__ __forceinline__ void apply_again(float (&s)[32]) { apply(s, reference); }
   // The same for some of the scores: from s[kFrom] to s[kTo - 1].
-  template <int kFrom, int kTo>
-  __device__ __forceinline__ void apply_again(float (&s)[32]) {
+  template <int kFrom, int kTo> __device__ __forceinline__ void apply_again(float (&s)[32]) {
 #pragma unroll
     for (int i = kFrom; i < kTo; ++i) apply(s[i], i / 2 % 2, reference);
   }
@@ -76,8 +75,7 @@ struct Softmax {
     const float lse = most + __logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
     return {lse, __fdividef(exp2_fast((here - lse) * kLog2E), all), exp2_fast((before - lse) * kLog2E)};
   }
-  template <int N>
-  __device__ __forceinline__ void rescale(float (&y)[N]) const {
+  template <int N> __device__ __forceinline__ void rescale(float (&y)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) y[i] *= shrink[i / 2 % 2];
   }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/device/wgmma.cuh"
 
@@ -16,8 +15,7 @@ namespace weft::attention::hopper {
 using Panel = char[kPanel];
 
 // What the producer tells the consumers of a work item.
-template <int kOwners>
-struct WorkItem {
+template <int kOwners> struct WorkItem {
   int tile[kOwners];  // -1: none
   int b, h;
   bool empty, accumulate;  // empty: nothing is attended, there are no iterations
@@ -103,8 +101,7 @@ struct Memory {
 class TileScheduler {
  public:
   __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
-      : heads_(static_cast<unsigned>(x.heads)),
-        pairs_(static_cast<unsigned>(x.batch) * heads_),
+      : heads_(static_cast<unsigned>(x.heads)), pairs_(static_cast<unsigned>(x.batch) * heads_),
         count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
   // Goes to the work item of a round; false: this thread block has none there.
   __device__ __forceinline__ bool go_to(unsigned round) {
@@ -137,8 +134,7 @@ __device__ __forceinline__ bool is_tile(int mask) {
 }
 
 // A consumer warpgroup's view of the rings.
-template <class M>
-class Consumer {
+template <class M> class Consumer {
  public:
   __device__ Consumer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
@@ -167,10 +163,8 @@ class Consumer {
     ended_ = info & 1;
     const int mask = info >> 1;
     stage_.advance();
-    if (mask == kSkip)
-      release(stage());
-    else
-      show();
+    if (mask == kSkip) release(stage());
+    else show();
     return mask;
   }
   // Parts of step(); callers release skipped stages. Whether the next stage is full, without waiting.

@@ -33,8 +33,7 @@ inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_
 // A warp of the producer. Each goes through all iterations and fills stages of its own, so that its waits
 // hide behind the others. The first one also loads the stationary tiles. Nobody else fills a warp's stages: a
 // parity tells two phases apart, not three. kSide is a function of Direction.
-template <auto kSide, class M>
-class TmaProducer {
+template <auto kSide, class M> class TmaProducer {
  public:
   __device__ TmaProducer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
@@ -244,8 +243,7 @@ template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
                                         const TensorMaps& tensor_maps) {
-  if constexpr (!M::kTma)
-    GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
+  if constexpr (!M::kTma) GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
   else if (threadIdx.x < M::kProducingWarps * 32)
     TmaProducer<kSide, M>(memory, shared)
         .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);

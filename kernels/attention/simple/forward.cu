@@ -17,8 +17,7 @@ __device__ float row_sum(float x) {
 }
 
 // Sums relative to e^top; `sum` is over the columns of this thread alone.
-template <class S>
-struct OnlineSoftmax {
+template <class S> struct OnlineSoftmax {
   typename S::RowScalars top, sum;
   typename S::RowSums y;
 
@@ -39,8 +38,7 @@ struct OnlineSoftmax {
     }
   }
   // Scores into probabilities; the sums so far are rescaled to the new maximum.
-  template <class Attended>
-  __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
+  template <class Attended> __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
       float high = -INFINITY;

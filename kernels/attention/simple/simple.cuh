@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/launchers.h"
@@ -16,8 +15,7 @@ namespace weft::attention::simple {
 inline constexpr int kSimpleThreads = 128, kColumnThreads = 16;
 
 // Element type, padded head size, edge of the tiles. Four matrices of a strip fit the 99 KiB of sm_86.
-template <class Element, int kSize, int kEdgeOfTiles>
-struct Simple {
+template <class Element, int kSize, int kEdgeOfTiles> struct Simple {
   using T = Element;
   static constexpr int P = kSize, kEdge = kEdgeOfTiles;
   static constexpr int kRows = kEdge == kTile && P <= 128 ? 32 : 16;
@@ -42,8 +40,7 @@ struct Simple {
 
 __device__ inline int column_thread() { return threadIdx.x % kColumnThreads; }
 
-template <class T>
-__device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
+template <class T> __device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
   return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride + at.h * x.head_stride;
 }
 
@@ -117,8 +114,7 @@ __device__ void multiply_add(typename S::RowSums& sums, const float* weights, co
   }
 }
 
-template <class S>
-__device__ void put_weights(float* weights, const typename S::Scores& w) {
+template <class S> __device__ void put_weights(float* weights, const typename S::Scores& w) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
@@ -126,8 +122,7 @@ __device__ void put_weights(float* weights, const typename S::Scores& w) {
       weights[(S::first_row() + i) * S::kWeightPitch + column_thread() + j * kColumnThreads] = w[i][j];
 }
 
-template <class S>
-__device__ void clear(typename S::RowSums& sums) {
+template <class S> __device__ void clear(typename S::RowSums& sums) {
   for (auto& row : sums)
     for (auto& part : row) part = {0, 0, 0, 0};
 }
@@ -181,8 +176,7 @@ __device__ inline int segment(const TensorView& x, const BlockIndex& at, int pos
 }
 
 // The strip that a thread block owns, and the strips of the other side.
-template <class S>
-struct Strip {
+template <class S> struct Strip {
   const Direction& d;
   int tile, strip;
   __device__ Strip(const Direction& direction, int rank) : d(direction), strip(rank % S::kStrips) {
@@ -243,8 +237,7 @@ struct Strip {
 };
 
 // Calls f.operator()<Simple<...>>() for the element type, the padded head size and the edge.
-template <class F>
-void with_simple(DType dtype, std::int64_t head_size, int edge, F&& f) {
+template <class F> void with_simple(DType dtype, std::int64_t head_size, int edge, F&& f) {
   dispatch_cuda(dtype, [&]<class T>() {
     const auto with_size = [&]<int kEdge>() {
       if (head_size <= 64) return f.template operator()<Simple<T, 64, kEdge>>();

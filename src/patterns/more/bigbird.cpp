@@ -7,7 +7,6 @@
 //   does not see otherwise: causal from the earlier ones, else from all blocks of `length` positions.
 // Positions keep their order: tiles lie on the blocks.
 #include <algorithm>
-
 #include "kernels/philox.h"
 #include "src/patterns/combine.h"
 
@@ -21,12 +20,8 @@ constexpr std::int64_t kMostRandom = 4096;
 class BigBird : public AttentionPattern {
  public:
   BigBird(const PatternSpec& spec, Blocks globals)
-      : block_(spec.block),
-        window_(spec.window),
-        random_(spec.random),
-        seed_(spec.seed),
-        length_(spec.causal ? kMaxPositions : spec.length),
-        causal_(spec.causal),
+      : block_(spec.block), window_(spec.window), random_(spec.random), seed_(spec.seed),
+        length_(spec.causal ? kMaxPositions : spec.length), causal_(spec.causal),
         globals_(std::move(globals)) {}
 
   std::string name() const override {
@@ -133,10 +128,9 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
   if (spec.random < 0 || spec.random > kMostRandom)
     refuse_pattern("bigbird", "random must be between 0 and ", kMostRandom, ", got ", spec.random);
   if (!spec.causal && (spec.length < 1 || spec.length > kMaxPositions))
-    fail(
-        str("attention pattern 'bigbird': with causal: false, length is required, the number of "
-            "positions from which random blocks are drawn, 1 to ",
-            kMaxPositions, ", got ", spec.length));
+    fail(str("attention pattern 'bigbird': with causal: false, length is required, the number of "
+             "positions from which random blocks are drawn, 1 to ",
+             kMaxPositions, ", got ", spec.length));
   return std::make_unique<BigBird>(spec, ascending_globals("bigbird", spec.globals));
 }
 

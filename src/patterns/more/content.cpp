@@ -2,7 +2,6 @@
 // routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold (src/ops/content.h). As
 // a set of positions a pattern of theirs is what a query may see: all earlier ones.
 #include "src/patterns/more/content.h"
-
 #include <algorithm>
 
 namespace weft {

@@ -10,7 +10,6 @@
 // those that stand on the query or before it. Slots: grids of more than one row in patches of 8 x 8, those in
 // patches of 4 x 4, for a window holds neighbours in both directions.
 #include <algorithm>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -59,11 +58,8 @@ class Convolution : public AttentionPattern {
  public:
   Convolution(Axis rows, Axis columns, const PatternSpec& spec)
       : rows_(rows),
-        columns_(columns),
-        inputs_{rows.size, columns.size},
-        outputs_{rows.outputs, columns.outputs},
-        causal_(spec.causal),
-        transposed_(spec.transposed) {
+        columns_(columns), inputs_{rows.size, columns.size}, outputs_{rows.outputs, columns.outputs},
+        causal_(spec.causal), transposed_(spec.transposed) {
     name_ = str("convolution(grid ", list_text(spec.grid), ", filter ", list_text(spec.filter), ", step ",
                 spec.step, transposed_ ? ", transposed" : "", causal_ ? "" : ", bidirectional", ")");
   }

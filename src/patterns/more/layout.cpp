@@ -3,15 +3,12 @@
 // S_i = {j : block (floor(i / b), floor(j / b)) is active and its mask holds (i mod b, j mod b)}.
 // Positions keep their order. Heads with equal blocks and masks are one group.
 #include "src/patterns/more/layout.h"
-
 #include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
 #include <map>
-
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "src/files/npy.h"

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string_view>
-
 #include "src/patterns/spec.h"
 
 namespace weft {

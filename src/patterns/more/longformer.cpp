@@ -7,7 +7,6 @@
 // and the own one, as in the authors' code. Slots: the global positions first, packed; then column after
 // column of positions with the same remainder mod d, in which a dilated window is a plain one.
 #include <algorithm>
-
 #include "src/patterns/combine.h"
 
 namespace weft {
@@ -83,9 +82,8 @@ class Longformer : public AttentionPattern {
 std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int heads) {
   require_pattern_field("longformer", "window", spec.window);
   if (spec.dilation.empty())
-    refuse_pattern("longformer",
-                   "dilation must list at least one number, got none; "
-                   "[1] is a plain window");
+    refuse_pattern("longformer", "dilation must list at least one number, got none; "
+                                 "[1] is a plain window");
   for (const std::int64_t d : spec.dilation) check_pattern_field("longformer", "dilation", d);
   return std::make_unique<Longformer>(spec, ascending_globals("longformer", spec.globals), heads);
 }

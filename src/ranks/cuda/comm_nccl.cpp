@@ -2,10 +2,8 @@
 // Collectives of GPUs on their own stream: through host memory where that is fast enough, else by NCCL.
 
 #include <nccl.h>
-
 #include <algorithm>
 #include <cstdlib>
-
 #include "src/cuda/staging.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
@@ -165,8 +163,7 @@ class NcclCommunicator : public Communicator {
 
  private:
   // Outside fork() and join(), a collective is in line with what the queue gets.
-  template <class Call>
-  void start(const Call& call) {
+  template <class Call> void start(const Call& call) {
     const bool in_line = !beside_;
     if (in_line) fork();
     call();

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/cuda/host_reduce.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <thread>
-
 #include "kernels/layers/pointwise.h"
 #include "src/cuda/staging.h"
 #include "src/ranks/sockets.h"
@@ -63,9 +60,7 @@ struct HostReduce::Split {
 
 // The file: a page of flags, then for each rank a slot for each rank.
 HostReduce::HostReduce(int rank, int size)
-    : rank_(rank),
-      size_(size),
-      slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
+    : rank_(rank), size_(size), slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
       file_bytes_(kPage + kBytesOfRank * static_cast<std::size_t>(size)) {}
 
 // All ranks learn of a failure, so that all go the same way. A mark in the memory tells whether they opened

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Distribution augmentation: what is drawn, what becomes of an image, what the model is told.
 #include "data/augment/augment.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <numeric>
 #include <random>
-
 #include "tests/temp_dir.h"
 
 namespace weft {

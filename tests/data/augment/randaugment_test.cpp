@@ -2,12 +2,9 @@
 // RandAugment: every operation against Pillow's, to the pixel (golden/make_randaugment.py); its arguments;
 // what is drawn.
 #include "data/augment/randaugment.h"
-
 #include <gtest/gtest.h>
-
 #include <array>
 #include <set>
-
 #include "src/files/hdf5.h"
 #include "tests/testing.h"
 
@@ -109,8 +106,7 @@ TEST(RandAugment, DrawsUniformlyWithRandomSigns) {
     const auto i = static_cast<std::size_t>(kind);
     if (kSigned.contains(static_cast<RandKind>(kind)))
       EXPECT_NEAR(negative[i], kinds[i] / 2.0, 55) << name_of(static_cast<RandKind>(kind));
-    else
-      EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
+    else EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
   }
 }
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Orders of sub-pixels: small images turned by hand, bijections and inverses.
-#include "data/augment/augment.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
-
+#include "data/augment/augment.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -2,12 +2,9 @@
 // Members of archives: zips stored and deflated, tars plain and compressed, built by hand; damage and bombs
 // give an Error.
 #include "data/formats/archive.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
-
 #include "tests/data/formats/archives.h"
 #include "tests/temp_dir.h"
 

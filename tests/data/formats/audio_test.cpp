@@ -2,14 +2,12 @@
 // Sound: mu-law codes against their formula, files of every sample format, resampling of a sine, and files
 // that are refused.
 #include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <numbers>
-
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
 #include "data/prepare/prepare.h"
@@ -153,11 +151,10 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(error(Wav{}.bytes({})), "no frames");
   // FORM, size, AIFF; COMM: 1 channel, 4 frames, 16 bits, 12000 as an 80-bit number; SSND: offset, block,
   // samples
-  const std::string aiff(
-      "FORM\0\0\0\x36"
-      "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
-      "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
-      62);
+  const std::string aiff("FORM\0\0\0\x36"
+                         "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
+                         "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
+                         62);
   EXPECT_EQ(read(aiff), (std::vector<std::uint16_t>{mu_law_encode(0.5), mu_law_encode(-0.5), 128, 255}));
   EXPECT_CONTAINS(error(aiff.substr(0, 60)), "is truncated: 16 bytes of samples should follow, 14 do");
   const Wav real{32, 1, 12000, true};

@@ -2,11 +2,8 @@
 // Readers of raw image files: every layout gives the same pixels, every damage one error that names the
 // place.
 #include "data/formats/image_files.h"
-
 #include <gtest/gtest.h>
-
 #include <set>
-
 #include "data/formats/archive.h"
 #include "tests/data/formats/raw_images.h"
 #include "tests/temp_dir.h"

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // PNG files: what write_png writes reads back, every kind of file becomes 8 bits a channel, and whatever is
 // damaged, truncated or huge is refused before memory is taken.
-#include "data/formats/image_files.h"
-
 #include <gtest/gtest.h>
 #include <png.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-
+#include "data/formats/image_files.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/picture.h"
 

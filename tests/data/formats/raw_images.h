@@ -6,7 +6,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
 #include "data/dataset.h"
 #include "src/files/npy.h"
 #include "tests/data/formats/archives.h"

@@ -2,11 +2,9 @@
 // prepare cifar10, imagenet and images on small sets in the layouts of the real ones: pixels, labels, splits
 // and attributes; every unfit set is one error, writes nothing and leaves the earlier file.
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/prepare/prepare.h"

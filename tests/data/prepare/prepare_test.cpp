@@ -2,15 +2,12 @@
 // The commands of `prepare` on small files: what they write, what they refuse, and that a refusal leaves
 // nothing behind.
 #include "data/prepare/prepare.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-
 #include "data/dataset.h"
 #include "data/formats/raw_file.h"
 #include "src/files/hdf5.h"
@@ -102,9 +99,8 @@ TEST(PrepareNovels, FilesAreJoinedInTheOrderOfTheirNames) {
   TempDir dir;
   std::filesystem::create_directories(dir / "clone/corpus");
   write_file(dir / "clone/corpus/b.txt", "\n\nSecond\r\n\r\nbook\n");
-  write_file(dir / "clone/corpus/a.txt",
-             "\xef\xbb\xbf"
-             "First\r\n");
+  write_file(dir / "clone/corpus/a.txt", "\xef\xbb\xbf"
+                                         "First\r\n");
   write_file(dir / "clone/corpus/B.txt", "Zeroth");
   write_file(dir / "clone/corpus/notes.csv", "no novel");
   const std::string joined = "Zeroth\n\n\nFirst\n\n\nSecond\n\nbook\n\n\n";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // prepare tokens: every type of number that it takes, and what it refuses.
 #include <gtest/gtest.h>
-
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
@@ -11,15 +10,13 @@
 namespace weft {
 namespace {
 
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
+template <class T> std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 class PrepareTokensTest : public testing::Test {
  protected:
-  template <class T>
-  void npy(const char* type, const std::vector<T>& values) {
+  template <class T> void npy(const char* type, const std::vector<T>& values) {
     write_file(o_.file, npy_header(type, {std::ssize(values)}) + bytes_of(values));
   }
   std::vector<std::int32_t> prepared() {

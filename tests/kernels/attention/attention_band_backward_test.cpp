@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The backward kernels over bands: what they cover, and that they give the same bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 

@@ -34,8 +34,7 @@ std::unique_ptr<PartsPattern> in_parts(int period, std::vector<PartsPattern::Par
   return pattern;
 }
 
-template <class... Parts>
-std::unique_ptr<PartsPattern> in_parts(int period, Parts&&... parts) {
+template <class... Parts> std::unique_ptr<PartsPattern> in_parts(int period, Parts&&... parts) {
   std::vector<PartsPattern::Part> list;
   (list.push_back(std::move(parts)), ...);
   return in_parts(period, std::move(list));

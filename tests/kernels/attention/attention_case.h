@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <memory>
-
 #include "kernels/attention/select.h"
 #include "train/attention/oracle.h"
 
@@ -46,8 +45,7 @@ struct PartsPattern : AttentionPattern {
   std::vector<Part> list;
   int period = 1;
 
-  template <class F>
-  void for_each_part(int head, F&& f) const {
+  template <class F> void for_each_part(int head, F&& f) const {
     for (const Part& part : list)
       if (part.of < 0 || part.of == group(head)) f(*part.pattern);
   }

@@ -2,7 +2,6 @@
 // hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and the same
 // bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -78,8 +77,7 @@ TEST(AttentionColumns, OnesOfManyTilesNeedScratch) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T>
-void expect_columns(const PatternSpec& spec, const Sizes& size) {
+template <class T> void expect_columns(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     const Kernel kernel = hopper_kernel_of(x.forward(maps), maps.pass[maps.passes - 1]);
     return kernel == Kernel::hopper_column || kernel == Kernel::hopper_window;

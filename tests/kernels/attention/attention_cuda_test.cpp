@@ -3,7 +3,6 @@
 // written.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_gpu.h"
 
@@ -12,8 +11,7 @@ namespace {
 
 using namespace attention_test;
 
-template <class T>
-void for_all_patterns() {
+template <class T> void for_all_patterns() {
   for (const std::int64_t n : {1, 15, 16, 17, 63, 64, 65, 100, 200})
     for (const auto& [keys, edge, documents] : {std::tuple{std::int64_t{0}, kTile, false},
                                                 {0, kSmallTile, false},
@@ -29,8 +27,7 @@ TEST(CudaAttention, Float32Patterns) { for_all_patterns<float>(); }
 TEST(CudaAttention, Float16Patterns) { for_all_patterns<f16>(); }
 TEST(CudaAttention, BFloat16Patterns) { for_all_patterns<bf16>(); }
 
-template <class T>
-void for_all_sizes() {
+template <class T> void for_all_sizes() {
   const std::int64_t n = 150;
   const auto patterns = sample_patterns(n, 2);
   const auto expect = [&](std::int64_t qk, std::int64_t v) {
@@ -114,8 +111,7 @@ TEST(CudaAttention, LargeGrowingScores) {
 }
 
 // Every form that covers x, of one sequence and two heads, by the usual rule.
-template <class T>
-void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
+template <class T> void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
   const std::int64_t n = x.size.time, d = x.size.qk;
   const auto pattern = make_pattern(spec, 2);
   Data<T> same = x;
@@ -145,8 +141,7 @@ void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
 // All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online softmax has
 // before it sees a key must not decide what it sees. Sums of 64 products in f32 leave such scores an error of
 // some 2^-16, which is that of each probability, on the CPU as well: the usual rule holds.
-template <class T>
-void expect_agreement_at_scores_of(double score) {
+template <class T> void expect_agreement_at_scores_of(double score) {
   SCOPED_TRACE(str("scores of ", score));
   const std::int64_t n = 400, d = 64;
   for (const auto& [edge, spec] : {std::pair{kTile, PatternSpec{"local", 96}},
@@ -171,8 +166,7 @@ TEST(CudaAttention, ScoresFarFromZero) {
 
 // Keys up to seven times as long as the first, again and again: few keys have nearly all the weight of a row,
 // and probabilities of the others vanish in f16.
-template <class T>
-void expect_agreement_of_growing_keys() {
+template <class T> void expect_agreement_of_growing_keys() {
   for (const auto& [edge, spec, d] : {std::tuple{kTile, PatternSpec{"all"}, 64},
                                       {kTile, PatternSpec{"all"}, 128},
                                       {kTile, PatternSpec{"fixed", 128, 32}, 64},
@@ -232,8 +226,7 @@ TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
 }
 
 // Two parts, a length that fills no tile: the backward pass a thousand times.
-template <class T>
-void expect_equal_bits_of_many_runs() {
+template <class T> void expect_equal_bits_of_many_runs() {
   const std::int64_t n = 130;
   const auto patterns = sample_patterns(n, 2);
   for (const int edge : {kTile, kSmallTile}) {
@@ -263,8 +256,7 @@ TEST(CudaAttention, BatchTimesHeadsOf65536) {
 
 // Positions r, r + stride, ... of a strided pattern are a causal sequence of their own: some of these columns
 // of a sequence of 2^20 against f64.
-template <class T>
-void expect_agreement_at_full_length() {
+template <class T> void expect_agreement_at_full_length() {
   const std::int64_t n = 1 << 20, stride = 1024, d = 16;
   Data<T> x({1, n, 1, d, d});
   const auto strided = make_pattern({"strided", stride}, 1), all = make_pattern({"all"}, 1);
@@ -309,8 +301,7 @@ TEST(CudaSlowAttention, AMillionPositions) {
   expect_agreement_at_full_length<bf16>();
 }
 
-template <class T>
-void decode_is_the_last_row(const Sizes& size, double tolerance) {
+template <class T> void decode_is_the_last_row(const Sizes& size, double tolerance) {
   const std::int64_t batch = size.batch, n = size.time, heads = size.heads, width = heads * size.v;
   for (const auto& [name, pattern] : sample_patterns(n, static_cast<int>(heads))) {
     Data<T> x(size);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA form runs what: chosen on the host, so that it is tested without a GPU.
-#include "kernels/attention/select.h"
-
 #include <gtest/gtest.h>
-
+#include "kernels/attention/select.h"
 #include "kernels/view.h"
 #include "tests/kernels/attention/attention_case.h"
 

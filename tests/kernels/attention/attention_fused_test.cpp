@@ -3,7 +3,6 @@
 // that wait for each other, and the same bits every time.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include "tests/kernels/attention/attention_gpu.h"
 
 namespace weft {

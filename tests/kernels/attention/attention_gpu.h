@@ -3,11 +3,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <atomic>
 #include <thread>
 #include <tuple>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -20,12 +18,10 @@ inline Device& gpu() {
   return *device;
 }
 
-template <class T>
-struct Guarded : GuardedMatrix<T> {
+template <class T> struct Guarded : GuardedMatrix<T> {
   Guarded(std::int64_t rows, std::int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
 };
-template <class T>
-struct OnGpu : OnDevice<T> {
+template <class T> struct OnGpu : OnDevice<T> {
   explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
 };
 struct GpuMaps {
@@ -69,8 +65,7 @@ class Load {
 };
 
 // How many of a thousand runs leave other bits in these matrices than one before them, under load.
-template <class Run, class... Matrices>
-int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
+template <class Run, class... Matrices> int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
   const Load load;
   using Values = std::tuple<std::vector<typename Matrices::Value>...>;
   Values first, again;
@@ -109,8 +104,7 @@ void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bo
 }
 
 // Documents that begin at 0 and at `starts`, in every sequence.
-template <class T>
-void start_documents(Data<T>& x, const std::vector<std::int32_t>& starts) {
+template <class T> void start_documents(Data<T>& x, const std::vector<std::int32_t>& starts) {
   x.query_segments.clear();
   for (std::int64_t b = 0; b < x.size.batch; ++b)
     for (std::int32_t t = 0, start = 0; t < x.size.time; ++t)

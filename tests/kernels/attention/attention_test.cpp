@@ -2,7 +2,6 @@
 // Sparse attention on the CPU: the forward pass against a dense softmax, gradients against central
 // differences.
 #include <gtest/gtest.h>
-
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -26,8 +25,7 @@ std::vector<Way> ways(std::int64_t n) {
 
 // Calls f(x, exact, maps, pattern) for all patterns and ways: x holds results of the kernel in T, `exact`
 // those of the definition for the same inputs.
-template <class T, class F>
-void for_all_cases(std::int64_t n, Sizes size, F&& f) {
+template <class T, class F> void for_all_cases(std::int64_t n, Sizes size, F&& f) {
   for (const Way& way : ways(n)) {
     size.time = n, size.keys = way.keys;
     for (const auto& [name, pattern] : sample_patterns(size.lengths(), static_cast<int>(size.heads))) {

@@ -2,7 +2,6 @@
 // hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that covers them,
 // and the same bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -58,8 +57,7 @@ TEST(AttentionWindow, TakesStridesThatTmaTakes) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T>
-void expect_window(const PatternSpec& spec, const Sizes& size) {
+template <class T> void expect_window(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     return hopper_kernel_of(x.forward(maps), maps.pass[0]) == Kernel::hopper_window &&
            hopper_kernel_of(x.backward(maps), maps.pass[0]) == Kernel::hopper_window;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Maps that part documents, in place of segments, for every kind of pattern; where documents begin.
 #include "kernels/attention/documents.h"
-
 #include "src/config/config.h"
 #include "tests/kernels/attention/attention_gpu.h"
 
@@ -30,8 +29,7 @@ TEST(DocumentStarts, FollowSeparators) {
 }
 
 // On the CPU to the bit: the same pairs in the same order.
-template <class T>
-void expect_the_bits_of_segments(std::int64_t n, int edge) {
+template <class T> void expect_the_bits_of_segments(std::int64_t n, int edge) {
   const auto cpu = make_device("cpu");
   const Sizes size{2, n, 2, 8, 16};
   for (const auto& [name, pattern] : sample_patterns(size.lengths(), 2)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Cross-entropy: values, gradients, ignored rows, large logits.
 #include "kernels/layers/cross_entropy.h"
-
 #include "tests/testing.h"
 
 namespace weft {
@@ -14,12 +13,7 @@ struct Data {
   std::vector<double> logits, loss, lse, dloss, dlogits;
   std::vector<std::int32_t> targets;
   Data(std::int64_t rows, std::int64_t vocab)
-      : n(rows),
-        v(vocab),
-        logits(normals(n * v, 1, 2)),
-        loss(n),
-        lse(n),
-        dloss(normals(n, 2)),
+      : n(rows), v(vocab), logits(normals(n * v, 1, 2)), loss(n), lse(n), dloss(normals(n, 2)),
         dlogits(normals(n * v, 3)) {
     for (std::int64_t i = 0; i < n; ++i)
       targets.push_back(i % 3 == 2 ? -1 : static_cast<std::int32_t>((i * 7) % v));

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Embeddings: the shift by one, positions in mixed radix, gradients.
 #include "kernels/layers/embedding.h"
-
 #include <omp.h>
-
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
@@ -48,8 +46,7 @@ struct Data {
     add_besides(k);
     return k;
   }
-  template <class Kernel>
-  void add_besides(Kernel& k) {
+  template <class Kernel> void add_besides(Kernel& k) {
     if (!offsets.empty()) k.offsets = view_of(offsets, {b});
     if (!positions.empty()) k.positions = view_of(positions, {b, t});
     if (!conditions.empty()) k.conditions = view_of(conditions, {b, 3});
@@ -281,8 +278,7 @@ struct Million {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       tokens[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(i) * 2654435761u >> 20);
   }
-  template <class T>
-  static std::vector<T> dy() {  // the same in every type
+  template <class T> static std::vector<T> dy() {  // the same in every type
     const std::vector<double> values = normals(t * c, 5);
     const std::vector<float> rounded(values.begin(), values.end());
     return std::vector<T>(rounded.begin(), rounded.end());
@@ -301,8 +297,7 @@ struct Million {
     k.tokens = tokens;
     return k;
   }
-  template <class T>
-  std::vector<std::vector<T>> on_cpu() {
+  template <class T> std::vector<std::vector<T>> on_cpu() {
     std::vector<std::vector<T>> gradients;
     TensorView views[tables];
     for (int i = 0; i < tables; ++i)

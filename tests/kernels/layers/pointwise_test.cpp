@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: values, gradients, and the masks of dropout.
 #include "kernels/layers/pointwise.h"
-
 #include "kernels/philox.h"
 #include "tests/testing.h"
 

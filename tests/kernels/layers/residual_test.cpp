@@ -16,24 +16,10 @@ struct Data {
   StepScalars step{.seed = 77, .draw = 4};
   std::vector<double> x, branch, bias, w, b, h, y, mean, rstd, dh, dy, dx, dbranch, dbias, dw, db;
   Data(std::int64_t rows, std::int64_t cols)
-      : n(rows),
-        c(cols),
-        x(normals(n * c, 1, 2)),
-        branch(normals(n * c, 2)),
-        bias(normals(c, 3)),
-        w(normals(c, 4)),
-        b(normals(c, 5)),
-        h(x.size()),
-        y(x.size()),
-        mean(n),
-        rstd(n),
-        dh(normals(n * c, 6)),
-        dy(normals(n * c, 7)),
-        dx(normals(n * c, 8)),
-        dbranch(normals(n * c, 9)),
-        dbias(normals(c, 10)),
-        dw(normals(c, 11)),
-        db(normals(c, 12)) {}
+      : n(rows), c(cols), x(normals(n * c, 1, 2)), branch(normals(n * c, 2)), bias(normals(c, 3)),
+        w(normals(c, 4)), b(normals(c, 5)), h(x.size()), y(x.size()), mean(n), rstd(n), dh(normals(n * c, 6)),
+        dy(normals(n * c, 7)), dx(normals(n * c, 8)), dbranch(normals(n * c, 9)), dbias(normals(c, 10)),
+        dw(normals(c, 11)), db(normals(c, 12)) {}
 
   ResidualForward forward() {
     return {.h = view_of(h, {n, c}),

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions against complex numbers; what a rotation keeps; refusals.
 #include "kernels/layers/rotary.h"
-
 #include <complex>
-
 #include "tests/temp_dir.h"
 #include "tests/testing.h"
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which form of a projection with an activation runs; on a GPU, that both give the same at the sizes of the
 // models.
-#include "kernels/linear/activation.h"
-
 #include <gtest/gtest.h>
-
+#include "kernels/linear/activation.h"
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"

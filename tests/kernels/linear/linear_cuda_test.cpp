@@ -3,7 +3,6 @@
 // bit whichever runs.
 #ifdef WEFT_CUDA
 #include <cstdlib>
-
 #include "kernels/linear/linear.h"
 #include "src/device.h"
 #include "tests/testing.h"

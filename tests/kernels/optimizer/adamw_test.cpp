@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamW against its formula, written out for one element at a time.
 #include "kernels/optimizer/adamw.h"
-
 #include "tests/testing.h"
 
 namespace weft {

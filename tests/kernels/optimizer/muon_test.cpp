@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Muon against its formula in plain f64 loops, and what Newton-Schulz does to singular values.
 #include "kernels/optimizer/muon.h"
-
 #include "tests/testing.h"
 
 namespace weft {
@@ -52,8 +51,7 @@ Dense orthogonalised(const Dense& u) {
 }
 
 // Two rows of a wide, a tall and a square matrix with gaps, which hold 7.
-template <class T>
-struct Batch {
+template <class T> struct Batch {
   const std::vector<MuonMatrix> matrices = {{0, 8, 21}, {176, 24, 10}, {424, 9, 9}};
   static constexpr std::int64_t period = 512, rows = 2;
   std::vector<T> before = std::vector<T>(rows * period, static_cast<T>(7.0f)), after, other = before;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: mean and its gradient, clipping.
 #include "kernels/optimizer/reduce.h"
-
 #include <bit>
 #include <limits>
 #include <set>
-
 #include "tests/testing.h"
 
 namespace weft {

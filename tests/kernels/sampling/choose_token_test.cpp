@@ -2,11 +2,8 @@
 // The choice of a token: the distribution it follows, its random number, and where it is written. CPU and
 // CUDA forms are compared in tests/kernels/cases_test.cpp.
 #include "kernels/sampling/choose_token.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "src/device.h"
 #include "tests/testing.h"
 

@@ -4,10 +4,8 @@
 #ifdef WEFT_CUDA
 
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <random>
-
 #include "kernels/sampling/decode_blocks.h"
 #include "tests/kernels/attention/attention_gpu.h"
 

@@ -2,9 +2,7 @@
 // The plan of the persistent decoding kernel: everything is computed once, nothing overlaps, and thread
 // blocks that wait for words alone come to the same result in any batch and on any number of multiprocessors.
 #include "kernels/sampling/decode_persistent.h"
-
 #include <gtest/gtest.h>
-
 #include <atomic>
 #include <map>
 #include <set>
@@ -134,12 +132,8 @@ struct Card {
   std::vector<std::uint32_t> y;
 
   Card(const Sizes& sizes, int layer_count, int longest_keys, int blocks)
-      : s(sizes),
-        layers(layer_count),
-        longest(longest_keys),
-        groups(sizes.batch, blocks, kMostRows),
-        plan(sizes, copies_for(sizes.batch)),
-        words(static_cast<std::size_t>(layer_count * plan.of_layer)),
+      : s(sizes), layers(layer_count), longest(longest_keys), groups(sizes.batch, blocks, kMostRows),
+        plan(sizes, copies_for(sizes.batch)), words(static_cast<std::size_t>(layer_count * plan.of_layer)),
         y(static_cast<std::size_t>(sizes.batch * sizes.width / 2)) {
     for (auto& word : words) word = kAbsent;
   }
@@ -180,8 +174,7 @@ struct Card {
         if (matrix == kProj || matrix == kDown) value = mix(value, input(layer, matrix - 1, row, word, rank));
         if (matrix == kDown && layer + 1 == layers)
           y[static_cast<std::size_t>(row * s.width / 2 + word)] = value;
-        else
-          publish(layer, matrix, row, word, value);
+        else publish(layer, matrix, row, word, value);
       }
     }
   }

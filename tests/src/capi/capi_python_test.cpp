@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The Python package: pytest in tests/src/python/, as far as there are pytest, PyTorch and a GPU.
 #include <gtest/gtest.h>
-
 #include "tests/run_python.h"
 
 namespace weft {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The C library: right calls against the definition, mistakes by their texts, threads, and its example.
 #include <gtest/gtest.h>
-
 #include <cstring>
 #include <fstream>
 #include <thread>
-
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -46,8 +44,7 @@ PlanHandle plan_of(const weft_pattern* pattern, Lengths n, std::int64_t qk, std:
   return PlanHandle(plan);
 }
 
-template <class View>
-View as(const HeadsView& x) {
+template <class View> View as(const HeadsView& x) {
   return {x.data, x.batch_stride, x.time_stride, x.head_stride};
 }
 constexpr std::int32_t number_of(DType t) {
@@ -55,8 +52,7 @@ constexpr std::int32_t number_of(DType t) {
 }
 
 // Both passes through the C interface.
-template <class T>
-void run(const weft_attention_plan* plan, Data<T>& x) {
+template <class T> void run(const weft_attention_plan* plan, Data<T>& x) {
   const AttentionBackward b = x.backward({});
   const Segments segments = x.segments();
   weft_forward_args f{};

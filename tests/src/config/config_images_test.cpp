@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Configs of images: what fits together. The published models of images and of sound.
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "models/model.h"
 #include "src/config/config.h"
 #include "tests/temp_dir.h"

@@ -2,13 +2,10 @@
 // Configs: what is written reads back, every error names its place and the way out, lookup by name, and the
 // committed configs, reference and table of keys agree with the code.
 #include "src/config/config.h"
-
 #include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-
 #include "src/config/fields.h"
 #include "tests/temp_dir.h"
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // A process that answers questions: whatever becomes of it, the one that asks goes on.
-#include "src/files/hdf5_reader.h"
-
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cstdlib>
-
+#include "src/files/hdf5_reader.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

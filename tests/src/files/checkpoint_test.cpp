@@ -2,17 +2,14 @@
 // Checkpoints: every bit comes back, equal states make equal files, another model's file is refused by name
 // and shape, and nothing that goes wrong touches an earlier file or a store half-way.
 #include "src/files/checkpoint.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
-
 #include "src/files/hdf5.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
@@ -215,10 +212,8 @@ TEST(Checkpoint, EveryFlippedBitIsRefusedOrHarmless) {
     const std::size_t at = random() % bytes.size();
     bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
     write_file(dir / "bad.h5", bytes);
-    if (at >= 512)
-      EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
-    else
-      load_error(dir / "bad.h5", f);
+    if (at >= 512) EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
+    else load_error(dir / "bad.h5", f);
   }
 }
 

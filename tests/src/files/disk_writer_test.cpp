@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Files that go to the disk: what is in them, and what goes wrong.
-#include "src/files/files.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cerrno>
-
+#include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/train/ranks/ranks_testing.h"

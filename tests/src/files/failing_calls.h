@@ -6,7 +6,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-
 #include <cstddef>
 #include <functional>
 #include <thread>

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // What stands under a name: links, devices, pipes and folders, as outputs and as inputs.
 #include "src/files/files.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <thread>
-
 #include "tests/temp_dir.h"
 
 namespace fs = std::filesystem;
@@ -136,10 +133,8 @@ TEST(Inputs, AreFilesAndPipesOfAShellUpToALimit) {
     ASSERT_EQ(write(ends[1], std::string(size, 'y').data(), size), static_cast<ssize_t>(size));
     close(ends[1]);
     const std::string path = str("/dev/fd/", ends[0]);
-    if (size == 100)
-      EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
-    else
-      EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
+    if (size == 100) EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
+    else EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
     close(ends[0]);
   }
 }

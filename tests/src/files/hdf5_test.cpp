@@ -2,17 +2,14 @@
 // HDF5 files: round trips, equal bytes for equal data, one clear error for each way a file can be bad, and an
 // earlier file that survives whatever goes wrong.
 #include "src/files/hdf5.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
-
 #include "src/files/hdf5_reader.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
@@ -305,14 +302,13 @@ TEST(Hdf5, H5pyReadsIt) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "a.h5");
-  write_file(dir / "read.py",
-             "import h5py, sys\n"
-             "f = h5py.File(sys.argv[1])\n"
-             "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
-             "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
-             "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
-             "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
-             "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
+  write_file(dir / "read.py", "import h5py, sys\n"
+                              "f = h5py.File(sys.argv[1])\n"
+                              "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
+                              "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
+                              "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
+                              "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
+                              "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
   EXPECT_EQ(std::system((python + " " + (dir / "read.py") + " " + (dir / "a.h5")).c_str()), 0);
 }
 
@@ -322,14 +318,13 @@ TEST(Hdf5, OtherFilesAreNotRead) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "other.h5");
-  write_file(dir / "write.py",
-             "import h5py, sys\n"
-             "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
-             "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
-             "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
-             "layout = h5py.VirtualLayout((3,), 'u1')\n"
-             "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
-             "f.create_virtual_dataset('virtual', layout)\n");
+  write_file(dir / "write.py", "import h5py, sys\n"
+                               "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
+                               "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
+                               "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
+                               "layout = h5py.VirtualLayout((3,), 'u1')\n"
+                               "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
+                               "f.create_virtual_dataset('virtual', layout)\n");
   const std::string arguments = (dir / "a.h5") + " " + (dir / "other.h5");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + arguments).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The .npy reader: every type and version, and one refusal for each way in which a file can be wrong.
 #include "src/files/npy.h"
-
 #include <gtest/gtest.h>
-
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Weights that travel: every bit comes back, what a file promises is checked against what it holds, and a
 // store takes what fits or says by name what does not.
-#include "src/files/weights.h"
-
 #include <gtest/gtest.h>
-
 #include <bit>
 #include <random>
-
 #include "src/files/checkpoint.h"
+#include "src/files/weights.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // convolution against loops over outputs and filter taps.
 #include <gtest/gtest.h>
-
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 

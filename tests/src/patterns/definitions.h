@@ -5,10 +5,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/philox.h"
 #include "src/patterns/spec.h"
 
@@ -16,8 +14,7 @@ namespace weft::definition {
 
 using Int = std::int64_t;
 
-template <class T, class X>
-bool contains(const std::vector<T>& list, const X& x) {
+template <class T, class X> bool contains(const std::vector<T>& list, const X& x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 

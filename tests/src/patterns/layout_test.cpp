@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Block layouts: the definition, from memory and from files.
 #include "src/patterns/more/layout.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
-
 #include "src/files/hdf5.h"
 #include "src/files/npy.h"
 #include "tests/src/patterns/pattern_testing.h"
@@ -229,9 +226,8 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
   EXPECT_CONTAINS(error("text"), "is not an HDF5 file");
   write_file(folder / "flat.npy", npy_header("|u1", {4}) + std::string(4, '\1'));
   EXPECT_EQ(error("flat.npy"),
-            folder /
-                "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
-                "key blocks), got shape (4)");
+            folder / "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
+                     "key blocks), got shape (4)");
   write_file(folder / "none_in.npy", npy_header("|u1", {2, 0}));
   EXPECT_EQ(error("none_in.npy"), folder / "none_in.npy: a layout cannot have the shape (2, 0): it is empty");
   write_file(folder / "two.npy", npy_header("|i1", {2, 1, 3}) + std::string("\0\1\1\1\0\xfe", 6));

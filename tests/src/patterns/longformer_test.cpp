@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // longformer and bigbird against the rules of their papers, written down once more as plainly as possible.
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
-
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 

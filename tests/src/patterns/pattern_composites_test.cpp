@@ -2,9 +2,7 @@
 // Patterns made of others (merged, heads) and modified ones (prefix, documents, length): their parts, their
 // causality, their errors, and the arithmetic of runs under them.
 #include <gtest/gtest.h>
-
 #include <numeric>
-
 #include "src/config/config.h"
 #include "src/patterns/combine.h"
 #include "tests/src/patterns/pattern_testing.h"

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Patterns against their definitions: runs == attends(), pair counts == closed forms, errors == texts.
-#include "src/attention_maps.h"
-
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
-
 #include <random>
-
+#include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"

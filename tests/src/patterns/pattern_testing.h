@@ -3,13 +3,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
-
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/definitions.h"

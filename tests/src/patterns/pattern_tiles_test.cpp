@@ -2,10 +2,8 @@
 // Tile tables hold exactly the attended pairs, in both directions, for the known patterns and for one made to
 // be awkward: empty rows, gaps, and orders of its own.
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
-
 #include "src/attention_maps.h"
 #include "tests/src/patterns/pattern_testing.h"
 

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <cstring>
-
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 #include "src/files/files.h"
@@ -57,27 +56,23 @@ struct Rank {
   std::unique_ptr<Device> device = make_device(str("cuda:", group.world().local_rank));
   std::unique_ptr<Communicator> comm = make_communicator(*device, group);
 
-  template <class T>
-  Tensor upload(const std::vector<T>& values) {
+  template <class T> Tensor upload(const std::vector<T>& values) {
     const Tensor t(*device->pool, {static_cast<std::int64_t>(values.size())}, dtype_of<T>);
     device->upload(t, values.data());
     return t;
   }
-  template <class T>
-  std::vector<T> download(const TensorView& t) {
+  template <class T> std::vector<T> download(const TensorView& t) {
     std::vector<T> values(static_cast<std::size_t>(t.size()));
     device->download(values.data(), t);
     return values;
   }
-  template <class T>
-  void expect_same_everywhere(const std::vector<T>& values) {
+  template <class T> void expect_same_everywhere(const std::vector<T>& values) {
     const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
     EXPECT_TRUE(group.broadcast(mine) == mine);
   }
 };
 
-template <class T>
-std::vector<T> values_of(int rank, std::int64_t count, int step = 0) {
+template <class T> std::vector<T> values_of(int rank, std::int64_t count, int step = 0) {
   std::vector<T> values(static_cast<std::size_t>(count));
   std::uint32_t state = 7919u * static_cast<std::uint32_t>(rank + 1) + static_cast<std::uint32_t>(step);
   for (T& value : values) {
@@ -127,8 +122,7 @@ void expect_order_of_ranks(Rank& r, const std::vector<T>& got, std::int64_t firs
   EXPECT_EQ(wrong, 0) << "of " << got.size() << " sums of " << name_of(dtype_of<T>);
 }
 
-template <class T>
-void check_sums(Rank& r) {
+template <class T> void check_sums(Rank& r) {
   const int ranks = r.comm->size(), me = r.comm->rank();
   std::vector<std::int64_t> pieces{1, 1001, 20001, 3 << 19};
   if (std::is_same_v<T, float> && ranks == 2) pieces.push_back((9 << 19) + 3);  // more than goes at a time
@@ -155,8 +149,7 @@ void check_sums(Rank& r) {
 }
 
 // Several ranges of a tensor at a time, small and large; what lies between them stays.
-template <class T>
-void check_ranges(Rank& r, std::int64_t first, std::int64_t second) {
+template <class T> void check_ranges(Rank& r, std::int64_t first, std::int64_t second) {
   const int ranks = r.comm->size(), me = r.comm->rank();
   const std::int64_t gap = 24, count = first + gap + second;
   const std::vector<T> mine = values_of<T>(me, count);

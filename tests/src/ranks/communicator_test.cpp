@@ -2,23 +2,19 @@
 // Sums and copies over two and three processes of the CPU: right, in the order of the ranks, the same bits on
 // all.
 #include "src/ranks/communicator.h"
-
 #include <gtest/gtest.h>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
 
-template <class T>
-std::vector<T> values_of(int rank, std::int64_t count) {
+template <class T> std::vector<T> values_of(int rank, std::int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
 }
 
 // Exact, and rounded once.
-template <class T>
-std::vector<T> sums_of(int ranks, std::int64_t count) {
+template <class T> std::vector<T> sums_of(int ranks, std::int64_t count) {
   std::vector<double> sums(static_cast<std::size_t>(count));
   std::vector<float> narrow(static_cast<std::size_t>(count));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -32,13 +28,11 @@ std::vector<T> sums_of(int ranks, std::int64_t count) {
   return converted<T>(sums);
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-template <class T>
-void check_sums(Communicator& comm, ProcessGroup& group) {
+template <class T> void check_sums(Communicator& comm, ProcessGroup& group) {
   for (const std::int64_t count :
        {std::int64_t{0}, std::int64_t{1}, std::int64_t{999}, std::int64_t{70001}}) {
     std::vector<T> values = values_of<T>(comm.rank(), count);
@@ -52,8 +46,7 @@ void check_sums(Communicator& comm, ProcessGroup& group) {
   }
 }
 
-template <class T>
-void check_pieces(Communicator& comm) {
+template <class T> void check_pieces(Communicator& comm) {
   const std::int64_t piece = 1001, count = piece * comm.size();
   std::vector<T> values = values_of<T>(comm.rank(), count);
   comm.reduce_scatter_sum(view_of(values, {count}));

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Buckets cover the gradient block once, in the order in which a backward pass completes it.
-#include "src/parameters.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
+#include "src/parameters.h"
 
 namespace weft {
 namespace {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Processes that meet, talk and part over the loopback interface, and every way in which they do not meet.
 #include "src/ranks/process_group.h"
-
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
-
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/ranks/ranks.h"

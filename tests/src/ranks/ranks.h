@@ -11,14 +11,12 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
-
 #include "src/ranks/communicator.h"
 #include "src/ranks/world.h"
 #include "tests/temp_dir.h"

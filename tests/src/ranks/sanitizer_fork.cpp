@@ -5,12 +5,10 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <pthread.h>
 #include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
-
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace {

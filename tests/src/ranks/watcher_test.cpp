@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Processes that die, hang, fail or leave while others still work.
 #include "src/ranks/watcher.h"
-
 #include <gtest/gtest.h>
-
 #include "src/ranks/process_group.h"
 #include "tests/src/ranks/ranks.h"
 

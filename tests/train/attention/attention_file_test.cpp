@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The program `attention`: arrays of a file against the definition; what it says of wrong files.
 #include "train/attention/attention_file.h"
-
 #include <hdf5.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <sstream>
-
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/kernels/attention/attention_case.h"

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
-#include "train/bench/step_breakdown.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <thread>
-
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
+#include "train/bench/step_breakdown.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"

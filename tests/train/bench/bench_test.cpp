@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // bench: rows, filters and mistakes.
+#include "train/bench/bench.h"
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <tuple>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "kernels/view.h"
@@ -15,7 +14,6 @@
 #include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
 #include "train/attention/spot_check.h"
-#include "train/bench/bench.h"
 #include "train/bench/step_breakdown.h"
 #include "train/trainer/run_folder.h"
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Times and clocks of runs: what is counted, what is not.
+#include "train/bench/run_timer.h"
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <sstream>
-
 #include "tests/temp_dir.h"
 #include "train/bench/bench.h"
-#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What `evaluate` writes of a text when windows overlap: every token once.
 #include "train/evaluation/evaluate_run.h"
-
 #include <numbers>
 #include <numeric>
 #include <sstream>
-
 #include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"

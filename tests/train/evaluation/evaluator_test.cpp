@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Evaluation scores every token once, with the context that was asked for.
 #include "train/evaluation/evaluator.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <numbers>
-
 #include "tests/train/training.h"
 
 namespace weft {

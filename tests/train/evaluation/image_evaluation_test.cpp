@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Images in training and evaluation: whole ones, under chosen augmentations, by position, with the average.
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <numbers>
 #include <sstream>
-
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "src/files/hdf5.h"
@@ -280,9 +278,8 @@ TEST_F(ImageRunTest, Refusals) {
   EXPECT_CONTAINS(refused(a), "has images, which are scored whole: a minimum context (3) is for text");
   a = arguments();
   a.augmentations = "rotation=4";
-  EXPECT_EQ(refused(a),
-            "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
-            "rotation=0 to 3, color=0 to 5");
+  EXPECT_EQ(refused(a), "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
+                        "rotation=0 to 3, color=0 to 5");
   for (const char* wrong : {"jigsaw=1", "rotation", "rotation=", "rotation=1x", "=1", ","}) {
     a.augmentations = wrong;
     EXPECT_CONTAINS(refused(a), "expected KIND=VALUE") << wrong;

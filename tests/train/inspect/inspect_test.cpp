@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
-
 #include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"

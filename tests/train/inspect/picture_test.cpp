@@ -2,15 +2,12 @@
 // Pictures of patterns against pictures drawn by hand (tests/golden/patterns): the witness of the
 // definitions.
 #include "train/inspect/picture.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
-
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"
 
@@ -36,45 +33,39 @@ TEST(Picture, ReceptiveFieldsEqualTheDrawingsMadeByHand) {
   const auto field = [](const PatternSpec& spec, std::int64_t position) {
     return field_text(*make_pattern(spec, 1), {0, position, 36, FieldLayout::in_rows(36, 6)});
   };
-  EXPECT_EQ(field({"all"}, 21),
-            "######\n"
-            "######\n"
-            "######\n"
-            "###O..\n"
-            "......\n"
-            "......\n");
-  EXPECT_EQ(field({"local", 6}, 21),
-            "......\n"
-            "......\n"
-            "....##\n"
-            "###O..\n"
-            "......\n"
-            "......\n");
-  EXPECT_EQ(field({"strided", 6}, 21),
-            "...#..\n"
-            "...#..\n"
-            "...#..\n"
-            "...O..\n"
-            "......\n"
-            "......\n");
-  EXPECT_EQ(field({"fixed", 6, 1}, 21),
-            ".....#\n"
-            ".....#\n"
-            ".....#\n"
-            "###O..\n"
-            "......\n"
-            "......\n");
+  EXPECT_EQ(field({"all"}, 21), "######\n"
+                                "######\n"
+                                "######\n"
+                                "###O..\n"
+                                "......\n"
+                                "......\n");
+  EXPECT_EQ(field({"local", 6}, 21), "......\n"
+                                     "......\n"
+                                     "....##\n"
+                                     "###O..\n"
+                                     "......\n"
+                                     "......\n");
+  EXPECT_EQ(field({"strided", 6}, 21), "...#..\n"
+                                       "...#..\n"
+                                       "...#..\n"
+                                       "...O..\n"
+                                       "......\n"
+                                       "......\n");
+  EXPECT_EQ(field({"fixed", 6, 1}, 21), ".....#\n"
+                                        ".....#\n"
+                                        ".....#\n"
+                                        "###O..\n"
+                                        "......\n"
+                                        "......\n");
 }
 
 // 2 x 3 pixels of two channels: positions 0 and 1 are the channels of the first pixel.
 TEST(Picture, ReceptiveFieldsOnImages) {
   const auto pattern = make_pattern({"local", 4}, 1);
-  EXPECT_EQ(field_text(*pattern, {0, 7, 12, FieldLayout::image(12, {2, 3, 2})}),
-            "..# ..#\n"
-            "#.. O..\n");
-  EXPECT_EQ(field_text(*pattern, {0, 7, 10, FieldLayout::image(10, {2, 3, 2})}),
-            "..# ..#\n"
-            "#.  O.\n");
+  EXPECT_EQ(field_text(*pattern, {0, 7, 12, FieldLayout::image(12, {2, 3, 2})}), "..# ..#\n"
+                                                                                 "#.. O..\n");
+  EXPECT_EQ(field_text(*pattern, {0, 7, 10, FieldLayout::image(10, {2, 3, 2})}), "..# ..#\n"
+                                                                                 "#.  O.\n");
   EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}), "..##\n#O..\n");
   EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}, 2), "O=\n");
 }

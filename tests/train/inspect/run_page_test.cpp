@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no weight.
 #include "train/inspect/run_page.h"
-
 #include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
-
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
@@ -95,9 +92,8 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
   const std::string bytes = read_file(path.string());
   std::uint64_t first = 0, second = 0;
   std::memcpy(&first, bytes.data(), 8);
-  EXPECT_EQ(bytes.substr(12 + 9, first - 9),
-            "\x1a\x0d"
-            "brain.Event:2");
+  EXPECT_EQ(bytes.substr(12 + 9, first - 9), "\x1a\x0d"
+                                             "brain.Event:2");
   std::memcpy(&second, bytes.data() + 12 + first + 4, 8);
   EXPECT_EQ(bytes.size(), 12 + first + 4 + 12 + second + 4);
   const std::string event = bytes.substr(12 + first + 4 + 12, second);

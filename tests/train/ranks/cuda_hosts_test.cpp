@@ -3,11 +3,9 @@
 // and NCCL, which tells hosts by NCCL_HOSTID where it is set, has sockets alone to go through.
 #ifdef WEFT_CUDA
 #include <signal.h>
-
 #include <filesystem>
 #include <memory>
 #include <sstream>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 

@@ -3,10 +3,8 @@
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"

@@ -3,10 +3,8 @@
 // (tests/tools/two_hosts.sh), two processes on each.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <chrono>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"

@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
-
 #include <sstream>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 

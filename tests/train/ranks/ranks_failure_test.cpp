@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-
 #include "src/files/checkpoint.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // --gpus N: the same results as one process, one line of output, and one line when something is wrong.
 #include "train/ranks/ranks.h"
-
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <signal.h>
-
 #include <algorithm>
-
 #include "src/files/hash.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Processes seen through /proc.
 #include "tests/train/ranks/ranks_testing.h"
-
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -15,7 +13,6 @@
 #include <filesystem>
 #include <sstream>
 #include <thread>
-
 #include "src/ranks/communicator.h"
 
 namespace fs = std::filesystem;

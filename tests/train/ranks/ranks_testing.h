@@ -3,12 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
-
 #include "tests/train/training.h"
 
 namespace weft {

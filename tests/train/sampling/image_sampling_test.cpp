@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Images drawn and completed: what the files hold is what the sampler drew.
 #include <gtest/gtest.h>
-
 #include <filesystem>
 #include <sstream>
-
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"

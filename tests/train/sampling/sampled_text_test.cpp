@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
-
 #include "kernels/view.h"
 #include "train/program/json.h"
 #include "train/sampling/sampler.h"

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sampling: independence of the batch, cached against plain, prompts, places and what samples are told.
 #include "train/sampling/sampler.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 

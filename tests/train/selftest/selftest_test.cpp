@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A few hundred cases of `selftest`, and what it says of patterns and kernels that are wrong.
 #include <gtest/gtest.h>
-
 #include <sstream>
-
 #include "src/device.h"
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"

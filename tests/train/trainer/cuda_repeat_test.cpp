@@ -3,11 +3,9 @@
 // how long each test goes on. What they count is part of the GPU record.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <set>
-
 #include "kernels/optimizer/reduce.h"
 #include "tests/kernels/attention/attention_gpu.h"
 #include "tests/train/trainer/steps.h"
@@ -24,8 +22,7 @@ double seconds_to_repeat() {
 }
 
 // Rounds of work until the time is over.
-template <class Round>
-void repeat(Round&& round) {
+template <class Round> void repeat(Round&& round) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_to_repeat());
   do round();
   while (std::chrono::steady_clock::now() < end);
@@ -79,8 +76,7 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
   return r;
 }
 
-template <class T>
-void add_problems(std::vector<Repeated>& all) {
+template <class T> void add_problems(std::vector<Repeated>& all) {
   const Sizes some{2, 400, 4, 64, 64}, large{1, 300, 2, 128, 128};
   using enum AttentionForm;
   for (const AttentionForm form : {simple, general}) all.push_back(repeated<T>({"fixed", 32, 8}, some, form));

@@ -2,10 +2,8 @@
 // Training on a GPU: each precision learns, resumes to the same bits, and a captured step is the eager one.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"

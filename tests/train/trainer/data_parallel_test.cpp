@@ -2,9 +2,7 @@
 // Processes that train together, over loopback: the model that one process trains, the same bits every time,
 // and runs that go on with another number of processes.
 #include "train/trainer/data_parallel.h"
-
 #include <gtest/gtest.h>
-
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
 

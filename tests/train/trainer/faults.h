@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
 #include "kernels/layers/pointwise.h"
 #include "tests/train/trainer/steps.h"
 

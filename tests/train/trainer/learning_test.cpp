@@ -2,9 +2,7 @@
 // Does it learn what it can, and only that: one batch by heart, copying across a distance, the same with
 // gradients accumulated and with a context that grows.
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "kernels/philox.h"
 #include "tests/train/training.h"
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it blames.
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/program/counts.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Training in f16, on the CPU: a run whose loss scale overflows while later steps have been launched is the
 // run that waits for each step.
+#include "kernels/optimizer/loss_scale.h"
 #include <algorithm>
 #include <cstring>
-
-#include "kernels/optimizer/loss_scale.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/optimizer.h"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // --batch: what fits, what divides, and that a run goes on as it was.
-#include "train/trainer/report.h"
-
 #include <gtest/gtest.h>
 #include <omp.h>
-
 #include "tests/train/training.h"
+#include "train/trainer/report.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,6 @@
 // Replay: without faults it changes nothing; flipped bits are found, named, and end the run.
 #include <algorithm>
 #include <cstdio>
-
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/faults.h"
 #include "tests/train/trainer/steps.h"

@@ -2,13 +2,11 @@
 // A run that was stopped, killed or resumed ends in the same bytes as one that was not.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <chrono>
 #include <filesystem>
 #include <ostream>
 #include <sstream>
 #include <thread>
-
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 

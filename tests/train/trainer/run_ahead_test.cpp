@@ -2,16 +2,13 @@
 // Updates launched ahead: what they report, how many are in flight, and that a loss scale counted on the
 // device is that of PyTorch's GradScaler.
 #include "train/trainer/run_ahead.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <thread>
-
 #include "kernels/philox.h"
 #include "src/device.h"
 #include "tests/src/ranks/ranks.h"

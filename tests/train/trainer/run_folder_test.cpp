@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // metrics.jsonl, and which configs count as the same run.
 #include "train/trainer/run_folder.h"
-
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
-
 #include <cmath>
 #include <set>
-
 #include "src/config/fields.h"
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
@@ -86,8 +83,7 @@ TEST(RunFolder, NamesTheFirstKeyThatDecides) {
 }
 
 struct Perturb {  // to another value
-  template <class T>
-  void operator()(T* value) const {
+  template <class T> void operator()(T* value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       *value += "x";
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -196,9 +192,8 @@ TEST(RunFolder, SaysWhatAChangeChanges) {
   const Config other = small_config(dir.path(), {"train.steps=5", "train.accumulation=2"});
   const TrainOptions resume{.resume = "", .out = dir / "run", .device = "cpu"};
   const std::string error = error_of([&] { train(other, resume); });
-  EXPECT_CONTAINS(error,
-                  "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
-                  "order; --allow-changes lets it differ)");
+  EXPECT_CONTAINS(error, "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
+                         "order; --allow-changes lets it differ)");
   for (const char* key : {"train.steps", "train.log_every", "train.graph",
                           "with --allow-changes also "
                           "train.accumulation, train.reduce_dtype, train.bucket_mb, train.shard_optimizer"})

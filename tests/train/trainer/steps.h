@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"
@@ -27,11 +26,8 @@ struct Steps {
   // prepare: what is done to the device before it gets any tensor.
   Steps(const Config& c, const std::string& on, std::optional<DType> dtype = {},
         const std::function<void(Device&)>& prepare = {})
-      : config(c),
-        device(make_device(on)),
-        model(make_model(config, store, *device)),
-        data(config.data.path, "train", config.model.vocab),
-        source(config, data, nullptr) {
+      : config(c), device(make_device(on)), model(make_model(config, store, *device)),
+        data(config.data.path, "train", config.model.vocab), source(config, data, nullptr) {
     if (prepare) prepare(*device);
     store.allocate(*device, dtype.value_or(dtype_on(*device, config)), config.seed, true, true);
     step.emplace(*device, *model, store, config);

@@ -12,8 +12,7 @@
 namespace weft::attention::hopper {
 
 // What a consumer warpgroup holds of a key tile, and how queries add to it.
-template <class T, class M, int kQueries, bool kDocuments>
-class KeyGradients {
+template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
  protected:
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
   __device__ KeyGradients(const M& memory, const BandBackward& g)
@@ -92,10 +91,8 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
-      if (back <= step.met_before)
-        meet(step, back);
-      else
-        pass();
+      if (back <= step.met_before) meet(step, back);
+      else pass();
       stage_.advance(), key_.advance();
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
@@ -144,12 +141,9 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
     mbarrier_wait(memory_.ds_full(), parity_);
     if (step.owns_queries) {
       float dq[M::Dqk / 2];
-      if (M::kConsumers == 3 && step.met_before == 2)
-        sum_queries<M::kConsumers>(dq);
-      else if (step.met_before == 1)
-        sum_queries<2>(dq);
-      else
-        sum_queries<1>(dq);
+      if (M::kConsumers == 3 && step.met_before == 2) sum_queries<M::kConsumers>(dq);
+      else if (step.met_before == 1) sum_queries<2>(dq);
+      else sum_queries<1>(dq);
       release_queries(step);
       put(dq, g_.scale, g_.dq, at);
     } else {
@@ -163,8 +157,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
-  template <int kTiles>
-  __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
+  template <int kTiles> __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll
@@ -195,8 +188,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
 };
 
 // As the registers allow: all queries of a tile at once, or a half after the other.
-template <int Dqk, int Dv, int kConsumers>
-struct BandShape {
+template <int Dqk, int Dv, int kConsumers> struct BandShape {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   static constexpr int kQueries = (Dv == 128 && kConsumers == 3) || Dqk == 128 ? 32 : 64;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40,

@@ -8,8 +8,7 @@
 namespace weft::attention::hopper {
 
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
-template <int N>
-__device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
+template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(lse + (8 * j + threadIdx.x % 4 * 2) * 4);

@@ -125,10 +125,7 @@ struct TileStep {
 };
 
 // Keys and values, or queries and dy, in bytes.
-template <int kX, int kY>
-struct TilePair {
-  char x[kX], y[kY];
-};
+template <int kX, int kY> struct TilePair { char x[kX], y[kY]; };
 
 // What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
 // tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
@@ -141,8 +138,7 @@ struct TilePair {
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
 //   y_full      y has come: the thread that loads it
 //   y_free      delta is computed from it: the warps that do
-template <class M>
-struct BackwardRings {
+template <class M> struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   std::uint32_t base;
 
@@ -247,10 +243,8 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
 __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
-  if (add)
-    tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
-  else
-    tma_store(to, from, panel * 64, row, column, at.h, at.b);
+  if (add) tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
+  else tma_store(to, from, panel * 64, row, column, at.h, at.b);
   tma_store_commit_group();
 }
 

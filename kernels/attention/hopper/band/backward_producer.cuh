@@ -7,8 +7,7 @@
 namespace weft::attention::hopper {
 
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
-template <class M>
-__device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
@@ -54,8 +53,7 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 }
 
 // Warp 1: lse and delta of queries.
-template <class M>
-__device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
     const std::int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
@@ -68,8 +66,7 @@ __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward
   mbarrier_arrive(memory.full(stage.at));
 }
 
-template <class T>
-__device__ __forceinline__ float add_dot(float sum, std::uint32_t a, std::uint32_t b) {
+template <class T> __device__ __forceinline__ float add_dot(float sum, std::uint32_t a, std::uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
@@ -116,8 +113,7 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
   }
 }
 
-template <class T, class M>
-__device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
+template <class T, class M> __device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
       if (threadIdx.x == 0) load_tiles(memory, g);

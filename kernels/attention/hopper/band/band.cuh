@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/device/tma.cuh"

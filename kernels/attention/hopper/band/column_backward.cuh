@@ -10,8 +10,7 @@
 namespace weft::attention::hopper {
 
 // A warpgroup that owns key tiles: dK and dV.
-template <class T, class M>
-class KeyOwner {
+template <class T, class M> class KeyOwner {
  public:
   using Steps = typename M::Steps;
   __device__ KeyOwner(const M& memory, const BandBackward& g)
@@ -96,8 +95,7 @@ class KeyOwner {
     wgmma_commit_group();
   }
   // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
-  template <bool kFirst>
-  __device__ __forceinline__ void meet(const Steps& step, int mine) {
+  template <bool kFirst> __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
@@ -134,8 +132,7 @@ class KeyOwner {
 
 // The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
 // key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles, 8, threads).
-template <class T, class M>
-class PairDqAccumulator {
+template <class T, class M> class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
   __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
@@ -181,8 +178,7 @@ class PairDqAccumulator {
     if (step.last_visit())
       send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
                     TilePlace::of(step.run(), step.query()));
-    else if (!M::kWhole && !stays)
-      keep(dq, step.query());
+    else if (!M::kWhole && !stays) keep(dq, step.query());
     if (!M::kWhole && stays)
 #pragma unroll
       for (int i = 0; i < 32; ++i) following[i] = dq[i];

@@ -19,8 +19,7 @@ __device__ __forceinline__ int this_thread() {
 }
 
 // kAccumulate: y and lse go on from what earlier passes left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
-struct ColumnForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_> struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
@@ -35,10 +34,7 @@ struct ColumnForwardShape {
 };
 
 // What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
-template <bool kWindow>
-struct BandMasks {
-  const BandTiles& tiles;
-};
+template <bool kWindow> struct BandMasks { const BandTiles& tiles; };
 // Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
@@ -64,8 +60,7 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& m
 
 // The key tiles that the queries of a run see, in the order in which they come: whole columns from the first
 // one on, windows from the last one on, as a query may see none of the farthest tile.
-template <bool kWindow>
-struct KeyTiles {
+template <bool kWindow> struct KeyTiles {
   int next, stop;
   __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const BandRun& run) {
     if constexpr (!kWindow) return {0, run.end};
@@ -102,8 +97,7 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
 
 // The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
 // mask is the distance of a key tile that hides something, or -1.
-template <class Shape>
-class KeyStream {
+template <class Shape> class KeyStream {
  public:
   __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
@@ -144,8 +138,7 @@ class KeyStream {
   int query_ = 0;
 };
 
-template <class T, class Shape>
-class ColumnForwardConsumer {
+template <class T, class Shape> class ColumnForwardConsumer {
  public:
   using Memory = BandMemory<Shape>;
   __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
@@ -206,10 +199,8 @@ class ColumnForwardConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    if constexpr (Shape::kAccumulate)
-      add(acc.y, row, position, run, at);
-    else
-      put(acc.y, row, at);
+    if constexpr (Shape::kAccumulate) add(acc.y, row, position, run, at);
+    else put(acc.y, row, at);
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
@@ -247,10 +238,8 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x == 0)
-      produce_columns(memory, maps);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
+    if (threadIdx.x == 0) produce_columns(memory, maps);
+    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();

@@ -13,8 +13,7 @@ namespace weft::attention::hopper {
 
 // A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
 // pair goes from the last queries to the first, and begins with what the L2 cache holds.
-template <bool kTurns>
-class ColumnSteps {
+template <bool kTurns> class ColumnSteps {
  public:
   __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) {}
   __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
@@ -63,8 +62,7 @@ __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1
 // Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
 // and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows on their
 // way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
-template <class Shape>
-struct PairMemory : BackwardRings<PairMemory<Shape>> {
+template <class Shape> struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
@@ -111,14 +109,12 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 };
 
 // kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to kTilesOfColumn.
-template <bool kWhole>
-struct ColumnPairs {
+template <bool kWhole> struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
   static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
   static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
 };
-template <bool kWhole_>
-struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
+template <bool kWhole_> struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   static constexpr bool kWhole = kWhole_;
   using Steps = ColumnSteps<!kWhole>;
 
@@ -137,8 +133,7 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 // ---- the producer warpgroup: tiles to shared memory, and delta ----
 
 // One thread: loads tiles by TMA.
-template <class M>
-__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
@@ -170,8 +165,7 @@ __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackw
 }
 
 // Warp 1: lse and delta of queries, when they come for the first time.
-template <class M>
-__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);

@@ -132,12 +132,9 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, co
     float y[Shape::Dv / 2];
     Softmax softmax{maps.scale};
     const int back = min(tile, tiles.tiles_back());
-    if (back == 2)
-      attend_band<T, 2>(y, softmax, memory, tiles, query, own, reach);
-    else if (back == 1)
-      attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
-    else
-      attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
+    if (back == 2) attend_band<T, 2>(y, softmax, memory, tiles, query, own, reach);
+    else if (back == 1) attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
+    else attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
     if (leads_warp) mbarrier_arrive(memory.done(query));
     const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
 #pragma unroll

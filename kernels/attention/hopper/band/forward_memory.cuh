@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstddef>
-
 #include "kernels/attention/hopper/band/band.cuh"
 
 namespace weft::attention::hopper {
 
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_>
-struct BandForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_> struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kDocuments = kDocuments_;
   static constexpr bool kStorer = false, kInOrder = true;
@@ -32,8 +30,7 @@ struct BandForwardShape {
 
 // kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the order of
 // query tiles (`done`), else each by itself (`free`).
-template <class Shape>
-struct BandMemory {
+template <class Shape> struct BandMemory {
   using Stage = Ring<Shape::kStages>;
   using QueryStage = Ring<Shape::kQueryStages>;
   static constexpr bool kInOrder = Shape::kInOrder;

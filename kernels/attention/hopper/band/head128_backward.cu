@@ -95,8 +95,7 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
 }
 
 // A warpgroup that owns every second key tile.
-template <class T, bool kDocuments>
-class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
+template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
  public:
   using M = Head128Memory;
   using Base = KeyGradients<T, M, 32, kDocuments>;
@@ -171,8 +170,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
   Ring<M::kKeyStages> key_;
 };
 
-template <class T>
-class Head128DqAccumulator {
+template <class T> class Head128DqAccumulator {
  public:
   using M = Head128Memory;
   __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}

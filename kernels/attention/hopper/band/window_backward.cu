@@ -82,8 +82,7 @@ struct WindowMemory : PairMemory<WindowPairs> {
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-template <class T>
-class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
+template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
   using M = WindowMemory;
   using Base = PairDqAccumulator<T, M>;
@@ -118,8 +117,7 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
         this->key_.advance();
       }
     }
-    if (!step.last_visit())
-      keep(dq, step.query(), begins);
+    if (!step.last_visit()) keep(dq, step.query(), begins);
     else if (step.owns_query())
       send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()), this->g_.dq,
                     this->g_, TilePlace::of(step.run(), step.query()));

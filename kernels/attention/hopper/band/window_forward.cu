@@ -48,8 +48,7 @@ class WindowStream {
 };
 
 // A consumer warpgroup: every kConsumers-th query tile of the block.
-template <class T>
-class WindowConsumer {
+template <class T> class WindowConsumer {
  public:
   using Shape = WindowShape;
   using Memory = BandMemory<Shape>;
@@ -181,10 +180,8 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
     int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0)
-      produce_band(memory, maps, last_users);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
+    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
+    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
