@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 // The random bits of one window: words 0 and 1 say where in the stream it begins, word 2 its offset.
 Philox4 window_bits(std::uint64_t seed, std::int64_t step, std::int64_t index) {
   const auto i = static_cast<std::uint64_t>(index), update = static_cast<std::uint64_t>(step);
@@ -36,7 +35,6 @@ bool is_mixed(std::uint64_t seed, std::int64_t index, double rate) {
       philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed ^ kMixKey);
   return bits[0] < rate * 0x1p32;
 }
-
 }  // namespace
 
 BatchSource::BatchSource(const Config& config, const TokenDataset& train, const TokenDataset* mix)
@@ -176,5 +174,4 @@ void BatchSource::read_image(std::int64_t index, std::int64_t place, HostBatch& 
                     out.positions.empty() ? std::span<std::int32_t>{} : part(out.positions, length));
   augmenter_->rows(choice, part(out.conditions, static_cast<std::int64_t>(augmenter_->conditions().size())));
 }
-
 }  // namespace weft

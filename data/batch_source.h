@@ -9,7 +9,6 @@
 #include "src/ops.h"
 
 namespace weft {
-
 // Sequences in host memory; see Sequences in src/ops.h. Empty where they are absent.
 struct HostBatch {
   std::vector<std::int32_t> tokens, offsets, positions, conditions;
@@ -105,5 +104,4 @@ class DeviceBatch {
   const char* name_;
   Sequences sequences_{Tensor()};
 };
-
 }  // namespace weft

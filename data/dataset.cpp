@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 [[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
   if (file.has("/params")) fail(file.path(), ": is a checkpoint, expected a data file made by prepare");
   auto there = file.list("/");
@@ -101,7 +100,6 @@ FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t ite
     }
   };
 }
-
 }  // namespace
 
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
@@ -244,5 +242,4 @@ std::string write_image_file(const std::string& path, const ImageShape& shape, c
   return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ", trains,
              ", valid ", valids, ", test ", tests, ")");
 }
-
 }  // namespace weft

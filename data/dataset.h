@@ -8,7 +8,6 @@
 #include "src/files/npy.h"
 
 namespace weft {
-
 inline constexpr std::int64_t kMostVocab = 1 << 20;
 
 // Rows, columns, channels of an image.
@@ -91,5 +90,4 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
 
 // The data file that a config names: as given, or in the folder of the config.
 std::string find_data(const std::string& path, const std::string& config_source);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 // Loops over fewer elements than this stay on one thread.
 inline constexpr std::int64_t kParallelElements = 1 << 14;
 // Long sums and elementwise loops are cut into pieces of this many elements, whatever the number of threads.
@@ -113,5 +112,4 @@ inline float exp_of(float x) {
   const float two_to_n = std::bit_cast<float>((k - 1 + 127) << 23);
   return x < -87.3f ? 0.0f : p * two_to_n * 2.0f;
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include <type_traits>
 
 namespace weft {
-
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i32, u8 };
 
 // IEEE binary16, round to nearest even.
@@ -77,5 +76,4 @@ constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32
 
 // The C++ type of wide(dtype_of<T>), of the accumulators of CPU forms.
 template <class T> using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
 }  // namespace weft

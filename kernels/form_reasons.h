@@ -5,7 +5,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 #ifdef WEFT_SM90A  // the build has machine code for sm_90a
 inline constexpr bool kBuiltForSm90a = true;
 #else
@@ -26,5 +25,4 @@ inline std::string reason_against_sm90a(DType dtype, int compute_capability) {
                compute_capability % 10);
   return reason_against_16_bits(dtype);
 }
-
 }  // namespace weft

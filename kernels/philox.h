@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace weft {
-
 using Philox4 = std::array<std::uint32_t, 4>;
 
 constexpr Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
@@ -32,5 +31,4 @@ inline Philox4 dropout_counter(std::uint64_t group_of_eight, std::uint32_t site,
 
 // Keep an element when its 16 bits are >= this. The probability used is the threshold / 65536, exactly.
 inline std::uint32_t dropout_threshold(double p) { return static_cast<std::uint32_t>(p * 65536.0 + 0.5); }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
 // ---- time of launches on the CPU, where a launch returns when its work is done ----
@@ -28,7 +27,6 @@ class CpuProfile : public LaunchProfile {
   std::chrono::steady_clock::time_point began_;
   std::vector<LaunchRecord> records_;
 };
-
 }  // namespace
 
 int debug_level() {
@@ -79,5 +77,4 @@ void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>
 }
 
 std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
@@ -37,7 +36,6 @@ __global__ void __launch_bounds__(kThreads)
   found = block_sum<kThreads>(min(found, kMost));
   if (threadIdx.x == 0 && found > 0) atomicAdd(count, found);
 }
-
 }  // namespace
 
 void begin(CudaQueue& q) {
@@ -90,7 +88,6 @@ void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView
 // launch. ----
 
 namespace {
-
 constexpr int kEmptyLaunches = 200;
 constexpr long long kHeadStart = 6'000'000;  // cycles, about 3 ms: the host enqueues those launches meanwhile
 
@@ -165,11 +162,9 @@ class CudaProfile : public LaunchProfile {
   std::size_t used_ = 0;
   std::vector<LaunchRecord> records_;
 };
-
 }  // namespace
 
 std::unique_ptr<LaunchProfile> make_launch_profile(CudaQueue& queue) {
   return std::make_unique<CudaProfile>(queue);
 }
-
 }  // namespace weft

@@ -14,7 +14,6 @@ struct CUstream_st;  // cudaStream_t and cublasLtHandle_t, without pulling CUDA 
 struct cublasLtContext;
 
 namespace weft {
-
 struct CpuQueue;
 struct CudaQueue;
 
@@ -147,5 +146,4 @@ inline bool interrupted() { return interrupt_requested.load(std::memory_order_re
   interrupt_requested = false;
   throw Interrupted();
 }
-
 }  // namespace weft

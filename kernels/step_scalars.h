@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace weft {
-
 struct StepScalars {
   std::uint64_t seed = 0;  // Philox key of all dropout masks
   std::uint64_t draw = 0;  // number of the update: each draws new masks
@@ -43,5 +42,4 @@ constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_
   const Real first = momentum < Real(0.85) ? momentum : Real(0.85), grown = t < 301 ? (t - 1) / 300 : Real(1);
   s.momentum = static_cast<float>(first + grown * (momentum - first));
 }
-
 }  // namespace weft

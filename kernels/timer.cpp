@@ -5,13 +5,11 @@
 
 namespace weft {
 namespace {
-
 std::int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
 }  // namespace
 
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
@@ -43,5 +41,4 @@ double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReadi
 void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends) {
   *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 // Two blocks fill a multiprocessor; with four for each, every one gets a block.
 constexpr int kReaderThreads = 1024;
 constexpr unsigned kReadersPerMultiprocessor = 4;
@@ -27,7 +26,6 @@ __global__ void __launch_bounds__(kReaderThreads) read_clocks_kernel(ClockReadin
 __global__ void count_time_kernel(std::int64_t* nanoseconds, bool ends) {
   *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }
-
 }  // namespace
 
 std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<void()>& before,
@@ -56,5 +54,4 @@ void count_time(CudaQueue& q, std::int64_t* nanoseconds, bool ends) {
   count_time_kernel<<<1, 1, 0, q.stream>>>(nanoseconds, ends);
   WEFT_CUDA_CHECK(cudaGetLastError());
 }
-
 }  // namespace weft

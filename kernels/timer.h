@@ -7,7 +7,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Milliseconds of each of `repeats` runs of `work`, without `before` in front of each. Waits for the queue.
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work);
@@ -32,5 +31,4 @@ double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReadi
 // `ends`: a pair of calls sums up the time between them, also in replays of a captured CUDA graph.
 void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends);
 void count_time(CudaQueue&, std::int64_t* nanoseconds, bool ends);
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "kernels/dtype.h"
 
 namespace weft {
-
 // Every failure is an Error, whose text tells a person what was expected, what came and what to do. A
 // program's main() prints it on one line and returns 1.
 struct Error : std::runtime_error {
@@ -110,5 +109,4 @@ inline void expect_floating(const TensorView& v, const char* what) {
       v.dtype == DType::f64 || v.dtype == DType::f32 || v.dtype == DType::f16 || v.dtype == DType::bf16, what,
       " must be f64, f32, f16 or bf16, got ", name_of(v.dtype));
 }
-
 }  // namespace weft

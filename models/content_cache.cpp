@@ -3,7 +3,6 @@
 #include "kernels/sampling/decode_blocks_steps.h"
 
 namespace weft {
-
 ContentCache::ContentCache(Device& device, const ContentLayer& layer, const AttentionShape& shape,
                            std::int64_t batch, std::int64_t length)
     : layer_(layer), shape_(shape) {
@@ -90,5 +89,4 @@ std::int64_t ContentCache::bytes() const {
       if (*t) sum += t->view().bytes();
   return sum;
 }
-
 }  // namespace weft

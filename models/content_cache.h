@@ -6,7 +6,6 @@
 #include "src/ops/content.h"
 
 namespace weft {
-
 class ContentCache {
  public:
   ContentCache(Device&, const ContentLayer&, const AttentionShape&, std::int64_t batch, std::int64_t length);
@@ -33,5 +32,4 @@ class ContentCache {
   std::vector<State> states_;  // of each of layer_.heads
   Tensor list_, count_;
 };
-
 }  // namespace weft

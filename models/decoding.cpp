@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Keys that a query of a causal pattern sees, at most.
 std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_t length) {
   std::int64_t longest = 0;
@@ -19,7 +18,6 @@ std::int64_t longest_list(const AttentionPattern& pattern, int head, std::int64_
   }
   return longest;
 }
-
 }  // namespace
 
 CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, std::int64_t length,
@@ -244,5 +242,4 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   };
   hidden(pass, text, fill);
 }
-
 }  // namespace weft

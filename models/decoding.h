@@ -9,7 +9,6 @@
 #include "src/patterns/cache_rows.h"
 
 namespace weft {
-
 // The cache of the layers with one pattern: which of its rows belong to which head, and which rows a position
 // is written to and reads.
 class CacheLayout {
@@ -86,5 +85,4 @@ class LayerCaches : public DecodeCache {
   Tensor step_;                   // i32: the position at hand, then what each layout needs there
   std::vector<std::int32_t> words_;
 };
-
 }  // namespace weft

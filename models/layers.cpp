@@ -5,7 +5,6 @@
 #include "models/model.h"
 
 namespace weft {
-
 Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
                bool with_bias, ParamKind kind)
     : weight(store.add(name + ".weight", {out, in}, Init::normal(std), kind)),
@@ -57,13 +56,11 @@ Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, con
 }
 
 namespace {
-
 // Of a position, for its index on axis a: the product of the later axes.
 std::int64_t divisor_of(const std::vector<std::int64_t>& axes, std::size_t a) {
   return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), std::int64_t{1},
                          std::multiplies<>());
 }
-
 }  // namespace
 
 Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
@@ -126,7 +123,6 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
 }
 
 namespace {
-
 std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
                                  std::int64_t size) {
   std::vector<Param> params;
@@ -138,7 +134,6 @@ std::vector<Param> add_centroids(ParameterStore& store, const std::string& name,
                          : Param{});
   return params;
 }
-
 }  // namespace
 
 Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
@@ -190,7 +185,6 @@ Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
 }
 
 namespace {
-
 // Standard deviation of a weight that sums over `fan_in` inputs.
 double weight_std(const InitConfig& init, std::int64_t fan_in) {
   const auto n = static_cast<double>(fan_in);
@@ -201,7 +195,6 @@ double weight_std(const InitConfig& init, std::int64_t fan_in) {
 double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
   return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
 }
-
 }  // namespace
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
@@ -276,5 +269,4 @@ void ResidualStream::add(Affine branch) {
   WEFT_CHECK(!waiting_, "residual stream: a branch is added before the one ahead of it was read");
   waiting_ = std::move(branch);
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/parameters.h"
 
 namespace weft {
-
 struct Linear {
   Param weight, bias;  // (out, in), (out)
   Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
@@ -124,5 +123,4 @@ class ResidualStream {
   std::optional<Affine> waiting_;
   double dropout_;
 };
-
 }  // namespace weft

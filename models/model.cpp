@@ -7,7 +7,6 @@
 #include "src/ops/content.h"
 
 namespace weft {
-
 const std::vector<ModelKind>& models() {
   static const std::vector<ModelKind> table = {
       {"sparse_transformer",
@@ -70,7 +69,6 @@ std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const Att
 }
 
 namespace {
-
 // Attended pairs of all heads of a layer.
 double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t context) {
   std::vector<std::int64_t> pairs(pattern.groups(heads), -1);
@@ -140,7 +138,6 @@ std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool
       kept + (recompute ? block.kept() + block.first_norm() : 0) + block.backward(dropped) + wide_element;
   return std::max(at_output, in_block);
 }
-
 }  // namespace
 
 double attention_flops_per_token(const ModelConfig& m, std::int64_t context) {
@@ -228,5 +225,4 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
           .activations = bytes(activations),
           .workspace = kWorkspaceBytes};
 }
-
 }  // namespace weft

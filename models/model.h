@@ -7,7 +7,6 @@
 #include "src/parameters.h"
 
 namespace weft {
-
 // What the layers with one pattern cache for a batch of texts; dense: if every head kept every position.
 struct CacheUse {
   std::shared_ptr<const AttentionPattern> pattern;
@@ -93,5 +92,4 @@ struct MemoryPlan {
   std::size_t total() const { return weights + gradients + optimizer + activations + workspace; }
 };
 MemoryPlan plan_memory(const Config&, std::int64_t micro_batch, std::int64_t context, bool training);
-
 }  // namespace weft

@@ -118,5 +118,4 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
   WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
              " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/attention_maps.h"
 
 namespace weft {
-
 class SparseTransformer : public Model {
  public:
   SparseTransformer(const Config&, ParameterStore&, Device&);
@@ -47,5 +46,4 @@ class SparseTransformer : public Model {
   MapCache maps_;
   Tensor rotary_table_;
 };
-
 }  // namespace weft

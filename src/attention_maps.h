@@ -9,7 +9,6 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 class DeviceMaps {
  public:
   // `edge` as for PackedMaps.
@@ -75,5 +74,4 @@ class MapCache {
   Tensor numbers_;
   std::map<std::pair<std::string, std::int64_t>, DeviceMaps> known_;
 };
-
 }  // namespace weft

@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 // On the CPU, work is done when it is enqueued.
 class PassedMark : public QueueMark {
  public:
@@ -131,7 +130,6 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
   std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
   return seconds[kRepeats / 2];
 }
-
 }  // namespace
 
 #ifndef WEFT_CUDA
@@ -256,5 +254,4 @@ GraphedStep::~GraphedStep() = default;
 GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
 void GraphedStep::run(const std::function<void()>& work) { state_->run(work); }
 bool GraphedStep::replaying() const { return state_->captured; }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/tensor.h"
 
 namespace weft {
-
 // A place in the work of a device's queue.
 class QueueMark {
  public:
@@ -74,5 +73,4 @@ class GraphedStep {
   struct State;
   std::unique_ptr<State> state_;
 };
-
 }  // namespace weft

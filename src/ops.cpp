@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 Shape with_last(Shape shape, std::int64_t last) {
   shape.back() = last;
   return shape;
@@ -35,7 +34,6 @@ void check_weight(const char* op, const Var& x, const Var& w) {
 void check_bias(const char* op, const Affine& x) {
   if (x.bias.value) check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
 }
-
 }  // namespace
 
 // Keeps x and each row's mean and rstd.
@@ -62,7 +60,6 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
 }
 
 namespace {
-
 // The gradients of x w^T + b, which may wait for x (Gradient::waiting).
 void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Tensor& dy) {
   const GradView dx = c.grad(x);
@@ -77,7 +74,6 @@ void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Ten
         LinearBackward{.dx = {}, .dw = now.grad(w), .db = now.grad(b), .dy = dy, .x = value, .w = w.value});
   });
 }
-
 }  // namespace
 
 // Keeps x, unless the op before recomputes it and b is there: a matmul whose bias is added elsewhere keeps x.
@@ -164,7 +160,6 @@ Var dropout(Ctx& ctx, const Var& x, double p) {
 }
 
 namespace {
-
 // The dropout of a branch: what of it a closure keeps.
 struct BranchDropout {
   double p = 0;
@@ -195,7 +190,6 @@ ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Ten
   k.dh = dh, k.p = drop.p, k.site = drop.site, k.step = ctx.step;
   return k;
 }
-
 }  // namespace
 
 // Keeps the number of the call alone. x gets the buffer of dy itself, the branch one of its own.
@@ -282,5 +276,4 @@ Var mean(Ctx& ctx, const Var& x) {
   });
   return y;
 }
-
 }  // namespace weft

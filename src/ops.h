@@ -9,7 +9,6 @@
 #include "src/tape.h"
 
 namespace weft {
-
 // Position tables for embedding(): see kernels/layers/embedding.h.
 struct PositionTable {
   Var table;  // (rows, C)  T
@@ -111,5 +110,4 @@ Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps
 
 Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), (...) -> (...) nats, wide(T)
 Var mean(Ctx&, const Var& x);                                       // -> (1), and ctx.results->loss when set
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
-
 double learning_rate(const TrainConfig& train, std::int64_t step) {
   if (step < train.warmup)
     return train.learning_rate * static_cast<double>(step + 1) / static_cast<double>(train.warmup);
@@ -29,7 +28,6 @@ std::int64_t context_at(const TrainConfig& train, std::int64_t full_context, std
 }
 
 namespace {
-
 // Each rank sums the squares of its parts of the gradients. All ranks add the same f64 sums in one order.
 Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
   const std::vector<OwnPart> parts = store.own_parts();
@@ -163,7 +161,6 @@ void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const
                         .step = ctx.step,
                         .results = ctx.results});
 }
-
 }  // namespace
 
 void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train,
@@ -195,5 +192,4 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
   }
   if (shards > 0) communicator->join();
 }
-
 }  // namespace weft

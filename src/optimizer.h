@@ -6,7 +6,6 @@
 #include "src/parameters.h"
 
 namespace weft {
-
 // Learning rate of update `step` (0-based): linear warm-up to `learning_rate`, then cosine or linear decay to
 // final_learning_rate * learning_rate at the last step, or constant.
 double learning_rate(const TrainConfig&, std::int64_t step);
@@ -19,5 +18,4 @@ std::int64_t context_at(const TrainConfig&, std::int64_t full_context, std::int6
 // with shards(), it is a collective over `communicator`: each rank updates its parts and gets all weights as
 // kernels read them.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
 constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
 
@@ -56,7 +55,6 @@ std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, std::int64
   }
   return starts;
 }
-
 }  // namespace
 
 Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind kind) {
@@ -286,5 +284,4 @@ std::vector<GradientRange> GradientBuckets::rest() {
   from_ = 0;
   return ranges;
 }
-
 }  // namespace weft

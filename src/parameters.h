@@ -9,7 +9,6 @@
 #include "src/tape.h"
 
 namespace weft {
-
 // How a parameter starts: N(0, std^2) from Philox with (seed, parameter number, element), or a constant.
 struct Init {
   double std = 0, value = 0;
@@ -154,5 +153,4 @@ class GradientBuckets {
   const ParameterStore& store_;
   std::int64_t least_, from_ = 0;  // from_: what lies before it in the decayed part waits
 };
-
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
-
 void Ctx::mark(std::int32_t first) {
   if (tape && complete) tape->mark([first](Ctx& c) { (*c.complete)(c, first); });
 }
@@ -76,5 +75,4 @@ Var recompute(Ctx& ctx, const Block& block, const Var& x) {
   });
   return y;
 }
-
 }  // namespace weft

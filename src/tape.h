@@ -10,7 +10,6 @@
 #include "src/tensor.h"
 
 namespace weft {
-
 struct Ctx;
 
 // The gradient of one value; every copy of its Var shares it.
@@ -115,5 +114,4 @@ void backward(Ctx&, const Var& objective);
 // The closure must outlive the step.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace weft {
-
 constexpr std::size_t kGranule = 256;  // alignment of every tensor, and what sizes are rounded up to
 
 MemoryPool::MemoryPool(std::string where, Allocate allocate, Free free)
@@ -100,5 +99,4 @@ std::string bytes_text(std::size_t bytes) {
   std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
   return text;
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 // A caching allocator for all tensors, with free lists by rounded size. Work on one queue is ordered, so a
 // block that the host frees may be handed out again at once.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
@@ -118,5 +117,4 @@ class Tensor {
   std::shared_ptr<void> memory_;
   TensorView view_;
 };
-
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 class TempDir {
  public:
   TempDir() {
@@ -60,7 +59,6 @@ template <class Call> std::string error_of(Call&& call) {
   } catch (const Error& e) { return e.what(); }
   return "";
 }
-
 }  // namespace weft
 
 #define EXPECT_CONTAINS(text, part) \

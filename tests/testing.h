@@ -13,7 +13,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 inline std::vector<double> normals(std::int64_t count, unsigned seed, double std = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, std);
@@ -71,5 +70,4 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& g
   }
   expect_near(gradient, differences, tolerance, what);
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::uint64_t kShuffleKey = 0x73687566666c65ull;  // keeps random orders apart from other draws
 
 // The order whose sub-pixel (row, column, channel) is `from`(row, column, channel), an index of the image.
@@ -82,7 +81,6 @@ std::string known_kinds(const std::vector<Condition>& kinds) {
            return str(name_of(kind.kind), "=0 to ", kind.values - 1);
          });
 }
-
 }  // namespace
 
 Order identity_order(std::int64_t tokens) {
@@ -323,5 +321,4 @@ std::vector<AugmentChoice> all_choices(const Config& config) {
   }
   return choices;
 }
-
 }  // namespace weft

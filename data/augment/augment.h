@@ -8,7 +8,6 @@
 #include "src/config/config.h"
 
 namespace weft {
-
 // Permutations of the sub-pixels of an image, for distribution augmentation (Jun et al. 2020). Token t of the
 // result is token order[t] of the image. Tokens run over rows, columns and channels, channels fastest.
 using Order = std::vector<std::int32_t>;
@@ -96,5 +95,4 @@ AugmentChoice parse_choice(const std::string& text, const Config&);
 std::string choice_text(const AugmentChoice&, const Config&);
 // Every combination of values of the config's kinds, the last kind varying fastest.
 std::vector<AugmentChoice> all_choices(const Config&);
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::uint8_t kFill = 128;  // of places that an operation leaves empty
 using Table = std::array<std::uint8_t, 256>;
 using Histogram = std::array<std::int64_t, 256>;
@@ -174,7 +173,6 @@ constexpr KindInfo kKinds[kRandKinds] = {{"auto_contrast"},
                                          {"solarize_add", 110, 0, true}};
 
 const KindInfo& info(RandKind kind) { return kKinds[static_cast<int>(kind)]; }
-
 }  // namespace
 
 const char* name_of(RandKind kind) { return info(kind).name; }
@@ -222,5 +220,4 @@ void apply(const RandOperation& o, RgbImage& image) {
     case RandKind::solarize_add: return map_values(image, [&](int v) { return v < 128 ? v + whole : v; });
   }
 }
-
 }  // namespace weft

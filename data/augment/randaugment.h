@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace weft {
-
 struct RgbImage {
   std::int64_t height = 0, width = 0;
   std::vector<std::uint8_t> pixels;  // (height, width, 3), 8 bits each
@@ -48,5 +47,4 @@ double argument_of(RandKind, double magnitude);
 std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count, double magnitude,
                                            std::int64_t height, std::int64_t width);
 void apply(const RandOperation&, RgbImage&);  // in place
-
 }  // namespace weft

@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kTarMagicAt = 257, kTarBlock = 512;
 
 bool is_tar(std::string_view beginning) {
@@ -103,7 +102,6 @@ class Reader {
 };
 
 #endif
-
 }  // namespace
 
 bool is_archive(std::string_view beginning) {
@@ -140,5 +138,4 @@ void for_each_member(const std::string& path, const std::function<bool(const std
 }
 
 #endif
-
 }  // namespace weft

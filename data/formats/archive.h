@@ -9,7 +9,6 @@
 #include <string_view>
 
 namespace weft {
-
 struct ArchiveLimits {
   std::int64_t member = std::int64_t{4} << 30, total = std::int64_t{64} << 30;  // bytes, unpacked
   std::int64_t count = 10000000;                                                // members
@@ -28,5 +27,4 @@ bool has_archives();
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits = {});
-
 }  // namespace weft

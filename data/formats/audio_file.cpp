@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
   for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
 }
@@ -158,7 +157,6 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
 }
 
 #endif
-
 }  // namespace
 
 #ifdef WEFT_SNDFILE
@@ -227,5 +225,4 @@ void write_wav(const std::string& path, std::span<const std::int32_t> tokens, st
   }
   write_whole_file(path, [&](std::ostream& out) { out << bytes; });
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace weft {
-
 struct AudioFile {
   std::int64_t frames = 0, channels = 0, rate = 0;  // of the file
   std::int64_t clipped = 0;  // samples beyond full scale after averaging and resampling
@@ -43,5 +42,4 @@ inline double mu_law_decode(std::uint8_t code) {
   const double f = (2.0 * code - 255) / 255;
   return std::copysign((std::pow(256.0, std::abs(f)) - 1) / 255, f);
 }
-
 }  // namespace weft

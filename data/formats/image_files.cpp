@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kCifarSide = 32, kCifarLabels = 10, kMostLabels = 65536;
 
 // (count, channels, height, width) -> (count, height, width, channels)
@@ -94,7 +93,6 @@ void check_whole(std::string_view bytes, const std::string& where) {
     at += size + kAround;
   }
 }
-
 }  // namespace
 
 ImageShape square_rgb(std::int64_t side) { return {side, side, 3}; }
@@ -234,5 +232,4 @@ PngImage as_rgb(PngImage image) {
   for (const std::uint8_t grey : image.pixels) rgb.pixels.insert(rgb.pixels.end(), 3, grey);
   return rgb;
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "data/dataset.h"
 
 namespace weft {
-
 // Images of three channels, `side` rows and columns.
 ImageShape square_rgb(std::int64_t side);
 
@@ -51,5 +50,4 @@ PngImage parse_png(std::string_view bytes, const std::string& where);
 
 // Three equal channels for a grey image; an image of three channels stays.
 PngImage as_rgb(PngImage);
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/files/files.h"
 
 namespace weft {
-
 std::vector<char> read_raw_file(const std::string& path, std::int64_t most) {
   std::vector<char> bytes = read_input(path, most);
   if (bytes.empty()) fail(path, ": is empty");
@@ -38,7 +37,6 @@ void check_not_written(const std::string& file, const std::string& out) {
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 namespace {
-
 using State = std::array<std::uint32_t, 4>;
 
 // T[i] = floor(2^32 |sin(i + 1)|), section 3.4.
@@ -75,7 +73,6 @@ void add_block(State& state, const char* bytes) {
   }
   state = {state[0] + a, state[1] + b, state[2] + c, state[3] + d};
 }
-
 }  // namespace
 
 std::string md5(std::span<const char> bytes) {
@@ -131,5 +128,4 @@ void download_file(const std::string& url, const std::string& path, const std::s
   if (!run_command(loader + shell_quoted(path) + " " + shell_quoted(url)))
     fail(url, " could not be downloaded (no network?)", way_out);
 }
-
 }  // namespace weft

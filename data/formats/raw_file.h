@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace weft {
-
 inline constexpr std::int64_t kMostRawBytes = std::int64_t{1} << 36;  // ImageNet 64 x 64 has 2^34
 
 // The bytes of a file or pipe (read_input in src/files/files.h); Error also when there are none.
@@ -46,5 +45,4 @@ std::string shell_quoted(const std::string& text);
 // when there is neither curl nor wget, or no network.
 void download_file(const std::string& url, const std::string& path, const std::string& size,
                    const std::string& way_out);
-
 }  // namespace weft

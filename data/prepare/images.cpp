@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 struct Folder {
@@ -214,7 +213,6 @@ std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
          ": truncated? (Give other files another name)");
   return count;
 }
-
 }  // namespace
 
 std::string prepare_images(const PrepareImages& o) {
@@ -298,5 +296,4 @@ std::string prepare_cifar10(const PrepareCifar10& o) {
            : str("images of CIFAR-10: the last ", count, " of ", all, " training images validate");
   return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace weft {
-
 struct PrepareText {
   std::vector<std::string> files;  // joined in this order; a token is a byte
   std::string out = {};
@@ -93,5 +92,4 @@ struct PrepareImages {
   std::int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512
 };
 std::string prepare_images(const PrepareImages&);
-
 }  // namespace weft

@@ -17,7 +17,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
 
 std::string prepare_text(const PrepareText& o) {
@@ -117,7 +116,6 @@ std::string prepare_tokens(const PrepareTokens& o) {
 // ends; three newlines follow it.
 
 namespace {
-
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte-order mark of UTF-8
@@ -196,7 +194,6 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
          "; --allow-prefix takes its beginning alone");
   return str("the first ", text.size(), " bytes of enwik8 (not checked further)");
 }
-
 }  // namespace
 
 std::string prepare_novels(const PrepareNovels& o) {
@@ -216,5 +213,4 @@ std::string prepare_enwik8(const PrepareEnwik8& o) {
   const std::string what = check_is_enwik8(bytes, o);
   return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));
 }
-
 }  // namespace weft

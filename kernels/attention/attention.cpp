@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention;
 
 // ---- forward: y and lse of the E queries of a tile ----
@@ -135,7 +134,6 @@ template <class X, class F> void for_each_pass(const X& x, F&& run_pass) {
                                    : run_pass.template operator()<T, kSmallTile>(x.maps.pass[p]);
   });
 }
-
 }  // namespace
 
 void compute(CpuQueue&, const AttentionForward& f) {
@@ -155,5 +153,4 @@ void compute(CpuQueue&, const AttentionBackward& g) {
     for_each_tile(g, pass, false, [&](const auto&... tile) { backward_keys<T, E>(g, tile...); });
   });
 }
-
 }  // namespace weft

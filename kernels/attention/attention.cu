@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention;
 
 void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const HeadsView*>> views) {
@@ -84,7 +83,6 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
   dispatch_cuda(g.y.dtype,
                 [&]<class T>() { delta_kernel<T><<<blocks, kDeltaThreads, 0, queue.stream>>>(g); });
 }
-
 }  // namespace
 
 void compute(CudaQueue& queue, const AttentionForward& f) {
@@ -111,5 +109,4 @@ void compute(CudaQueue& queue, const AttentionBackward& g) {
   if (!writes_delta(kernels[0], g.maps.passes)) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) launch(queue, kernels[p], g, g.maps.pass[p]);
 }
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that heads are
 // read in place from a packed projection. The last axis is contiguous. Strides in elements.
 struct HeadsView {
@@ -174,5 +173,4 @@ WEFT_KERNEL(AttentionBackward);
 // Elements of AttentionBackward::scratch that make it faster; 0: there is nothing to gain.
 inline std::int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
 std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);
-
 }  // namespace weft

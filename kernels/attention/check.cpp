@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 std::string shape_text(const HeadsView& x) {
   return str("(", x.batch, ", ", x.time, ", ", x.heads, ", ", x.size, ") ", name_of(x.dtype));
 }
@@ -65,7 +64,6 @@ template <class Kernel> std::pair<Expected, Expected> check_inputs(const Kernel&
   }
   return {queries, keys};
 }
-
 }  // namespace
 
 void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
@@ -114,5 +112,4 @@ void check(const AttentionBackward& g) {
   WEFT_CHECK(!g.scratch.data || g.scratch.dtype == DType::f32, "attention: scratch must be f32, got ",
              name_of(g.scratch.dtype));
 }
-
 }  // namespace weft

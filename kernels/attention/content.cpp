@@ -4,7 +4,6 @@
 
 namespace weft {
 namespace {
-
 struct Size {
   TensorView x;
   DType dtype;
@@ -25,7 +24,6 @@ void expect_list(const K& k, std::int64_t batch, std::int64_t heads, std::int64_
              K::kName, ": lists ", shape_text(k.list), " for ", longest, " keys of ", heads, " heads");
   expect(K::kName, {{k.list, DType::i32, k.list.size()}, {k.count, DType::i32, k.list.rows()}});
 }
-
 }  // namespace
 
 void check(const Labels& k) {
@@ -103,5 +101,4 @@ void compute(CpuQueue& queue, const OwnValues& k) { content::in_items(queue, k);
 void compute(CpuQueue& queue, const BlockMaps& k) { content::in_items(queue, k); }
 void compute(CpuQueue& queue, const LabelList& k) { content::in_items(queue, k); }
 void compute(CpuQueue& queue, const BlockList& k) { content::in_items(queue, k); }
-
 }  // namespace weft

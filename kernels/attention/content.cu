@@ -3,7 +3,6 @@
 #include "kernels/attention/content_lists.h"
 
 namespace weft {
-
 void compute(CudaQueue& queue, const Labels& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
@@ -11,5 +10,4 @@ void compute(CudaQueue& queue, const OwnValues& k) { content::in_items(queue, k)
 void compute(CudaQueue& queue, const BlockMaps& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const LabelList& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const BlockList& k) { content::in_items(queue, k); }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // Heads first, first + step, ... of a layer: those with one pattern.
 struct HeadRange {
   std::int32_t first = 0, step = 1, count = 0;
@@ -122,5 +121,4 @@ struct BlockList {
   std::int64_t block = kTile;
 };
 WEFT_KERNEL(BlockList);
-
 }  // namespace weft

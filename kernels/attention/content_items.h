@@ -17,7 +17,6 @@
 #endif
 
 namespace weft::content {
-
 using std::int32_t, std::int64_t;
 
 // Calls kItem(k, i) for i in 0 .. n - 1, in any order; and f with an element type.
@@ -294,5 +293,4 @@ template <class T> WEFT_ITEM void own_item(const OwnValues& k, int64_t i) {
 inline void in_items(AnyQueue& queue, const OwnValues& k) {
   dispatch(k.y.dtype, [&]<class T>() { for_items<own_item<T>>(queue, k, k.lse.size()); });
 }
-
 }  // namespace weft::content

@@ -5,7 +5,6 @@
 #include "kernels/attention/content_items.h"
 
 namespace weft::content {
-
 // ---- choice of blocks
 
 // Of block t: chosen[0 .. K - 1], by gates[g * stride]. One round finds the best behind the last one found.
@@ -226,5 +225,4 @@ inline void in_items(AnyQueue& queue, const BlockList& k) {
   for_items<list_choice_item>(queue, k, sets);
   for_items<block_list_item>(queue, k, sets * k.chosen.shape[2] * k.block);
 }
-
 }  // namespace weft::content

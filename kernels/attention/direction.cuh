@@ -7,7 +7,6 @@
 namespace weft::device {}
 
 namespace weft::attention {
-
 using namespace device;
 
 // A mask index is -1 where every pair of a tile is attended, else the place of its words in TileMap::masks.
@@ -56,5 +55,4 @@ struct BlockIndex {
     h = static_cast<int>(pair % heads);
   }
 };
-
 }  // namespace weft::attention

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 using std::int32_t, std::int64_t, std::uint64_t;
 
 void expect_rows(const char* what, const TensorView& x) {
@@ -43,7 +42,6 @@ void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& se
   out.col_mask[std::lower_bound(of_key, map.col_tile + map.col_start[other + 1], tile) - map.col_tile] =
       all ? -1 : e;
 }
-
 }  // namespace
 
 void check(const DocumentStarts& k) {
@@ -129,5 +127,4 @@ void compute(CpuQueue&, const SegmentMaps& k) {
     }
   }
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 // Each thread takes neighbouring rows; the last separator ahead of them comes from the threads before it.
@@ -112,7 +111,6 @@ __global__ void __launch_bounds__(kThreads)
   reaches[row] = r.back;
   reaches[rows + row] = r.ahead;
 }
-
 }  // namespace
 
 void compute(CudaQueue& queue, const DocumentStarts& k) {
@@ -135,5 +133,4 @@ void compute(CudaQueue& queue, const SegmentMaps& k) {
                                                                                            k.reaches(p));
   }
 }
-
 }  // namespace weft

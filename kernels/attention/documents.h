@@ -6,7 +6,6 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 // start[b, t] = the last r in 1 .. t with tokens[b, r - 1] = separator; 0: there is none.
 // Row t of a model holds token t - 1 (kernels/layers/embedding.h): a separator is predicted from the document
 // that it ends, and is the first that the next document sees. Starts serve as Segments.
@@ -78,5 +77,4 @@ template <int E> struct SegmentTable {
     return map;
   }
 };
-
 }  // namespace weft

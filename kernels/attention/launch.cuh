@@ -7,7 +7,6 @@
 #include "kernels/attention/attention.h"
 
 namespace weft::attention {
-
 // x, here and below: AttentionForward or AttentionBackward. Calls f.operator()<T>(), T: f16 or bf16.
 template <class X, class F> void with_type(const X& x, F&& f) {
   x.q.dtype == DType::bf16 ? f.template operator()<bf16>() : f.template operator()<f16>();
@@ -53,5 +52,4 @@ void start(CudaQueue& queue, void (*kernel)(Args...), unsigned blocks, int threa
   allow_shared_memory(kernel, shared_bytes);
   kernel<<<blocks, threads, shared_bytes, queue.stream>>>(args...);
 }
-
 }  // namespace weft::attention

@@ -6,7 +6,6 @@
 #include "kernels/attention/tiles.h"
 
 namespace weft::attention {
-
 // Scores into probabilities relative to the running maximum, E rows at a time, one a lane.
 template <class W, int E> struct OnlineSoftmax {
   static constexpr W kNone = -std::numeric_limits<W>::infinity();
@@ -56,5 +55,4 @@ template <class W, int E> struct OnlineSoftmax {
     std::copy(top, top + E, maximum);
   }
 };
-
 }  // namespace weft::attention

@@ -8,7 +8,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 const char* name_of(AttentionForm form) {
   constexpr const char* kNames[] = {"automatic", "simple", "general", "hopper"};
   return kNames[static_cast<int>(form)];
@@ -16,7 +15,6 @@ const char* name_of(AttentionForm form) {
 
 namespace attention {
 namespace {
-
 using std::int64_t;
 
 // From the fastest to the one that covers everything. On an H200 `hopper` takes 0.37 to 0.61 of the time of
@@ -154,7 +152,6 @@ template <class Parameters> std::string text_of(const Parameters& x, int compute
     text += str(p ? " + " : "", name_of(select(Problem::of(x), x.maps.pass[p], compute_capability)));
   return text;
 }
-
 }  // namespace
 
 AttentionForm parse_form(std::string_view name) {
@@ -247,6 +244,5 @@ std::string kernels_text(const AttentionForward& f, const AttentionBackward& g, 
   const std::string there = text_of(f, compute_capability), back = text_of(g, compute_capability);
   return there == back ? there : there + "; backward " + back;
 }
-
 }  // namespace attention
 }  // namespace weft

@@ -8,11 +8,9 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 const char* name_of(AttentionForm);
 
 namespace attention {
-
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
@@ -69,6 +67,5 @@ std::string kernels_text(const AttentionForward&, const AttentionBackward&, int 
 
 // Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
-
 }  // namespace attention
 }  // namespace weft

@@ -13,7 +13,6 @@
 #include "kernels/queue.h"
 
 namespace weft::attention {
-
 using std::int32_t;
 using std::int64_t;
 using std::uint64_t;
@@ -208,5 +207,4 @@ void for_each_tile(const X& x, const AttentionPass& pass, bool of_queries, F&& t
       }
   if (given_up) throw_interrupted();
 }
-
 }  // namespace weft::attention

@@ -5,7 +5,6 @@
 #include "kernels/device/mbarrier.cuh"
 
 namespace weft {
-
 __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t r = 0;
   WEFT_SM90_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -22,5 +21,4 @@ __device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, int rank) {
   WEFT_SM90_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
   return r;
 }
-
 }  // namespace weft

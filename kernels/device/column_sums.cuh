@@ -7,7 +7,6 @@
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-
 struct ColumnSums {
   float* out = nullptr;
   bool accumulate = false;
@@ -124,5 +123,4 @@ void launch_column_sums(const CudaQueue& q, const ColumnSums& out, std::int64_t 
   sum_stripes<<<grid, kStripeThreads, 0, q.stream>>>(partial, rows, cols, value);
   launch_sum_partials<1>(q, {{out}}, partial, stripes, cols);
 }
-
 }  // namespace weft

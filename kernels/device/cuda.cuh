@@ -10,7 +10,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Throws an Error with the statement, CUDA's own text and the place.
 #define WEFT_CUDA_CHECK(statement)                                                                          \
   do {                                                                                                      \
@@ -199,5 +198,4 @@ class CudaEvent {
  private:
   cudaEvent_t event_ = nullptr;
 };
-
 }  // namespace weft

@@ -13,7 +13,6 @@
 #endif
 
 namespace weft::device {
-
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
@@ -100,5 +99,4 @@ template <int kRegisters> __device__ __forceinline__ void setmaxnreg_dec() {
 template <int kRegisters> __device__ __forceinline__ void setmaxnreg_inc() {
   WEFT_SM90_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-
 }  // namespace weft::device

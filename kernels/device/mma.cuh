@@ -11,7 +11,6 @@
 #include "kernels/dtype.h"
 
 namespace weft::device {
-
 // ---- instructions ----
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
@@ -235,5 +234,4 @@ __device__ __forceinline__ void mma_ab(Accumulators<M, P>& c, const Fragments<M,
       }
     }
 }
-
 }  // namespace weft::device

@@ -10,7 +10,6 @@
 #include "kernels/dtype.h"
 
 namespace weft::device {
-
 // The driver's encoder of tensor maps, which programs do not link to; null: a driver older than TMA.
 inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
   static const auto encoder = [] {
@@ -119,5 +118,4 @@ template <int kPending> __device__ __forceinline__ void tma_store_wait_group_rea
 __device__ __forceinline__ void tma_store_wait_all() {
   WEFT_SM90_ASM("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-
 }  // namespace weft::device

@@ -6,7 +6,6 @@
 #include "kernels/device/mma.cuh"
 
 namespace weft {
-
 // As they lie in memory: while they are on their way they take no more registers than that.
 template <class T> struct Eight { uint4 words[sizeof(T) / 2]; };
 
@@ -51,5 +50,4 @@ template <class T> __device__ __forceinline__ void store_eight(T* p, const Eight
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) reinterpret_cast<uint4*>(p)[i] = e.words[i];
 }
-
 }  // namespace weft

@@ -13,7 +13,6 @@
 #include "kernels/device/mma.cuh"
 
 namespace weft::device {
-
 inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 
 // Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes for that.
@@ -207,5 +206,4 @@ template <class T> __device__ __forceinline__ float high_half(std::uint32_t pair
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
 }
-
 }  // namespace weft::device

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 namespace weft {
-
 // gelu   f(v) = v sigmoid(1.702 v)   quick GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415)
 // relu2  f(v) = max(v, 0)^2          squared ReLU (So et al. 2021, "Primer", arXiv 2109.08668)
 // In f16, relu2 overflows from v = 256 on: inf. Loss scaling then skips the update, as after any overflow.
@@ -35,5 +34,4 @@ template <class F> void dispatch_activation(Activation which, F&& f) {
   which == Activation::relu2 ? f.template operator()<Activation::relu2>()
                              : f.template operator()<Activation::gelu>();
 }
-
 }  // namespace weft

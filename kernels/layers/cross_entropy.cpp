@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 template <class T> void forward(const CrossEntropyForward& k) {
   using W = wide_t<T>;
   const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
@@ -41,7 +40,6 @@ template <class T> void backward(const CrossEntropyBackward& k) {
     }
   }
 }
-
 }  // namespace
 
 void check(const CrossEntropyForward& k) {
@@ -74,5 +72,4 @@ void compute(CpuQueue&, const CrossEntropyForward& k) {
 void compute(CpuQueue&, const CrossEntropyBackward& k) {
   dispatch_float(k.logits.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kGroup = 8;
@@ -105,7 +104,6 @@ template <class T> __global__ void __launch_bounds__(kThreads) backward_warp_per
     store(a.dlogits + row * a.vocab + first, v, a.vocab - first, a.packed, a.accumulate);
   }
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const CrossEntropyForward& k) {
@@ -141,5 +139,4 @@ void compute(CudaQueue& q, const CrossEntropyBackward& k) {
     backward_warp_per_row<T><<<blocks_for(rows, kWarps), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace weft

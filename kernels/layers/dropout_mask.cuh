@@ -7,7 +7,6 @@
 #include "kernels/layers/dropout_mask.h"
 
 namespace weft {
-
 // One dropout call on a matrix of `cols` columns, as a kernel argument.
 struct DropoutCall {
   const StepScalars* step = nullptr;
@@ -85,5 +84,4 @@ __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, std::i
   }
   drop_by(v, d, words);
 }
-
 }  // namespace weft

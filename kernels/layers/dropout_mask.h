@@ -8,7 +8,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 inline void check_dropout(double p, const StepScalars* step, const char* kernel) {
   WEFT_CHECK(p >= 0 && dropout_threshold(p) < 65536, kernel, ": 0 <= p < 1, got ", p);
   WEFT_CHECK(p == 0 || step, kernel, ": p > 0 needs StepScalars");
@@ -41,5 +40,4 @@ class DropoutMask {
   std::uint64_t seed_, draw_;
   std::int64_t before_;  // elements of the update before the first of this matrix
 };
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
 constexpr std::int64_t kAhead = 8;     // rows of dy prefetched: hardware does not follow strides of a row
 constexpr std::int64_t kLine = 64;     // bytes of a cache line
@@ -185,7 +184,6 @@ void check_axes(int axes) {
   WEFT_CHECK(axes >= 0 && axes <= kMaxPositionAxes, "embedding: 0 to ", kMaxPositionAxes,
              " position axes, got ", axes);
 }
-
 }  // namespace
 
 void check(const EmbeddingForward& k) {
@@ -236,5 +234,4 @@ void compute(CpuQueue&, const EmbeddingForward& k) {
 void compute(CpuQueue&, const EmbeddingBackward& k) {
   dispatch_float(k.dy.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

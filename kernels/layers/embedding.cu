@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using namespace embedding;
 
 constexpr int kWarps = kThreads / kWarp;
@@ -240,7 +239,6 @@ template <class T> void backward(CudaQueue& q, const EmbeddingBackward& k) {
     launch_table_sums<T>(q, s, k.dy, k.daxis[axis]);
   }
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const EmbeddingForward& k) {
@@ -274,5 +272,4 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
 void compute(CudaQueue& q, const EmbeddingBackward& k) {
   dispatch_cuda(k.dy.dtype, [&]<class T>() { backward<T>(q, k); });
 }
-
 }  // namespace weft

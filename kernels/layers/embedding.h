@@ -9,7 +9,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 inline constexpr int kMaxPositionAxes = 3;
 
 // One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the sub-pixel.
@@ -58,5 +57,4 @@ struct EmbeddingBackward {
   std::vector<TensorView> inputs() const { return {dy, tokens}; }
 };
 WEFT_KERNEL(EmbeddingBackward);
-
 }  // namespace weft

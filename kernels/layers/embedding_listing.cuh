@@ -7,7 +7,6 @@
 #include "kernels/layers/embedding.h"
 
 namespace weft::embedding {
-
 inline constexpr int kThreads = 256;
 
 // Positions of the tokens of a batch, and the conditions of its sequences; null where absent.
@@ -135,5 +134,4 @@ void launch_sorted_listing(CudaQueue& q, Scratch& s, ListEntries&& list_entries)
   }
   find_starts<<<blocks_for(list.table_rows + 1, kThreads), kThreads, 0, q.stream>>>(list);
 }
-
 }  // namespace weft::embedding

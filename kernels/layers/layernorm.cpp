@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // A row of y from one of x; both may be the same.
 template <class T>
 void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
@@ -123,7 +122,6 @@ template <class T> void residual_backward(const ResidualBackward& k) {
   for (std::int64_t n = 0; n < rows; ++n)
     normalise(k.y.as<T>() + n * cols, k.h.as<T>() + n * cols, cols, mean[n], rstd[n], w, b);
 }
-
 }  // namespace
 
 void check(const LayerNormForward& k) {
@@ -211,5 +209,4 @@ void compute(CpuQueue& q, const ResidualForward& k) {
 void compute(CpuQueue&, const ResidualBackward& k) {
   dispatch_float((k.dy ? k.dy : k.dh).dtype, [&]<class T>() { residual_backward<T>(k); });
 }
-
 }  // namespace weft

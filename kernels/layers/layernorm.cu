@@ -6,11 +6,9 @@
 #include "kernels/layers/layernorm_backward.cuh"
 
 namespace weft {
-
 using namespace layernorm;
 
 namespace {
-
 constexpr std::int64_t kMultiprocessors = 132;  // of an H200
 
 // Groups of a lane in a row that a warp holds in registers (1, 2 or 4); 0: the row does not fit.
@@ -125,7 +123,6 @@ void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* k
     launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), column_sums(k.dbias)}}, kernel);
   });
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const LayerNormForward& k) {
@@ -145,5 +142,4 @@ void compute(CudaQueue& q, const LayerNormBackward& k) {
 }
 
 void compute(CudaQueue& q, const ResidualBackward& k) { start(q, k, true, ResidualBackward::kName); }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct LayerNormForward {
   static constexpr const char* kName = "layernorm_forward";
   TensorView y;           // (N, C)  type T; any leading axes
@@ -80,5 +79,4 @@ struct ResidualBackward {
   std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
 };
 WEFT_KERNEL(ResidualBackward);
-
 }  // namespace weft

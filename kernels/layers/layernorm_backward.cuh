@@ -6,7 +6,6 @@
 #include "kernels/layers/layernorm_forward.cuh"
 
 namespace weft::layernorm {
-
 inline constexpr int kSums = 3;  // dw, db, dbias
 
 template <class T> struct Backward {
@@ -270,5 +269,4 @@ __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T
     }
   }
 }
-
 }  // namespace weft::layernorm

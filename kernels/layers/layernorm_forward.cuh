@@ -7,7 +7,6 @@
 #include "kernels/layers/dropout_mask.cuh"
 
 namespace weft::layernorm {
-
 inline constexpr int kThreads = kStripeThreads;
 inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kGroup = 8;
@@ -213,5 +212,4 @@ __global__ void __launch_bounds__(kThreads) forward_any_length(const Forward<T> 
   }
   write_statistics(a, row, mean, rstd);
 }
-
 }  // namespace weft::layernorm

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a Philox call.
 template <class Piece> void for_pieces(std::int64_t n, Piece piece) {
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
@@ -104,7 +103,6 @@ template <class Y, class X> void cast(const Cast& k) {
     for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<Y>(static_cast<wide_t<X>>(x[i]));
   });
 }
-
 }  // namespace
 
 void check(const ActivationForward& k) {
@@ -172,5 +170,4 @@ void compute(CpuQueue&, const SumOf& k) {
 void compute(CpuQueue&, const Cast& k) {
   dispatch_float(k.y.dtype, [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 constexpr int kGroup = 8;  // elements of a thread, and of one Philox call
 constexpr int kRowBlocksOfSm = 4;
@@ -146,7 +145,6 @@ template <class T> struct SumBody {
     store(out + first, sum, count, packed, false);
   }
 };
-
 }  // namespace
 
 void compute(CudaQueue& q, const ActivationForward& k) {
@@ -204,5 +202,4 @@ void compute(CudaQueue& q, const Cast& k) {
     });
   });
 }
-
 }  // namespace weft

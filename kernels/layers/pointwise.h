@@ -7,7 +7,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // y = f(x + bias), f: kernels/layers/activation.h
 struct ActivationForward {
   static constexpr const char* kName = "activation_forward";
@@ -75,5 +74,4 @@ struct Cast {
   std::vector<TensorView> inputs() const { return {x}; }
 };
 WEFT_KERNEL(Cast);
-
 }  // namespace weft

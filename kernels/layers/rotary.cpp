@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 // body(n, h, turn) for each row n and each head h of q and then of k. turn: cos and sin of its pairs, or
 // null.
 template <class W, class Kernel, class Body>
@@ -93,7 +92,6 @@ template <class Kernel> void check_form(const Kernel& k, const TensorView& qkv) 
 template <class Kernel> double moved_bytes(const Kernel& k, const TensorView& qkv) {
   return 2.0 * static_cast<double>(qkv.rows() * 2 * k.heads * k.qk_size * size_of(qkv.dtype));
 }
-
 }  // namespace
 
 LaunchCost QkForward::cost() const {
@@ -121,5 +119,4 @@ void compute(CpuQueue&, const QkForward& k) {
 void compute(CpuQueue&, const QkBackward& k) {
   dispatch_float(k.dqkv.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

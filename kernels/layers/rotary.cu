@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarp, kAhead = 4;
 
 template <class T> struct Call {
@@ -95,11 +94,9 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
     qk_rows<T, kBackward><<<blocks_for(a.rows, kRowsOfBlock), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const QkForward& k) { launch<false>(q, k, k.qkv, {}); }
 
 void compute(CudaQueue& q, const QkBackward& k) { launch<true>(q, k, k.dqkv, k.y); }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "kernels/layers/rotary.h"
 
 namespace weft {
-
 struct QkAngles {
   const float* table;  // null: nothing is rotated
   const std::int32_t *offsets, *positions, *first_at;
@@ -46,5 +45,4 @@ __device__ __forceinline__ void rotate_eight(float (&x)[8], float scale, const f
     x[i + 1] = a * sin + b * turn[i];
   }
 }
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Either part may be absent. The place of row t of sequence b is t, t + offsets[b], or positions[b, t - 1] +
 // 1 and 0 for the first row: one more than that of the token which the row holds, see embedding.h.
 struct QkForm {
@@ -47,5 +46,4 @@ struct QkBackward {
   LaunchCost cost() const;
 };
 WEFT_KERNEL(QkBackward);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Why `hopper` does not cover a case; empty where it does.
 std::string reason_against_hopper(const LinearActivationCase& c) {
   constexpr std::int64_t kMostInner = 512;  // weights stay in registers
@@ -16,7 +15,6 @@ std::string reason_against_hopper(const LinearActivationCase& c) {
     return str("rows must begin at multiples of 16 bytes; they have ", c.inner, " and ", c.cols, " elements");
   return "";
 }
-
 }  // namespace
 
 const char* name_of(LinearActivationForm form) {
@@ -70,5 +68,4 @@ void check(const LinearActivationBackward& k) {
 void compute(CpuQueue& q, const LinearActivationForward& k) { linear_activation::compose(q, k); }
 
 void compute(CpuQueue& q, const LinearActivationBackward& k) { linear_activation::compose(q, k); }
-
 }  // namespace weft

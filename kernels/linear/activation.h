@@ -7,7 +7,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Which CUDA kernels run. `automatic` takes hopper where it covers the case.
 //   composed  a GEMM of the library, then kernels of pointwise.h: every type and shape
 //   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at most 512,
@@ -56,5 +55,4 @@ struct LinearActivationBackward {
   LaunchCost cost() const;
 };
 WEFT_KERNEL(LinearActivationBackward);
-
 }  // namespace weft

@@ -12,7 +12,6 @@
 #include "kernels/linear/forms.h"
 
 namespace weft::linear_activation {
-
 // The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, TileScheduler tiles,
@@ -305,7 +304,6 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
 }
 
 namespace {
-
 // Calls body.operator()<T, kF, kChunks>() with the shortest inner axis that has a kernel.
 template <class Body> void with_kernel(DType t, Activation f, std::int64_t inner, Body&& body) {
   const auto of_type = [&]<class T>() {
@@ -320,7 +318,6 @@ template <class Body> void with_kernel(DType t, Activation f, std::int64_t inner
 void set(CUtensorMap& map, const TensorView& x, const char* name) {
   describe(map, x, 64, "linear_activation", name);
 }
-
 }  // namespace
 
 void run_hopper(CudaQueue& q, const LinearActivationForward& k) {
@@ -356,5 +353,4 @@ void run_hopper(CudaQueue& q, const LinearActivationBackward& k) {
     if (k.db) launch_sum_partials<1>(q, {{column_sums(k.db)}}, a.partial, a.lanes, k.dh.cols());
   });
 }
-
 }  // namespace weft::linear_activation

@@ -7,7 +7,6 @@
 #include "kernels/linear/hopper.cuh"
 
 namespace weft::linear_activation {
-
 using namespace device;
 using namespace linear_hopper;
 using device::ldmatrix, device::ldmatrix_trans, device::pack, device::unpack;
@@ -106,5 +105,4 @@ __device__ __forceinline__ void meet(int barrier, int threads) {
 __device__ __forceinline__ void come_to(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-
 }  // namespace weft::linear_activation

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace linear_activation {
-
 template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationForward& k) {
   const TensorView h = k.h ? k.h : k.y;
   run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
@@ -24,13 +23,10 @@ template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationBackwa
 // For the cases that choose_form() gives this form.
 void run_hopper(CudaQueue&, const LinearActivationForward&);
 void run_hopper(CudaQueue&, const LinearActivationBackward&);
-
 }  // namespace linear_activation
 namespace linear_rows {
-
 // Whether it takes this case, of which dw and db are wanted.
 bool covers(const CudaQueue&, const LinearBackward&);
 void run_hopper(CudaQueue&, const LinearBackward&);
-
 }  // namespace linear_rows
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::linear_hopper {
-
 using namespace device;  // the instructions
 
 inline constexpr int kCluster = 2;  // thread blocks
@@ -45,5 +44,4 @@ inline void describe(CUtensorMap& map, const TensorView& x, int rows, const char
                                               {64, rows}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   WEFT_CHECK(described, kernel, ": TMA does not take ", name, " ", shape_text(x));
 }
-
 }  // namespace weft::linear_hopper

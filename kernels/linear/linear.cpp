@@ -14,7 +14,6 @@ void blas_memory_free(void*);
 
 namespace weft {
 namespace {
-
 // OpenBLAS keeps a buffer for each sgemm that runs at the same time. Where there is no memory for one it asks
 // for ever, so buffers for `threads` are asked for here. Throws Error.
 void keep_buffers(int threads) {
@@ -189,7 +188,6 @@ template <class T> void bias_gradient(const LinearBackward& k) {
   sum_rows<W>(k.db, k.x.rows(), cols,
               [=](std::int64_t n, std::int64_t c) { return static_cast<W>(dy[n * cols + c]); });
 }
-
 }  // namespace
 
 void linear_forward_loops(const LinearForward& k) {
@@ -238,5 +236,4 @@ void compute(CpuQueue&, const LinearBackward& k) {
     if (k.db) bias_gradient<T>(k);
   });
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 // out^T = op(a) op(b): a row-major (R, C) matrix is a column-major (C, R) one.
@@ -49,7 +48,6 @@ template <class T> struct RowTerms {
     load(terms, dy + row * cols + first, cols - first, packed);
   }
 };
-
 }  // namespace
 
 void compute(CudaQueue& q, const LinearForward& k) {
@@ -90,5 +88,4 @@ void compute(CudaQueue& q, const LinearBackward& k) {
     require_multiply(q, p, LinearBackward::kName);
   }
 }
-
 }  // namespace weft

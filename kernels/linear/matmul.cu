@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kCandidates = 8;        // asked for; the library names no more
 constexpr double kWorthTuning = 1e9;  // FLOP: a smaller GEMM costs as much as its launch
 
@@ -145,7 +144,6 @@ Choosers& choosers() {
   static auto* const all = new Choosers;
   return *all;
 }
-
 }  // namespace
 
 GemmPlan::GemmPlan(const Gemm& p) {
@@ -193,5 +191,4 @@ void require_multiply(CudaQueue& q, const Gemm& p, const char* kernel) {
   WEFT_CHECK(multiply(q, p), kernel, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ",
              p.inner, " of ", name_of(p.in), " that adds partial sums in a fixed order");
 }
-
 }  // namespace weft

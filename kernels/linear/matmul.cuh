@@ -10,7 +10,6 @@
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-
 #define WEFT_CUBLAS_CHECK(statement)                                                                     \
   do {                                                                                                   \
     const cublasStatus_t weft_status = (statement);                                                      \
@@ -68,5 +67,4 @@ struct GemmPlan {
 
 // The index of the fastest candidate with the bits of candidate 0; 0 without memory to measure. Waits.
 std::size_t fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 constexpr int kRounds = 5;          // of timing; the fastest run of each candidate counts
 constexpr double kHopeless = 1.25;  // a candidate this much slower than the first is not timed again
@@ -131,7 +130,6 @@ class Trial {
   Gemm gemm_;
   GemmPlan plan_;
 };
-
 }  // namespace
 
 std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candidates) {
@@ -158,5 +156,4 @@ std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>
       static_cast<std::size_t>(std::min_element(fastest.begin(), fastest.end()) - fastest.begin());
   return fastest[best] <= kWorth * fastest[0] ? best : 0;
 }
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "kernels/linear/hopper.cuh"
 
 namespace weft::linear_rows {
-
 using namespace device;
 using namespace linear_hopper;
 
@@ -279,5 +278,4 @@ void run_hopper(CudaQueue& q, const LinearBackward& k) {
   if (k.x.dtype == DType::f16) return start<__half>(q, k);
   start<__nv_bfloat16>(q, k);
 }
-
 }  // namespace weft::linear_rows

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 // Elements [begin, end), all with the same weight decay. W is the type of the master weights.
 template <class W>
 void update(const AdamWUpdate& k, double weight_decay, std::int64_t begin, std::int64_t end) {
@@ -41,7 +40,6 @@ template <class W> void update_all(const AdamWUpdate& k) {
     });
   }
 }
-
 }  // namespace
 
 void check(const AdamWUpdate& k) {
@@ -62,5 +60,4 @@ void compute(CpuQueue&, const AdamWUpdate& k) {
   if (k.results->update_scale == 0) return;
   k.master.dtype == DType::f64 ? update_all<double>(k) : update_all<float>(k);
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kGroup = 4;
 
 template <class T>  // of the compute copy
@@ -44,7 +43,6 @@ template <class T> __global__ void __launch_bounds__(kThreads) update(const Argu
   store(a.v + first, v, count, a.packed);
   a.weights.put(first, p, count, a.packed);
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const AdamWUpdate& k) {
@@ -64,5 +62,4 @@ void compute(CudaQueue& q, const AdamWUpdate& k) {
     update<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace weft

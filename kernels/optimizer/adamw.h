@@ -11,7 +11,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct AdamWUpdate {
   static constexpr const char* kName = "adamw_update";
   TensorView master, m, v;   // (P)  f32, in f64 tests f64: p and its two moments, read and written
@@ -26,5 +25,4 @@ struct AdamWUpdate {
   std::vector<TensorView> inputs() const { return {master, m, v, ema, gradients}; }
 };
 WEFT_KERNEL(AdamWUpdate);
-
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include "kernels/optimizer/loss_scale.h"
 
 namespace weft {
-
 void check(const ApplyLossScale& k) {
   WEFT_CHECK(k.step && k.state, "apply_loss_scale: needs StepScalars and a LossScale");
   WEFT_CHECK(k.parts >= 1, "apply_loss_scale: ", k.parts, " parts of an update");
@@ -26,5 +25,4 @@ void compute(CpuQueue&, const UpdateLossScale& k) {
   const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - k.state->skipped;
   set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, k.momentum, applied);
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct LossScale {
   double scale = 1;
   std::int64_t good_steps = 0;  // updates applied since the scale changed
@@ -43,5 +42,4 @@ struct UpdateLossScale {
   double beta1 = 0.9, beta2 = 0.95, ema_decay = 0, momentum = 0;
 };
 WEFT_KERNEL(UpdateLossScale);
-
 }  // namespace weft

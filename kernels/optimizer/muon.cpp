@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 template <class T> void momentum(const MuonMomentum& k) {
   using W = wide_t<T>;
   T* u = k.u.as<T>();
@@ -80,7 +79,6 @@ template <class T> void update(const MuonUpdate& k) {
     std::transform(p, p + n, k.compute.as<C>(), [](W value) { return static_cast<C>(value); });
   });
 }
-
 }  // namespace
 
 void check(const MuonMomentum& k) {
@@ -127,5 +125,4 @@ void compute(CpuQueue&, const MuonUpdate& k) {
   if (k.results->update_scale == 0) return;
   dispatch_float(k.o.dtype, [&]<class T>() { update<T>(k); });
 }
-
 }  // namespace weft

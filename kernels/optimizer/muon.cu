@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kGroup = 4;
 constexpr int kNormGroup = 8, kNormBlocks = 32;  // blocks that add up the squares of a matrix
 
@@ -172,7 +171,6 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
     square += n * m.square();
   }
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const MuonMomentum& k) {
@@ -208,5 +206,4 @@ void compute(CudaQueue& q, const MuonUpdate& k) {
     });
   });
 }
-
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // The T of u, X and o in a model that computes in `t`: f16 has too few exponents for them.
 inline DType muon_dtype(DType t) { return t == DType::f16 ? DType::bf16 : t; }
 
@@ -82,5 +81,4 @@ struct MuonUpdate {
   std::vector<TensorView> inputs() const { return {master, ema, o}; }
 };
 WEFT_KERNEL(MuonUpdate);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // sum of term(i) for i in [0, n), the same for any number of threads.
 template <class Term> double sum_in_pieces(std::int64_t n, Term term) {
   std::vector<double> partial(static_cast<std::size_t>(chunks_of(n)));
@@ -74,7 +73,6 @@ template <class T> void mean_backward(const MeanBackward& k) {
   T* dx = k.dx.view.as<T>();
   for (std::int64_t i = 0; i < n; ++i) store(dx, i, value, k.dx.accumulate);
 }
-
 }  // namespace
 
 void check(const MeanForward& k) {
@@ -161,5 +159,4 @@ void compute(CpuQueue&, const Fingerprint& k) {
   });
   *k.sum += sum;
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = SumOrder::kLanes;
 constexpr int kBlocks = SumOrder::kBlocks;  // partial sums; all resident at once on a large GPU
 constexpr int kGroup = SumOrder::kGroup;
@@ -121,7 +120,6 @@ __global__ void __launch_bounds__(kThreads)
   mine = warp_sum(mine);
   if (threadIdx.x % kWarp == 0) atomicAdd(sum, mine);
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const MeanForward& k) {
@@ -167,5 +165,4 @@ void compute(CudaQueue& q, const Fingerprint& k) {
                                                   static_cast<std::uint64_t>(k.first));
   });
 }
-
 }  // namespace weft

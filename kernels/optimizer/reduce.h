@@ -6,7 +6,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // y = mean of all elements of x. With `results`, results->loss is set too.
 struct MeanForward {
   static constexpr const char* kName = "mean_forward";
@@ -91,5 +90,4 @@ template <class F> void dispatch_bits(DType t, F&& f) {
     default: return f.template operator()<std::uint64_t>();
   }
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // Flat blocks: master weights, their moving average (or null), and the copy that kernels read (or null).
 template <class T> struct Weights {
   float *master, *ema;
@@ -28,5 +27,4 @@ template <class T> struct Weights {
     store(ema + first, mean, count, packed);
   }
 };
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 // Tokens, most likely first; equally likely ones by number.
 std::vector<std::int32_t> ranking(std::span<const double> logits) {
   std::vector<std::int32_t> ranked(logits.size());
@@ -21,7 +20,6 @@ std::vector<std::int32_t> ranking(std::span<const double> logits) {
   });
   return ranked;
 }
-
 }  // namespace
 
 std::int32_t choose_token(std::span<const double> logits, const Choice& choice, double uniform) {
@@ -83,5 +81,4 @@ void compute(CpuQueue&, const ChooseToken& k) {
     }
   });
 }
-
 }  // namespace weft

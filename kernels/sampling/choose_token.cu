@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 using Key = unsigned long long;
@@ -99,7 +98,6 @@ __global__ void __launch_bounds__(kThreads)
   static_cast<std::int32_t*>(k.tokens.data)[b * k.tokens.shape[1] + position] = max(token, 0);
   static_cast<std::int32_t*>(k.drawn.data)[position * batch + b] = token;
 }
-
 }  // namespace
 
 void compute(CudaQueue& queue, const ChooseToken& k) {
@@ -110,5 +108,4 @@ void compute(CudaQueue& queue, const ChooseToken& k) {
     choose_kernel<T><<<blocks_for(batch, 1), kThreads, 0, queue.stream>>>(k, number_bits);
   });
 }
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 struct Choice {
   double temperature = 1;  // 0: always the most likely token
   std::int64_t top_k = 0;  // only the k most likely tokens; 0: all
@@ -50,5 +49,4 @@ struct ChooseToken {
   std::uint64_t seed = 0;
 };
 WEFT_KERNEL(ChooseToken);
-
 }  // namespace weft

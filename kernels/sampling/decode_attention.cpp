@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 using std::int32_t, std::int64_t;
 
 template <class T> void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
@@ -46,7 +45,6 @@ template <class T> void decode_row(const AttentionDecode& d, int64_t b, int64_t 
   for (int64_t c = 0; c < d.v.size; ++c)
     out[c] = static_cast<T>(sum == 0 ? W(0) : y[static_cast<std::size_t>(c)] / sum);
 }
-
 }  // namespace
 
 void check(const AttentionDecode& d) {
@@ -82,5 +80,4 @@ void compute(CpuQueue&, const AttentionDecode& d) {
       }
   });
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 namespace weft {
 namespace attention {
 namespace {
-
 constexpr int kLanes = 8;  // of a group: 8 elements of each 64 of a row for a lane
 constexpr int kGroupsOfWarp = kWarp / kLanes;
 constexpr std::int64_t kShortList = 256;  // up to which four warps are enough
@@ -221,7 +220,6 @@ template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, con
     return launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 4>, blocks, 4 * kWarp, d);
   launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 16>, blocks, 16 * kWarp, d);
 }
-
 }  // namespace
 }  // namespace attention
 
@@ -242,5 +240,4 @@ void compute(CudaQueue& queue, const AttentionDecode& d) {
     start<T, 4, 4, 1>(queue, d);
   });
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 // Reads only the listed rows of the cache.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
@@ -35,5 +34,4 @@ struct AttentionDecode {
   TensorView own_list{}, own_count{};  // (B, H, places), (B, H)  i32
 };
 WEFT_KERNEL(AttentionDecode);
-
 }  // namespace weft

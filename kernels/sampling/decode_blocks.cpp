@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 void check(const DecodeNorm& norm, DType t, std::int64_t width, const char* what) {
   expect_size(norm.w, wide(t), width, what);
   expect_size(norm.b, wide(t), width, what);
@@ -35,7 +34,6 @@ void check(const DecodeBlock& block, const DecodeBlocks& k) {
   WEFT_CHECK(block.keys && block.key_start && block.group_of_head && block.first_row && block.own_row,
              "decode_blocks: lists of keys are missing");
 }
-
 }  // namespace
 
 void check(const DecodeBlocks& k) {
@@ -56,5 +54,4 @@ void check(const DecodeBlocks& k) {
 void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);
 }
-
 }  // namespace weft

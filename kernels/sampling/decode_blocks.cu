@@ -8,7 +8,6 @@
 namespace weft {
 namespace decode_persistent {
 namespace {
-
 // Bytes of exchange buffers of a launch, where one layer takes no more: they stay in the L2 cache.
 constexpr std::int64_t kExchangeBytes = 16 << 20;
 
@@ -199,7 +198,6 @@ bool covers(const DecodeBlocks& k) {
       return false;
   return true;
 }
-
 }  // namespace
 }  // namespace decode_persistent
 
@@ -209,5 +207,4 @@ void compute(CudaQueue& queue, const DecodeBlocks& k) {
   if (k.x.dtype == DType::f16) return decode_persistent::launch<__half>(queue, k);
   decode_persistent::launch<__nv_bfloat16>(queue, k);
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include "kernels/layers/rotary.h"
 
 namespace weft {
-
 struct DecodeNorm {
   TensorView w, b;  // (C)  wide(T)
   double eps = 1e-5;
@@ -57,5 +56,4 @@ struct DecodeBlocks {
   std::vector<TensorView> outputs() const { return {y}; }
 };
 WEFT_KERNEL(DecodeBlocks);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft {
-
 inline DecodeLinear affine_step(const TensorView& y, const TensorView& x, const DecodeAffine& map) {
   return {.y = y, .x = x, .w = map.w, .b = map.b, .residual = {}};
 }
@@ -82,5 +81,4 @@ template <class AnyQueue> void run_in_steps(AnyQueue& queue, const DecodeBlocks&
     x = k.y;
   }
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 template <class T> TensorView view_of(std::vector<T>& values, std::int64_t rows, std::int64_t cols) {
   return {values.data(), dtype_of<T>, 2, {rows, cols, 1, 1, 1}};
 }
@@ -48,7 +47,6 @@ template <class T> void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
     }
   }
 }
-
 }  // namespace
 
 void check(const DecodeLinear& k) {
@@ -70,5 +68,4 @@ void compute(CpuQueue& queue, const DecodeLinear& k) {
   if (k.y.size() == 0) return;
   dispatch_float(k.x.dtype, [&]<class T>() { decode_linear<T>(queue, k); });
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 namespace weft {
 namespace decode_linear {
 namespace {
-
 constexpr int kColumns = 8, kRows = 8;  // of a block; a warp for each column
 constexpr int kGroup = 8;
 
@@ -71,7 +70,6 @@ template <class T> Arguments<T> arguments_of(const DecodeLinear& k) {
   a.packed = aligned_rows(k.x) && aligned16(k.w, k.norm_w, k.norm_b);
   return a;
 }
-
 }  // namespace
 }  // namespace decode_linear
 
@@ -89,5 +87,4 @@ void compute(CudaQueue& q, const DecodeLinear& k) {
                      decode_linear::kColumns * kWarp, a);
   });
 }
-
 }  // namespace weft

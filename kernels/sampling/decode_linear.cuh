@@ -8,7 +8,6 @@
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft::decode_linear {
-
 template <class T> struct Arguments {
   T* y;
   const T *x, *w, *b, *residual;  // b, residual: null where absent
@@ -79,5 +78,4 @@ template <class T> __device__ __forceinline__ float activation(float v, Activati
 template <class T> __device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
   return a.activates ? activation<T>(v, a.f) : v;
 }
-
 }  // namespace weft::decode_linear

@@ -7,7 +7,6 @@
 #include "kernels/sampling/decode_linear.cuh"
 
 namespace weft::decode_linear {
-
 inline constexpr int kTile = 32;   // rows and columns of a block
 inline constexpr int kDepth = 64;  // columns of x and w in a stage
 inline constexpr int kStages = 5;  // in shared memory at a time; all but one under way
@@ -162,5 +161,4 @@ template <class T> void launch_mma(CudaQueue& queue, Arguments<T> a) {
   const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
   launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
 }
-
 }  // namespace weft::decode_linear

@@ -4,7 +4,6 @@
 #include "kernels/sampling/decode_attention.h"
 
 namespace weft {
-
 // What one (batch, head) reads.
 struct DecodeList {
   const std::int32_t* keys;
@@ -18,5 +17,4 @@ struct DecodeList {
     keys = static_cast<const std::int32_t*>(d.own_list.data) + (b * d.q.heads + h) * d.own_list.shape[2];
   }
 };
-
 }  // namespace weft

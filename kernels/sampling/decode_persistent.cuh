@@ -22,7 +22,6 @@
 #include "kernels/sampling/decode_persistent.h"
 
 namespace weft::decode_persistent {
-
 inline constexpr std::uint32_t kAbsent = 0xffffffffu, kOtherNan = 0x7fff7fffu;
 
 // The arguments of a layer, 128 bytes; the kernel copies those of all layers to shared memory.
@@ -213,5 +212,4 @@ template <class T> __device__ __forceinline__ void prefetch_layer(const Scene<T>
   if (what == 1) prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
   else prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
 }
-
 }  // namespace weft::decode_persistent

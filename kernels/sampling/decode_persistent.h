@@ -8,7 +8,6 @@
 #include <cstdint>
 
 namespace weft::decode_persistent {
-
 // A group of thread blocks takes up to 16 sequences, the rows of an MMA, through all residual blocks; 8 where
 // shared memory has no room for more.
 inline constexpr int kMostRows = 16;
@@ -143,5 +142,4 @@ constexpr Memory memory_of(const Sizes& s, int rows, int stages, int qk_parts, i
 
 // Lists of at most so many keys have slots in any batch.
 constexpr int longest_list(const Memory& of_8_rows) { return of_8_rows.slots() * kPartKeys; }
-
 }  // namespace weft::decode_persistent

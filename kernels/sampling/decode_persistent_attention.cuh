@@ -9,7 +9,6 @@
 #include "kernels/sampling/decode_persistent.cuh"
 
 namespace weft::decode_persistent {
-
 // kQk, kV: parts of 64 elements of a row.
 template <class T, int kQk, int kV> class Attention {
   static constexpr int kKeyChunks = 8 * kQk, kValueChunks = 8 * kV;  // 16 bytes of a row, padded
@@ -344,5 +343,4 @@ template <class T, int kQk, int kV> class Attention {
   int now_ = 0;                     // which of the warp's items
   int now_key_ = 0, next_key_ = 0;  // of this lane: row of the head's cache, -1: none
 };
-
 }  // namespace weft::decode_persistent

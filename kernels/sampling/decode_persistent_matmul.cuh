@@ -9,7 +9,6 @@
 #include "kernels/sampling/decode_persistent.cuh"
 
 namespace weft::decode_persistent {
-
 // Rows of the group to the operand in shared memory, as they are: as many warps a row as there are.
 template <class T>
 __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::uint32_t* from, int columns) {
@@ -253,5 +252,4 @@ template <class T> class Matmul {
   int row_ = 0, column_ = -1;  // column_: -1: none
   std::uint32_t bias_ = 0, residual_ = 0;
 };
-
 }  // namespace weft::decode_persistent

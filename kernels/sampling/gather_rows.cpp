@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace weft {
-
 void check(const GatherRows& k) {
   WEFT_CHECK(k.y.rank == 3 && k.y.cols() == k.x.size && k.y.dtype == k.x.dtype,
              "gather_rows: y must be (B, R, ", k.x.size, ") of ", name_of(k.x.dtype), ", got ",
@@ -22,5 +21,4 @@ void compute(CpuQueue&, const GatherRows& k) {
         std::copy_n(k.x.row<const T>(0, from / heads, from % heads), k.x.size, k.y.as<T>() + i * k.x.size);
   });
 }
-
 }  // namespace weft

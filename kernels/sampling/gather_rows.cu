@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 template <class T> struct Gather {
@@ -21,7 +20,6 @@ template <class T> __global__ void __launch_bounds__(kThreads) gather(const Gath
   const std::int64_t from = a.source[i / a.size % a.rows];
   if (from >= 0) a.y[i] = a.x[from / a.heads * a.time_stride + from % a.heads * a.head_stride + i % a.size];
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const GatherRows& k) {
@@ -33,5 +31,4 @@ void compute(CudaQueue& q, const GatherRows& k) {
     gather<<<blocks_for(a.elements, kThreads), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace weft

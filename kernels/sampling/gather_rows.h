@@ -6,7 +6,6 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 struct GatherRows {
   static constexpr const char* kName = "gather_rows";
   TensorView y;                          // (B, R, D)     T: the cache of B texts with this prompt
@@ -14,5 +13,4 @@ struct GatherRows {
   const std::int32_t* source = nullptr;  // (R)  in the queue's memory
 };
 WEFT_KERNEL(GatherRows);
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft::capi {
 namespace {
-
 constexpr std::int64_t kLargest = std::int64_t{1} << 60;  // bytes a tensor may span
 constexpr std::uintptr_t kCudaAlignment = 16;
 
@@ -149,7 +148,6 @@ void set_shared(const Checker& check, const weft_attention_plan& plan, const Arg
   k.form = check.form(a.form, static_cast<bool>(k.segments));
   k.scale = check.scale(a.scale);
 }
-
 }  // namespace
 
 DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
@@ -201,5 +199,4 @@ AttentionBackward checked_backward(const weft_attention_plan& plan, const weft_b
                  {q, k, v, o, {"d_o", a.d_o.data}, {"lse", a.lse}});
   return g;
 }
-
 }  // namespace weft::capi

@@ -8,7 +8,6 @@
 
 namespace weft::capi {
 namespace {
-
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -105,21 +104,17 @@ class CudaBackend : public Backend {
   int capability_ = 0, reads_host_memory_ = 0;
   void* memory_ = nullptr;
 };
-
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(int device) { return std::make_unique<CudaBackend>(device); }
-
 }  // namespace weft::capi
 
 #else
 
 namespace weft::capi {
-
 std::unique_ptr<Backend> make_cuda_backend(int device) {
   unsupported("device ", device, ": this library was built without CUDA; WEFT_CPU works");
 }
-
 }  // namespace weft::capi
 
 #endif

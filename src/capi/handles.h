@@ -10,7 +10,6 @@
 #include "src/patterns/packed_maps.h"
 
 namespace weft::capi {
-
 struct StatusError : Error {
   weft_status status;
   StatusError(weft_status s, const std::string& what) : Error(what), status(s) {}
@@ -72,7 +71,6 @@ class Backend {
 
 std::unique_ptr<Backend> make_cpu_backend();
 std::unique_ptr<Backend> make_cuda_backend(int device);  // throws in a build without CUDA
-
 }  // namespace weft::capi
 
 struct weft_pattern {
@@ -92,7 +90,6 @@ struct weft_attention_plan {
 };
 
 namespace weft::capi {
-
 inline constexpr std::int64_t kMaxHeads = 65536, kMaxHeadSize = 65536;
 
 std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec*, std::int32_t heads);
@@ -114,5 +111,4 @@ AttentionForm checked_form(std::int32_t form);
 std::size_t workspace_bytes(const weft_attention_plan&, std::int64_t batch, DType);
 AttentionForward checked_forward(const weft_attention_plan&, const weft_forward_args&);
 AttentionBackward checked_backward(const weft_attention_plan&, const weft_backward_args&);
-
 }  // namespace weft::capi

@@ -6,7 +6,6 @@
 
 namespace weft::capi {
 namespace {
-
 constexpr std::size_t kLongestArray = std::size_t{1} << 24;
 
 void check_heads(std::int32_t heads) {
@@ -61,7 +60,6 @@ std::unique_ptr<weft_pattern> handle(std::unique_ptr<AttentionPattern> pattern, 
   const std::string name = pattern->name();
   return std::make_unique<weft_pattern>(weft_pattern{std::move(pattern), heads, name});
 }
-
 }  // namespace
 
 std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec* spec, std::int32_t heads) {
@@ -111,5 +109,4 @@ void write_mask(const weft_pattern& p, std::int32_t head, std::int64_t n_q, std:
   for (std::int64_t i = 0; i < n_q; ++i)
     for (std::int64_t j = 0; j < n_k; ++j) mask[i * n_k + j] = p.pattern->attends(head, i, j) ? 1 : 0;
 }
-
 }  // namespace weft::capi

@@ -10,7 +10,6 @@
 
 namespace weft::capi {
 namespace {
-
 constexpr std::int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
 
 void check_head_size(const char* name, std::int64_t size, std::int32_t device) {
@@ -46,7 +45,6 @@ void check_memory(const weft_pattern& pattern, Lengths n) {
                                               " queries and ", n.keys, " keys take at least ", needed / 1e9,
                                               " GB, this machine has ", present / 1e9));
 }
-
 }  // namespace
 
 std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, std::int64_t d_qk,
@@ -99,5 +97,4 @@ const char* kernel_names(const weft_attention_plan& plan, const attention::Probl
   const std::lock_guard lock(mutex);
   return known.insert(joined(names, "+")).first->c_str();
 }
-
 }  // namespace weft::capi

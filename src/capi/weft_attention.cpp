@@ -5,7 +5,6 @@
 #include "src/patterns/pattern.h"
 
 namespace {
-
 using namespace weft::capi;
 
 thread_local char last_error[2048] = "";
@@ -20,7 +19,6 @@ template <class T, class Make> weft_status create(const char* name, T** handle, 
     *handle = make().release();
   });
 }
-
 }  // namespace
 
 weft_status weft::capi::failed(weft_status status, const char* text) noexcept {

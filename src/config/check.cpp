@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
 
 class Check {
@@ -219,12 +218,10 @@ class Check {
   const Places& places_;
   ConfigUse use_;
 };
-
 }  // namespace
 
 void check_config(const Config& config, const Places& places, ConfigUse use) {
   Check(config, places, use).all();
 }
 void check_config(const Config& config, ConfigUse use) { check_config(config, {}, use); }
-
 }  // namespace weft

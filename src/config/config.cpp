@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kLargestConfig = 1 << 20;  // bytes
@@ -124,7 +123,6 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
   if (!mine.empty()) out += std::string(2 * std::ranges::count(mine, '.'), ' ') + name + ":\n";
   section = mine;
 }
-
 }  // namespace
 
 Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
@@ -212,5 +210,4 @@ std::string to_yaml(const Config& config, bool documented) {
 }
 
 std::string to_yaml(const PatternSpec& spec) { return value_text(spec); }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 struct DataConfig {
   std::string path, mix;
   double mix_rate = 0.5;
@@ -168,5 +167,4 @@ std::vector<Condition> augmentations(const Config&);
 // Those that the model is told, and the label with data.labels; empty: it has a plain start vector.
 std::vector<Condition> conditions(const Config&);
 std::int64_t condition_rows(const std::vector<Condition>&);
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr double kMost = 1e15;  // of counts: below 2^53, so that limits are exact
 Range at_least(double low) { return {low, kMost}; }
 Range between(double low, double high) { return {low, high}; }
@@ -162,7 +161,6 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit(free({"train.keep", &c.keep, "numbered checkpoints kept besides latest.h5 and best.h5; 0: all",
               at_least(0)}));
 }
-
 }  // namespace
 
 std::string Range::text() const {
@@ -247,5 +245,4 @@ std::string keys_on_resume(OnResume rule) {
   });
   return joined(keys);
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/config/config.h"
 
 namespace weft {
-
 // What a number may be. open_*: the bound itself is not allowed.
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
@@ -47,5 +46,4 @@ std::string full_comment(const Field&);  // the comment, with what the value may
 using Places = std::map<std::string, std::string>;
 // check_config with places: errors name that of the first of the concerned keys that was set.
 void check_config(const Config&, const Places&, ConfigUse);
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 // The first candidate with the least edit distance from `word`, of those that begin with it where some do;
 // else "" when more than a third of the longer word would have to change.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
@@ -35,5 +34,4 @@ template <class T> std::optional<T> number_in(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
-
 }  // namespace weft

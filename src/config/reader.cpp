@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kMaxPatterns = 65536;  // aliases make long lists of short texts
 
 std::string found_text(const YAML::Node& node) {
@@ -279,7 +278,6 @@ void resolve_batch(Config& config, Places& places) {
 [[noreturn]] void not_yaml(const std::string& where, const YAML::Exception& e) {
   fail(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg);
 }
-
 }  // namespace
 
 Config parse_config(const std::string& yaml, const std::string& where,
@@ -308,5 +306,4 @@ PatternSpec parse_pattern(const std::string& yaml, const std::string& where) {
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   return pattern;
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kOldestMajor = 8;  // compute capability: Ampere
 
 std::string version_text(int version) { return str(version / 1000, '.', version % 1000 / 10); }
@@ -161,7 +160,6 @@ class CudaDevice : public Device {
   std::shared_ptr<void> workspace_;
   StagingRing staging_;
 };
-
 }  // namespace
 
 int gpu_count() {
@@ -189,5 +187,4 @@ std::unique_ptr<Device> make_cuda_device(int index) {
          "; name one of those, or use --device cpu");
   return std::make_unique<CudaDevice>(index);
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 thread_local CudaGraph* recording = nullptr;
 
 // The copy that was recorded last on a stream: what comes next there depends on it alone.
@@ -28,7 +27,6 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
   WEFT_CHECK(type == cudaGraphNodeTypeMemcpy, "an upload was recorded as a node of type ", int{type});
   return node;
 }
-
 }  // namespace
 
 CudaGraph::~CudaGraph() {
@@ -122,5 +120,4 @@ void StagingRing::follow() {
   for (const Buffer& b : buffers_)
     if (b.done) WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@ struct CUgraphExec_st;  // cudaGraphExec_t
 struct CUgraphNode_st;  // cudaGraphNode_t
 
 namespace weft {
-
 class StagingRing;
 
 class CudaGraph {
@@ -41,5 +40,4 @@ class CudaGraph {
   CUgraphExec_st* graph_ = nullptr;
   std::vector<Upload> uploads_;
 };
-
 }  // namespace weft

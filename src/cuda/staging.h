@@ -14,7 +14,6 @@
   } while (0)
 
 namespace weft {
-
 // A ring of buffers. One is reused when the work enqueued up to the mark() after it is done.
 class StagingRing {
  public:
@@ -41,5 +40,4 @@ class StagingRing {
   std::vector<void*> outgrown_;  // what any() may have named
   std::size_t next_ = 0;
 };
-
 }  // namespace weft

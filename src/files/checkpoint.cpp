@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 struct Group {
   const char* path;
   Tensor block;
@@ -131,7 +130,6 @@ TrainState read_state(const Hdf5File& file) {
     refuse("best_valid_bits", state.best_valid_bits, "0 or more");
   return state;
 }
-
 }  // namespace
 
 void save_checkpoint(const std::string& path, Device& device, const ParameterStore& store,
@@ -200,5 +198,4 @@ WeightsFile checkpoint_weights(const std::string& path, bool last) {
   };
   return weights;
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/files/weights.h"
 
 namespace weft {
-
 inline constexpr std::int64_t kCheckpointFormat = 1;
 
 // Everything but the tensors that decides how training goes on.
@@ -36,5 +35,4 @@ std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
 // The weights alone; the moving average where there is one, unless the `last` are wanted.
 WeightsFile checkpoint_weights(const std::string& path, bool last);
-
 }  // namespace weft

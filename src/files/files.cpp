@@ -16,7 +16,6 @@
 
 namespace weft {
 namespace {
-
 Descriptor open_file(const std::string& path, int how) {
   return Descriptor(uninterrupted([&] { return open(path.c_str(), how | O_CLOEXEC, 0666); }));
 }
@@ -68,7 +67,6 @@ struct Seal {
   std::uint64_t size, hash;
 };
 static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
-
 }  // namespace
 
 int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_, -1)); }
@@ -313,5 +311,4 @@ bool check_seal(const std::string& path, int file) {
   if (verify_seals) check_once(file, "seal", check);
   return true;
 }
-
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include <vector>
 
 namespace weft {
-
 // The result of a system call, repeated while signals interrupt it: some file systems let them end any call.
 template <class Call> auto uninterrupted(Call call) {
   for (;;)
@@ -135,5 +134,4 @@ void write_seal(char* block, std::size_t size, std::uint64_t hash);
 // Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
 // for that (check_once). A file that shrinks meanwhile is an error, too.
 bool check_seal(const std::string& path, int file);
-
 }  // namespace weft

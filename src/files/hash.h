@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace weft {
-
 class Hash {  // FNV-1a
  public:
   void add(std::string_view bytes) {
@@ -66,5 +65,4 @@ class FastHash {
 
   std::uint64_t lanes_[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8}, size_ = 0;
 };
-
 }  // namespace weft

@@ -251,5 +251,4 @@ std::optional<std::int64_t> Hdf5File::int_attribute(const std::string& name) con
 std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
   return handle_->number<double>("d", name);
 }
-
 }  // namespace weft

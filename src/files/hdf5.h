@@ -9,7 +9,6 @@
 #include "src/files/files.h"
 
 namespace weft {
-
 enum class StoredType : std::uint8_t { u8, u16, u32, i32, i64, f32, f64 };
 const char* name_of(StoredType);
 std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
@@ -61,5 +60,4 @@ class Hdf5File {
   struct Handle;
   std::unique_ptr<Handle> handle_;
 };
-
 }  // namespace weft

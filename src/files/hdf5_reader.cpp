@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 std::optional<StoredType> type_in(hid_t set) {
   const Id type(H5Dget_type(set), H5Tclose);
   for (const TypeRow& row : types())
@@ -50,7 +49,6 @@ bool receive_message(int socket, std::string& text) {
   }
   _exit(0);
 }
-
 }  // namespace
 
 void StoredPlace::add_to(std::string& bytes) const {
@@ -256,5 +254,4 @@ std::string AnswerProcess::ask(const std::string& name, const std::string& quest
                                                   : strsignal(WTERMSIG(status));
   fail(name, ": is damaged, or memory is out (the process that read it: ", how, ")");
 }
-
 }  // namespace weft

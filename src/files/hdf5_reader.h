@@ -7,7 +7,6 @@
 #include "src/files/hdf5.h"
 
 namespace weft {
-
 // An HDF5 identifier and the call that gives it back.
 class Id {
  public:
@@ -129,5 +128,4 @@ class AnswerProcess {
   pid_t child_ = -1;
   Descriptor socket_;
 };
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/patterns/more/layout.h"
 
 namespace weft {
-
 BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset) {
   constexpr std::int64_t kMostPacked = 1032;  // the best ratio that deflate, HDF5's usual packing, can reach
   const Hdf5File file = Hdf5File::open(path);
@@ -23,5 +22,4 @@ BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset
   file.read(dataset, StoredType::i32, shape, values.data());
   return layout_of(shape, source, [&](std::int64_t at) { return values[at]; });
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMostDimensions = 32;
 
@@ -128,7 +127,6 @@ bool bytes_of(const NpyArray& array, std::int64_t& bytes) {
   }
   return true;
 }
-
 }  // namespace
 
 std::int64_t NpyArray::value(std::int64_t index) const {
@@ -178,5 +176,4 @@ std::string npy_header(std::string_view type, const std::vector<std::int64_t>& s
                                       static_cast<char>(dict.size() >> 8)};
   return std::string(kMagic).append(version_and_length, 4).append(dict);
 }
-
 }  // namespace weft

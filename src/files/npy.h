@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace weft {
-
 struct NpyArray {
   char kind = 'b';  // numpy's: 'b' bool, 'i' signed, 'u' unsigned
   int item = 1;     // bytes of an element: 1, 2, 4 or 8 (unsigned: up to 4)
@@ -25,5 +24,4 @@ NpyArray parse_npy(std::string_view bytes, const std::string& where);
 
 // Everything before the data of a file of version 1.0: `type` is numpy's ("|b1"), the data is row-major.
 std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -123,7 +122,6 @@ template <class To, class From> std::vector<To> converted(const void* values, st
   std::ranges::transform(from, to.begin(), [](From x) { return To(x); });
   return to;
 }
-
 }  // namespace
 
 WeightsFile safetensors_weights(const std::string& path) {
@@ -180,5 +178,4 @@ void save_safetensors(const std::string& path, const WeightsFile& weights, DType
   }
   file.commit();
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 bool is_position(const std::string& name) { return name.starts_with("position."); }
 
 // Index t / (product of the later axes) finds the row: more rows of the first axis change no other.
@@ -38,7 +37,6 @@ std::string some_of(std::vector<std::string> names) {
   if (all > kNamed) names.resize(kNamed);
   return joined(names) + (all > kNamed ? str(" and ", all - kNamed, " more") : "");
 }
-
 }  // namespace
 
 std::string WeightsFile::text() const {
@@ -112,5 +110,4 @@ std::vector<std::string> take_initial_weights(const std::string& path, const Con
     if (d.key.starts_with("model.")) lines.push_back(str(d.key, ": ", d.there, " there, ", d.here, " here"));
   return lines;
 }
-
 }  // namespace weft

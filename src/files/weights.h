@@ -6,7 +6,6 @@
 #include "src/parameters.h"
 
 namespace weft {
-
 struct WeightsFile {
   std::string path;
   std::string config;                     // the YAML of the model that they are of
@@ -50,5 +49,4 @@ WeightsFile safetensors_weights(const std::string& path);
 
 // All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or not at all.
 void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype);
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "src/ops.h"
 
 namespace weft {
-
 QkForm form_of(const QkOptions& options) {
   return {.norm = options.norm_eps > 0,
           .eps = options.norm_eps,
@@ -124,5 +123,4 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   ctx.tape->record("sparse_attention", y, backward);
   return y;
 }
-
 }  // namespace weft

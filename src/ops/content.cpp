@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 using std::int32_t, std::int64_t;
 
 int64_t ceil_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
@@ -87,7 +86,6 @@ void add_blocks(Ctx& ctx, const PatternSpec& spec, MapCache& cache, const HeadsV
                        .block = spec.block});
   made.maps = maps_of(pass, of_heads, 1, q.batch, q.heads, cache);
 }
-
 }  // namespace
 
 Labels labels_of(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content, const HeadsView& q,
@@ -180,5 +178,4 @@ int64_t content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk
   }
   return bytes;
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/patterns/more/content.h"
 
 namespace weft {
-
 // The heads of a layer where content decides.
 struct ContentLayer {
   std::vector<ContentHeads> heads;
@@ -41,5 +40,4 @@ SeenKeys seen_keys(const KeptMaps&, int head, std::int64_t time);
 // Bytes that content_maps() of a batch keeps until the backward pass.
 std::int64_t content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size,
                            std::int64_t batch, std::int64_t time, std::int64_t context, bool training);
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table, const Var& start,
                               const std::vector<PositionTable>& axes) {
   WEFT_CHECK(axes.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
@@ -31,7 +30,6 @@ std::int64_t checked_width(const Sequences& s, const Var& table) {
   WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ", shape_text(table.value));
   return table.value.view().cols();
 }
-
 }  // namespace
 
 Var embedding_row(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
@@ -71,5 +69,4 @@ Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
   });
   return y;
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // Finds the keys j, j + step, ... that have no reader so far, skipping the others in almost no time.
 class Unread {
  public:
@@ -38,7 +37,6 @@ class Unread {
   const std::vector<std::int32_t>& reader_;
   std::vector<std::int32_t> next_;  // j: itself while unread, else a later one with nothing unread between
 };
-
 }  // namespace
 
 std::vector<std::int32_t> last_readers(const AttentionPattern& pattern, int head, std::int64_t n) {
@@ -90,5 +88,4 @@ CacheRows cache_rows(const AttentionPattern& pattern, int head, std::int64_t n) 
   }
   return result;
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // For each of the first n positions the last query that reads it, -1: none. Error unless the pattern is
 // causal.
 std::vector<std::int32_t> last_readers(const AttentionPattern&, int head, std::int64_t n);
@@ -17,5 +16,4 @@ struct CacheRows {
 };
 // For a text of n positions.
 CacheRows cache_rows(const AttentionPattern&, int head, std::int64_t n);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // The smallest begin + k * step (k >= 0) that is at least `low`.
 std::int64_t first_from(const KeyRun& run, std::int64_t low) {
   if (low <= run.begin) return run.begin;
@@ -35,7 +34,6 @@ void subtract(const KeyRun& run, const KeyRun& taken, std::vector<KeyRun>& out) 
   }
   push({begin, run.end, run.step}, out);
 }
-
 }  // namespace
 
 void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out) {
@@ -97,5 +95,4 @@ void Composite::group_heads(const std::vector<std::vector<int>>& seen) {
     group_.push_back(known.try_emplace(numbers, static_cast<int>(known.size())).first->second);
   groups_ = static_cast<int>(known.size());
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 // The keys of `run` that are not below `low` and below `high`; empty runs are not appended.
 void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out);
 
@@ -42,5 +41,4 @@ class Composite : public AttentionPattern {
   std::vector<int> group_;  // by head
   int groups_ = 0;
 };
-
 }  // namespace weft

@@ -13,7 +13,6 @@
 
 namespace weft {
 namespace {
-
 // The block-level form: blocks of `block` positions, `vertsize` of them are a summary.
 std::int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
   check_pattern_field(kind, "block", spec.block);
@@ -146,7 +145,6 @@ class Fixed : public Summary {
     return start + rank;
   }
 };
-
 }  // namespace
 
 PatternKind block_pattern() {
@@ -171,5 +169,4 @@ PatternKind fixed_pattern() {
             return std::make_unique<Fixed>(summaries_of("fixed", spec, heads));
           }};
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // How many of `heads` heads take pattern p of `size`.
 int heads_of(std::size_t p, std::size_t size, int heads) {
   return static_cast<int>((heads - p + size - 1) / size);
@@ -63,11 +62,9 @@ std::unique_ptr<AttentionPattern> make_heads(const PatternSpec& spec, int heads)
     of.push_back(make_inner(spec, p, heads_of(p, spec.of.size(), heads)));
   return std::make_unique<ByHead>(std::move(of), heads);
 }
-
 }  // namespace
 
 PatternKind heads_pattern() {
   return {"heads", "the patterns `of`, taken in turn by the heads", reads({"of"}), make_heads};
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 class Local : public AttentionPattern {
  public:
   Local(std::int64_t l, bool causal) : l_(l), causal_(causal) {}
@@ -44,7 +43,6 @@ class All : public AttentionPattern {
  private:
   bool causal_;
 };
-
 }  // namespace
 
 PatternKind local_pattern() {
@@ -60,5 +58,4 @@ PatternKind all_pattern() {
   return {"all", "every earlier position and the own one; with causal: false every position",
           reads({"causal"}), [](const PatternSpec& spec, int) { return std::make_unique<All>(spec.causal); }};
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // The runs of `of`, less the keys that earlier patterns see already, appended.
 void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, std::int64_t i,
                     std::vector<KeyRun>& runs) {
@@ -116,11 +115,9 @@ std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads
   }
   return std::make_unique<Merged>(std::move(of), heads);
 }
-
 }  // namespace
 
 PatternKind merged_pattern() {
   return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}), make_merged};
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 struct Limits {
   std::int64_t prefix = 0;
   std::vector<std::int64_t> documents;
@@ -93,7 +92,6 @@ class Modified : private Owned, public Limited {
  private:
   std::map<const AttentionPattern*, std::unique_ptr<Limited>> parts_;
 };
-
 }  // namespace
 
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base, const PatternSpec& spec,
@@ -117,5 +115,4 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> bas
                    " sees none; set causal: false, or leave prefix out");
   return std::make_unique<Modified>(std::move(base), Limits{spec.prefix, spec.documents, spec.length}, heads);
 }
-
 }  // namespace weft

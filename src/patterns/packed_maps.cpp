@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kAlignment = 16;  // kernels copy 16 bytes at a time
 
 // Lays arrays down one after the other; with no image it only counts.
@@ -65,7 +64,6 @@ TileMap put(Writer& out, const TileTables& t) {
   map.masks_transposed = out.put(t.masks_transposed);
   return map;
 }
-
 }  // namespace
 
 PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
@@ -161,5 +159,4 @@ const TileTables* PackedMaps::tables(int pass, int group) const {
   const int table = passes_.at(pass).table_of_group.at(group);
   return table < 0 ? nullptr : &tables_[table];
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/patterns/tile_tables.h"
 
 namespace weft {
-
 // Builds all tables on the host; write() copies them to where kernels read them.
 class PackedMaps {
  public:
@@ -46,5 +45,4 @@ class PackedMaps {
   std::vector<PairCount> pairs_;  // by group
   std::size_t bytes_ = 0;
 };
-
 }  // namespace weft

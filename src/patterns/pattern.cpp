@@ -5,7 +5,6 @@
 #include "src/config/names.h"
 
 namespace weft {
-
 // Each is in the file of src/patterns/ that has its name.
 PatternKind all_pattern();
 PatternKind local_pattern();
@@ -36,7 +35,6 @@ const std::vector<PatternKind>& patterns() {
 }
 
 namespace {
-
 const PatternKind& kind_of(const PatternSpec& spec) {
   std::vector<std::string> known;
   for (const PatternKind& entry : patterns()) {
@@ -47,7 +45,6 @@ const PatternKind& kind_of(const PatternSpec& spec) {
   fail("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
        nearest.empty() ? "" : str("; did you mean '", nearest, "'?"));
 }
-
 }  // namespace
 
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields) {
@@ -117,5 +114,4 @@ std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) 
   }
   return pairs;
 }
-
 }  // namespace weft

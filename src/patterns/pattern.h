@@ -7,7 +7,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 inline constexpr std::int64_t kMaxPositions = 1 << 30;  // positions and slots are stored as int32
 
 // Positions begin, begin + step, ... below end.
@@ -104,5 +103,4 @@ inline std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) /
 std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys);
 // The number of attended pairs of one head, counted from the runs; where content decides, at most.
 std::int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace weft {
-
 class AttentionPattern;  // src/patterns/pattern.h
 
 // How many queries and keys there are: equally many in self-attention.
@@ -72,5 +71,4 @@ const std::vector<PatternKind>& patterns();
 std::vector<std::string> fields_read(const PatternSpec&);
 // Throws Error that names the wrong field and lists what exists.
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 class Strided : public AttentionPattern {
  public:
   explicit Strided(std::int64_t l) : l_(l) {}
@@ -56,7 +55,6 @@ class Strided : public AttentionPattern {
 
   std::int64_t l_;
 };
-
 }  // namespace
 
 PatternKind strided_pattern() {
@@ -66,5 +64,4 @@ PatternKind strided_pattern() {
             return std::make_unique<Strided>(spec.stride);
           }};
 }
-
 }  // namespace weft

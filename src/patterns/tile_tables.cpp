@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using Mask = std::array<std::uint64_t, kTile>;  // word r: row r of the tile; small tiles use the first words
 
 std::uint64_t hash_of(const Mask& mask, int edge) {
@@ -321,7 +320,6 @@ class Builder {
   // Runs of one query, of the tile's first query, and where the others go on differently.
   std::vector<KeyRun> runs_, first_, rest_;
 };
-
 }  // namespace
 
 TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths n, int edge) {
@@ -351,5 +349,4 @@ TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, 
   TileTables small = build_tile_tables(part, head, n, kSmallTile);
   return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small) : std::move(large);
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // Exact number of attended (query, key) pairs of one head, and of pairs in the tiles that are visited.
 struct PairCount {
   std::int64_t needed = 0, executed = 0;
@@ -34,5 +33,4 @@ TileTables build_tile_tables(const AttentionPattern& part, int head, Lengths, in
 // The same with the edge that suits: small tiles where large ones would be mostly empty, and for heads of
 // more than 128 numbers, whose rows fill the registers by sixteens.
 TileTables build_best_tables(const AttentionPattern& part, int head, Lengths, std::int64_t head_size);
-
 }  // namespace weft

@@ -4,7 +4,6 @@
 
 namespace weft {
 namespace {
-
 class Alone : public Communicator {
  public:
   Alone() : Communicator(0, 1) {}
@@ -83,7 +82,6 @@ class CpuCommunicator : public Communicator {
 
   ProcessGroup& group_;
 };
-
 }  // namespace
 
 std::int64_t Communicator::piece_elements(const TensorView& t, const char* what) const {
@@ -108,5 +106,4 @@ std::unique_ptr<Communicator> make_communicator(Device& device, ProcessGroup& gr
   if (!device.is_cuda()) return std::make_unique<CpuCommunicator>(group);
   return make_nccl_communicator(device, group);
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -53,5 +52,4 @@ std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(Device&, ProcessGroup&);
 std::string nccl_version();  // "2.28.9" of the library; "" of a program built without it
-
 }  // namespace weft

@@ -7,11 +7,9 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kLongestIdentity = 1 << 19, kLongestText = 8192;  // the latter of errors
 
 const char* name_of(Kind kind) { return kind == Kind::gather ? "a gather" : "a broadcast"; }
-
 }  // namespace
 
 struct ProcessGroup::State {
@@ -136,5 +134,4 @@ void ProcessGroup::report_step(std::int64_t step) {
 }
 void ProcessGroup::report_progress() { state_->change(&Pace::come_further); }
 void ProcessGroup::take_time() { state_->change(&Pace::restart); }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/ranks/world.h"
 
 namespace weft {
-
 // Numbers as a message, and back: all ranks are the same program on the same kind of machine.
 template <class T> std::string message_of(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
@@ -62,5 +61,4 @@ class ProcessGroup {
   struct State;
   std::unique_ptr<State> state_;
 };
-
 }  // namespace weft

@@ -14,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -214,7 +213,6 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
   fail("rank ", world.rank, " did not reach rank 0 at ", world.address, ':', world.port, " within ",
        patience.count(), " s: ", why);
 }
-
 }  // namespace
 
 std::string host_trouble(const std::string& host) {
@@ -345,5 +343,4 @@ std::string host_name() {
   gethostname(name, sizeof name - 1);
   return name;
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "src/ranks/world.h"
 
 namespace weft {
-
 using Clock = std::chrono::steady_clock;
 
 // Listens, on loopback alone when all are on this host and `address` is there. Error when the port is taken.
@@ -69,5 +68,4 @@ Meeting meet(const World&, const std::string& identity, std::chrono::seconds pat
 [[noreturn]] void leave_quietly();  // exit code 1: another process has said why
 
 std::string host_name();
-
 }  // namespace weft

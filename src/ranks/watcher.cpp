@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -31,7 +30,6 @@ std::string seconds_text(milliseconds time) { return str(static_cast<double>(tim
 std::string when(std::int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
 }
-
 }  // namespace
 
 RankState Pace::state() const {
@@ -259,5 +257,4 @@ void Watcher::fail(const std::string& why, const std::string& line) {
   }
   state_->thread.join();
 }
-
 }  // namespace weft

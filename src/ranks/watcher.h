@@ -8,7 +8,6 @@
 #include "src/ranks/sockets.h"
 
 namespace weft {
-
 // What a rank says of itself, several times a second.
 struct RankState {
   std::int64_t step = -1;                // the last one reported; -1: none
@@ -59,5 +58,4 @@ class Watcher {
   struct State;
   std::unique_ptr<State> state_;
 };
-
 }  // namespace weft

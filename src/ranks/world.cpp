@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 template <class... Parts> [[noreturn]] void fail_all(int rank, const Parts&... parts) {
   throw ErrorOfAllRanks(rank, str(parts...));
 }
@@ -190,7 +189,6 @@ World of_srun(const Environment& env) {
       "Export MASTER_ADDR before srun.");
   return world;
 }
-
 }  // namespace
 
 World world_from(const EnvironmentLookup& lookup) {
@@ -216,5 +214,4 @@ World world_from(const EnvironmentLookup& lookup) {
 World world_from_environment() {
   return world_from([](const char* name) { return std::getenv(name); });
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kShape = {4, 4, 3};
 
 Config image_config() {
@@ -138,6 +137,5 @@ TEST(BatchSourceText, ShortWindowsLieInWholeRowsOfTheContext) {
   source.read(0, 0, 2, 240, batch);
   EXPECT_TRUE(batch.offsets.empty()) << "a whole context lies at 0";
 }
-
 }  // namespace
 }  // namespace weft

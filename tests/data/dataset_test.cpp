@@ -14,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<std::uint16_t> counting(std::size_t n, unsigned vocab) {
   std::vector<std::uint16_t> tokens(n);
   for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<std::uint16_t>(i % vocab);
@@ -351,6 +350,5 @@ TEST(FindData, AsGivenOrBesideTheConfig) {
                 "data.path=F.h5");
   EXPECT_CONTAINS(error_of([] { find_data("", "c.yaml"); }), "data.path is not set");
 }
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kShape{2, 2, 3};
 constexpr std::int32_t kMixed = 100;  // images of the second file begin here
 
@@ -120,6 +119,5 @@ TEST_F(ImageBatches, FilesThatDoNotFit) {
   config_.augment.flip = true;
   EXPECT_CONTAINS(error(text), "stream.h5 has a stream of tokens; only images are augmented");
 }
-
 }  // namespace
 }  // namespace weft

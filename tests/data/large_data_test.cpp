@@ -21,7 +21,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kTokens = 150'000'000;  // 300 MB
 
 // While it lives, this process may have `more` bytes of memory above what it has.
@@ -155,6 +154,5 @@ TEST(StoredData, CompressedByH5pyIsUnpacked) {
     EXPECT_EQ(wrong, 0u) << split;
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/config/config.h"
 
 namespace {
-
 template <class Read> void check(Read&& read, const std::string& text) {
   std::string written;
   try {
@@ -14,7 +13,6 @@ template <class Read> void check(Read&& read, const std::string& text) {
   } catch (const weft::Error&) { return; }
   if (weft::to_yaml(read(written)) != written) std::abort();
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

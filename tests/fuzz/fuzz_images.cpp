@@ -5,7 +5,6 @@
 #include "kernels/view.h"
 
 namespace {
-
 // Few bytes make many small images.
 std::int64_t side_of(int kind) { return (kind & 5) == 5 ? 2 : 32; }
 
@@ -13,7 +12,6 @@ void read(int kind, std::string_view bytes, weft::ImageSplit& out) {
   if ((kind & 1) == 0) return weft::append_cifar_records(bytes, "fuzz", out);
   weft::append_array_images(weft::parse_npy(bytes, "fuzz"), "fuzz", side_of(kind), out);
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

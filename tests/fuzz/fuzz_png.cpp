@@ -6,7 +6,6 @@
 #include "kernels/view.h"
 
 namespace {
-
 std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
   std::uint32_t value = 0;
   for (std::size_t k = 0; k < 4; ++k) value = value << 8 | static_cast<std::uint8_t>(bytes[at + k]);
@@ -31,7 +30,6 @@ void read(const std::string& bytes) {
     if (static_cast<std::int64_t>(image.pixels.size()) != image.shape.tokens()) __builtin_trap();
   } catch (const weft::Error&) {}
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

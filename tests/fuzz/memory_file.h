@@ -8,7 +8,6 @@
 #include <string>
 
 namespace weft {
-
 // The path of a file with these bytes; the next call replaces them.
 inline const std::string& memory_file(const unsigned char* data, std::size_t size) {
   static const int file = memfd_create("fuzz", 0);
@@ -17,5 +16,4 @@ inline const std::string& memory_file(const unsigned char* data, std::size_t siz
     std::abort();
   return path;
 }
-
 }  // namespace weft

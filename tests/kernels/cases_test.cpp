@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 std::set<std::string> kernels_with_cases(bool realistic) {
   std::set<std::string> names;
   for (const KernelCase& c : kernel_cases()) {
@@ -114,6 +113,5 @@ TEST_P(CudaParity, AgreesOnMisalignedTensors) {
   verify_misaligned(*cuda, std::get<0>(GetParam()), std::get<1>(GetParam()));
 }
 #endif
-
 }  // namespace
 }  // namespace weft

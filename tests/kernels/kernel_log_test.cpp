@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
   const char* chosen = std::getenv("WEFT_PYTHON");
   const std::string python = chosen ? chosen : "python3";
@@ -36,6 +35,5 @@ TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
     EXPECT_FALSE(accepted(fine + "ptxas info    : (" + number + ") Potential Performance Loss\n")) << number;
   EXPECT_FALSE(accepted("ninja: no work to do.\n")) << "nothing was compiled";
 }
-
 }  // namespace
 }  // namespace weft

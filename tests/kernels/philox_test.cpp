@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff),
@@ -47,6 +46,5 @@ TEST(CudaPhilox, MasksAreThoseOfTheCpu) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

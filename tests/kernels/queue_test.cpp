@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(CountNonFinite, Counts) {
@@ -32,6 +31,5 @@ TEST(CheckFinite, NamesTheKernel) {
         << e.what();
   }
 }
-
 }  // namespace
 }  // namespace weft

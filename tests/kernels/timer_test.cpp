@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 std::int64_t since(std::chrono::steady_clock::time_point began) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began)
       .count();
@@ -106,6 +105,5 @@ TEST(CudaTimer, CountsTimeAndCycles) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

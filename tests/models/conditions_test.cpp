@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 // Images of 2 x 3 with 3 channels: told of a colour order (rows 0 to 5) and of a reversal (rows 6, 7).
 Config told_config() {
   Config config = small_config({"local", 5, 1, 1});
@@ -143,6 +142,5 @@ TEST(Conditions, GradientsOfTheStartTable) {
     }
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 const std::vector<std::string> kKinds = {
     "{kind: routing, clusters: 3, window: 6}", "{kind: lsh, rounds: 2, window: 5, buckets: 4}",
     "{kind: topk_blocks, block: 64, blocks: 2}",
@@ -196,6 +195,5 @@ TEST(ContentModel, RefusesDocuments) {
     EXPECT_CONTAINS(error_of([&] { check_config(config); }), "takes no documents");
   }
 }
-
 }  // namespace
 }  // namespace weft

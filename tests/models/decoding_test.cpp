@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 // A model of two layers with this pattern and heads of 8 numbers.
 Config config_for(const PatternSpec& spec, int heads, std::int64_t context) {
   Config c = small_config(spec);
@@ -130,6 +129,5 @@ TEST(CudaDecoding, GivesTheLogitsOfTraining) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

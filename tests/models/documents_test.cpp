@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int32_t kSeparator = 6;
 
 const std::vector<std::string> kPatterns = {
@@ -145,6 +144,5 @@ TEST(CudaDocuments, LossesAreThoseOfTheCpu) {
     EXPECT_LT(relative_error(gradients, cpu.engine.host(cpu.store.gradients())), 5e-2);
   }
 }
-
 }  // namespace
 }  // namespace weft

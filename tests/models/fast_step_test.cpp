@@ -13,7 +13,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kSteps = 200;
 constexpr std::int64_t kBatch = 4;
 
@@ -157,7 +156,6 @@ TEST(CudaFastStep, LossesOfTheModernModelAreThoseOfTheUnfusedStepInF32) {
   config.model.position_axes = {config.model.context};
   check_losses(config);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

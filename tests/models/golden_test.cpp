@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr double kRelative = 1e-4;
 
 std::vector<float> stored(const Hdf5File& file, const std::string& name, const Shape& shape) {
@@ -80,6 +79,5 @@ TEST(Golden, LogitsLossAndGradientsArePyTorchs) { check_every_pattern("cpu"); }
 #ifdef WEFT_CUDA
 TEST(CudaGolden, LogitsLossAndGradientsArePyTorchs) { check_every_pattern("cuda"); }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 std::int64_t parameters(const Config& config) {
   const auto device = make_device("cpu");
   ParameterStore store;
@@ -164,6 +163,5 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
   check_plan(config, 4, true);
   check_plan(config, 4, false);
 }
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "tests/src/engine_testing.h"
 
 namespace weft {
-
 inline const std::vector<PatternSpec> kPatternSpecs = {
     {"all", 1, 1, 1}, {"local", 5, 1, 1}, {"strided", 5, 1, 1}, {"fixed", 6, 2, 2}};
 
@@ -115,5 +114,4 @@ inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_inv
 inline void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
   check_decoding(small, small.tokens(batch, length, static_cast<unsigned>(length)));
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // The largest element of the gradient of each norm's weight.
 std::map<std::string, double> norm_gradients(const Config& config) {
   SmallModel small(config);
@@ -32,6 +31,5 @@ TEST(NormEps, ReachesEveryNorm) {
       EXPECT_LT(none.at(name), 1e-4 * gradient) << name << (final_norm ? "" : " without final_norm");
   }
 }
-
 }  // namespace
 }  // namespace weft

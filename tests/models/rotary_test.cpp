@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<double> logits_of(SmallModel& small, const Sequences& s) {
   Ctx ctx = small.engine.ctx();
   return small.engine.host(small.model->logits(ctx, s));
@@ -50,6 +49,5 @@ TEST(RotaryPositions, AreAnglesOfEachAxis) {
     return of_pair[pair] * (pair == 1 ? std::pow(30, -0.5) : 1);
   });
 }
-
 }  // namespace
 }  // namespace weft

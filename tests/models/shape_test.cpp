@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Shape, PatternsAreCycledOverTheLayers) {
   const Config config = parse_config(
       "model:\n  layers: 6\n  attention:\n  - {kind: strided, stride: 8}\n  - {kind: local, stride: 4}\n"
@@ -30,6 +29,5 @@ TEST(Shape, UnionsAndHeadsAreCycledLikeOthers) {
   EXPECT_EQ(patterns[1]->groups(8), 2);
   EXPECT_EQ(patterns[2].get(), patterns[0].get());
 }
-
 }  // namespace
 }  // namespace weft

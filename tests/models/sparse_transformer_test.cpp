@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 class EachPattern : public testing::TestWithParam<PatternSpec> {};
 INSTANTIATE_TEST_SUITE_P(Patterns, EachPattern, testing::ValuesIn(kPatternSpecs),
                          [](const auto& info) { return info.param.kind; });
@@ -374,6 +373,5 @@ TEST(CudaEngine, DecodesAThousandTextsAsEachAlone) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

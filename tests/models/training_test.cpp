@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 struct Training {
   std::vector<double> losses, weights;
   bool replayed = false;
@@ -223,6 +222,5 @@ TEST(CudaEngine, AGraphThatWouldGrowThePoolIsRefused) {
   EXPECT_THROW(step.run(work), Error);
 }
 #endif
-
 }  // namespace
 }  // namespace weft

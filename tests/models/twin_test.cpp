@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kNothingToRun = 77;
 
 template <class T> void write_numbers(const std::string& path, const std::vector<T>& values) {
@@ -78,6 +77,5 @@ TEST(PyTorchTwin, ModernRecipe) {
     compare_with_twin("paper/enwik8.yaml", overrides);
   }
 }
-
 }  // namespace
 }  // namespace weft

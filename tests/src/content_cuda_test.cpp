@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 using namespace content_testing;
 
 struct Outcome {
@@ -131,7 +130,6 @@ TEST(CudaContent, Speed) {
                 run.pattern->name().c_str(), f, forward, b, both);
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 using namespace content_testing;
 
 double product(const std::vector<float>& a, const std::vector<double>& b, std::size_t first) {
@@ -236,6 +235,5 @@ TEST(Content, NanHasALabel) {
       for (std::size_t j = i + 1; j < 300; ++j) ASSERT_EQ(counts[i][j], 0);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include "tests/src/engine_testing.h"
 
 namespace weft::content_testing {
-
 using Counts = std::vector<std::vector<int>>;  // [query][key]: how often it is seen
 
 // Of labels by position: the last `window` members before a query, in each round; the own position otherwise.
@@ -153,5 +152,4 @@ struct Batch {
     return all;
   }
 };
-
 }  // namespace weft::content_testing

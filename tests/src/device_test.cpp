@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Device, NamesThatCannotWorkSayWhatCan) {
   for (const char* name : {"gpu", "", "cuda:x", "cuda:-1", "cuda:", "cuda0", "CPU"}) {
     try {
@@ -189,6 +188,5 @@ TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
 
 TEST(CudaDevice, AGpuThatIsNotThere) { EXPECT_THROW(make_device("cuda:99"), Error); }
 #endif
-
 }  // namespace
 }  // namespace weft

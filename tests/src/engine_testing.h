@@ -11,7 +11,6 @@
 #include "tests/testing.h"
 
 namespace weft {
-
 struct Engine {
   std::unique_ptr<Device> device;
   Tensor step_memory, results_memory;
@@ -103,5 +102,4 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
                     str("gradient of input ", i), tolerance);
   }
 }
-
 }  // namespace weft

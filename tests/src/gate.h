@@ -9,7 +9,6 @@
 #include "src/cuda/staging.h"
 
 namespace weft {
-
 // Holds a stream up until it is opened, ten seconds at most.
 class Gate {
  public:
@@ -34,6 +33,5 @@ class Gate {
   std::condition_variable changed_;
   bool open_ = false, left_ = false;
 };
-
 }  // namespace weft
 #endif

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Graph, OnTheCpuEveryRunCalls) {
   const auto device = make_device("cpu");
   for (const bool enabled : {false, true}) {
@@ -25,6 +24,5 @@ TEST(Graph, ErrorsOfTheWorkComeThrough) {
   GraphedStep step(*device, true);
   EXPECT_THROW(step.run([] { fail("no"); }), Error);
 }
-
 }  // namespace
 }  // namespace weft

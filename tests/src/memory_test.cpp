@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // A pool over a machine with `limit` bytes.
 struct SmallMachine {
   std::size_t limit, used = 0;
@@ -164,6 +163,5 @@ TEST(Memory, BytesText) {
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
   EXPECT_EQ(bytes_text(std::size_t{5} << 30), "5.00 GiB");
 }
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Ops, LinearGradients) {
   check_gradients({{2, 3, 5}, {4, 5}, {4}},
                   [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], v[2]); });
@@ -385,6 +384,5 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), var({4, 3}), var({4}), {}), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<double> rates(const TrainConfig& train, const std::vector<std::int64_t>& steps) {
   std::vector<double> values;
   for (const std::int64_t step : steps) values.push_back(learning_rate(train, step));
@@ -137,6 +136,5 @@ TEST(LossScale, CorrectionsCountUpdatesThatWereApplied) {
     EXPECT_FLOAT_EQ(step.momentum, 0.851f);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 struct Three {
   Param norm, weight, bias;
   explicit Three(ParameterStore& store)
@@ -168,6 +167,5 @@ TEST(Parameters, RefuseMisuse) {
   EXPECT_THROW(store.allocate(*device, DType::f32, 1, false, false), Error);
   EXPECT_THROW(store.var(Param{}), Error);
 }
-
 }  // namespace
 }  // namespace weft

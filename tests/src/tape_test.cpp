@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Tape, RunsBackwardsSkipsAndFrees) {
   Engine engine;
   Tape tape;
@@ -183,6 +182,5 @@ TEST(Recompute, WithoutATapeIsJustTheBlock) {
   recompute(ctx, block, Var{engine.tensor({2}, {1, 2}), nullptr});
   EXPECT_EQ(calls, 1);
 }
-
 }  // namespace
 }  // namespace weft

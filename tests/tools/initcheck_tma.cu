@@ -9,7 +9,6 @@
 #include "kernels/device/tma.cuh"
 
 namespace {
-
 constexpr int kColumns = 64, kRows = 64, kCount = kColumns * kRows;  // a tile of 16-bit elements
 using Element = unsigned short;
 
@@ -49,7 +48,6 @@ int sum_of(const int* sums) {
   for (const int x : host) sum += x;
   return sum;
 }
-
 }  // namespace
 
 int main() {

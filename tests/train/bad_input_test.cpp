@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class BadInputTest : public testing::Test {
  protected:
   BadInputTest() {
@@ -219,6 +218,5 @@ TEST_F(BadInputTest, DivergenceIsNamed) {
   EXPECT_CONTAINS(line, "not finite; first tensor: ");
   EXPECT_CONTAINS(line, "train.learning_rate");
 }
-
 }  // namespace
 }  // namespace weft

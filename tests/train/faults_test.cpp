@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 using Words = std::vector<std::string>;
 
 struct Fault {
@@ -224,6 +223,5 @@ TEST_F(SlowFaults, EvaluateAndSample) {
   try_output(on_checkpoint("evaluate", {"--losses", dir / "l.h5"}), "l.h5");
   try_output(on_checkpoint("sample", {"--seed", "1", "--length", "5", "--out", dir / "s.txt"}), "s.txt");
 }
-
 }  // namespace
 }  // namespace weft

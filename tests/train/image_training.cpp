@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 std::uint32_t level_of(std::uint32_t image, std::uint32_t seed) {
   return philox4x32({image, seed, 0, 0}, 11)[0] % 4;
 }
@@ -22,7 +21,6 @@ std::vector<std::uint8_t> tiny_split(std::int64_t images, std::uint32_t seed, co
   }
   return pixels;
 }
-
 }  // namespace
 
 void write_tiny_images(const std::string& path, std::int64_t valid, ImageShape shape, bool labels) {
@@ -45,5 +43,4 @@ Config tiny_image_config(const std::string& folder, const std::vector<std::strin
                           "  ema_decay: 0.9\n  log_every: 4\n  eval_every: 10\n  save_every: 0\n"),
                       folder + "/tiny_images.yaml", overrides);
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "tests/train/training.h"
 
 namespace weft {
-
 inline constexpr ImageShape kTinyImage{4, 4, 3};
 
 // Images with a bright upper part and a dark lower one, darker from left to right, each of its own
@@ -20,5 +19,4 @@ void write_tiny_images(const std::string& path, std::int64_t valid = 7, ImageSha
 // Two layers (strided, local) over 48 positions, batch 4, f32, with a moving average; reads
 // <folder>/images.h5.
 Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides = {});
-
 }  // namespace weft

@@ -13,7 +13,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class InterruptionsTest : public ShellTest {
  protected:
   // Starts `command` in the background, `endless` training, and waits until it has logged two lines.
@@ -176,6 +175,5 @@ TEST_F(InterruptionsTest, TooLittleMemoryIsSaid) {
   EXPECT_GT(failed, 3);
   EXPECT_GT(out_of_memory, 0);
 }
-
 }  // namespace
 }  // namespace weft

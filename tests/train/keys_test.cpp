@@ -14,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 // What a run shows. `weights` and `average`: the bits in latest.h5.
 enum Shown : std::uint8_t { weights, average, loss_scale, metrics, files, memory, folder, dtype, kShown };
 using Outcome = std::array<std::string, kShown>;
@@ -257,6 +256,5 @@ TEST_F(EveryKey, OfAModelReachesDecoding) {
     check_decoding(small, 1, c.model.context);
   }
 }
-
 }  // namespace
 }  // namespace weft

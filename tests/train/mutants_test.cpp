@@ -28,7 +28,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kSealed = 512;  // the bytes after the seal are covered by it
 
 int from_environment(const char* name, int otherwise) {
@@ -291,6 +290,5 @@ TEST_F(SlowMutants, HostileConfigsAreRefusedOrTrain) {
   }
   std::printf("configs: accepted %d  refused %d  hung %d  crashed %d\n", sum[0], sum[1], sum[2], sum[3]);
 }
-
 }  // namespace
 }  // namespace weft

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class ProgramsTest : public testing::Test {
  protected:
   ProgramsTest() {
@@ -196,6 +195,5 @@ TEST_F(ProgramsTest, SampleAnswersAPerson) {
   EXPECT_EQ(both.substr(6), sampled({"--temperature", "0", "--length", "5", "--prompt",
                                      "\x03\x04" + first.substr(0, 5) + "\x05"}));
 }
-
 }  // namespace
 }  // namespace weft

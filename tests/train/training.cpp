@@ -11,7 +11,6 @@
 #include "src/files/hdf5.h"
 
 namespace weft {
-
 void write_tokens(const std::string& path, const std::vector<std::uint16_t>& tokens, std::int64_t vocab,
                   const std::vector<double>& split) {
   write_token_file(path, tokens, vocab, split, "made by a test");
@@ -124,5 +123,4 @@ int Process::wait() {
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
-
 }  // namespace weft

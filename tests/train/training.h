@@ -13,7 +13,6 @@
 #include "train/trainer/trainer.h"
 
 namespace weft {
-
 // `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the three
 // splits.
 void write_corpus(const std::string& path, std::int64_t count, std::int64_t vocab);
@@ -68,5 +67,4 @@ template <class Program> std::string error_line_of(Program& program) {
   EXPECT_EQ(text.find("error: "), 0u) << text;
   return text;
 }
-
 }  // namespace weft

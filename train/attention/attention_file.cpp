@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 DType parse_dtype(const std::string& name) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
     if (name == name_of(t)) return t;
@@ -179,7 +178,6 @@ void write_results(const std::string& path, const Arrays& a) {
   }
   file.commit();
 }
-
 }  // namespace
 
 void run_attention_file(const AttentionFileOptions& options, std::ostream& report) {
@@ -216,5 +214,4 @@ void run_attention_file(const AttentionFileOptions& options, std::ostream& repor
   write_results(options.out, arrays);
   report << "\nwrote   " << options.out << (arrays.dout ? ": o, lse, dq, dk, dv" : ": o, lse") << std::endl;
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "train/attention/oracle.h"
 
 namespace weft::attention_oracle {
-
 template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
@@ -200,5 +199,4 @@ template <class T> double floor_of(AttentionForm form) {
     return 3e-6;  // automatic: the CPU's
   return dtype_of<T> == DType::f16 ? 1.5e-3 : 6e-3;
 }
-
 }  // namespace weft::attention_oracle

@@ -8,7 +8,6 @@
 #include "src/attention_maps.h"
 
 namespace weft::attention_oracle {
-
 // kBest: the edge that suits each part.
 inline constexpr int kBest = 0;
 
@@ -198,5 +197,4 @@ template <class A, class B> double difference(const std::vector<A>& a, const std
   }
   return worst / top;
 }
-
 }  // namespace weft::attention_oracle

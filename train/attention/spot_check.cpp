@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 using Row = std::vector<double>;
 
 double dot(const Row& a, const Row& b) {
@@ -117,7 +116,6 @@ class Head {
   Sequence qkv_, y_, dy_, dqkv_;
   Row lse_;
 };
-
 }  // namespace
 
 double spot_check(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int rows,
@@ -137,5 +135,4 @@ double spot_check(Device& device, const AttentionPattern& pattern, const Attenti
   }
   return worst;
 }
-
 }  // namespace weft

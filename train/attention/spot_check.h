@@ -6,7 +6,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // Everything one forward and backward pass read and wrote.
 struct AttentionTensors {
   Tensor qkv, y, dy, dqkv;  // (B, T, H (2 Dqk + Dv)), (B, T, H Dv), likewise
@@ -17,5 +16,4 @@ struct AttentionTensors {
 // Recomputes y, lse, dq, dk and dv at `rows` positions of a few heads and sequences, chosen by `seed`.
 // Returns the largest error, relative to the largest number of the row, or to 0.5 where all are smaller.
 double spot_check(Device&, const AttentionPattern&, const AttentionTensors&, int rows, std::uint64_t seed);
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 // One shape of attention, with the numbers that its patterns take.
 struct AttentionBenchShape {
   std::string name;
@@ -271,7 +270,6 @@ void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype
     options.json ? print_json(row, device, options, out) : print_text(row, out);
   }
 }
-
 }  // namespace
 
 void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
@@ -285,5 +283,4 @@ void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
   for (const AttentionBenchShape& shape : shapes)
     for (const DType dtype : dtypes) measure_shape(*device, shape, dtype, options, out);
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 // `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
 struct BenchKernelsOptions {
   std::string filter;  // in "kernel (sizes)"; empty: all
@@ -65,5 +64,4 @@ struct BenchStepOptions {
 // a step goes (train/bench/step_breakdown.h). Several ranks time the update of all of them, then what they
 // lose to each other (train/bench/ranks.h). `out` counts on rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
-
 }  // namespace weft

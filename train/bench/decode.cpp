@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kCheckedTexts = 2, kCheckedPositions = 200;
 
 // The output layer starts at zero, and would hide all others.
@@ -109,7 +108,6 @@ JsonMembers first_tokens(Device& device, Model& model, const Config& config, Sam
   }
   return members;
 }
-
 }  // namespace
 
 void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
@@ -171,5 +169,4 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
       << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr double kLongestOnCpu = 1e12;  // FLOP of a case: a minute or so
 
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
@@ -26,7 +25,6 @@ void time_case(Device& device, const KernelCase& c, CaseRun& run, const BenchKer
                                {"tflop_per_s", tflops}};
   out << json_object(members) << std::endl;
 }
-
 }  // namespace
 
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {
@@ -59,5 +57,4 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     time_case(*device, *c, run, options, out);
   }
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 constexpr int kRounds = 8;           // of a row of each kind
 
@@ -212,7 +211,6 @@ Exchange exchange_of(const GradientSum& sum, std::span<const StepKind> kinds) {
           .wait_ms = median_difference(kinds[1], kinds[2], longer),
           .exposed_cycles_ms = median_difference(kinds[0], kinds[1], more_cycles)};
 }
-
 }  // namespace
 
 std::unique_ptr<Communicator> make_lockstep(Device& device, Communicator& communicator) {
@@ -274,5 +272,4 @@ std::string exchange_text(const Exchange& e, std::int64_t ranks) {
              of_kind("together      ", e.together), of_joins(e.together),
              of_kind("not reduced   ", e.without), of_joins(e.without), of_kind("by itself     ", e.alone));
 }
-
 }  // namespace weft

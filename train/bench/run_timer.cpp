@@ -5,7 +5,6 @@
 #include <thread>
 
 namespace weft {
-
 constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
 
 double median(std::vector<double> values) {
@@ -73,5 +72,4 @@ TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   }
   return runs;
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "train/program/progress.h"
 
 namespace weft {
-
 // Of each run.
 struct TimedRuns {
   std::vector<double> milliseconds;
@@ -65,5 +64,4 @@ inline void print_head(std::ostream& out, const Columns& columns) {
   for (const Column& column : columns) titles.emplace_back(column.title);
   print_row(out, columns, titles);
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 
 struct Timing {
@@ -164,7 +163,6 @@ void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config)
 }
 
 double share(const KernelGroup& g) { return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0; }
-
 }  // namespace
 
 void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
@@ -291,5 +289,4 @@ std::string breakdown_json(const StepBreakdown& b, double step_ms) {
                        {"roofline_ms", all.roofline_ms},
                        {"kernels", JsonMember::Raw{"[" + kernels + "]"}}});
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "models/model.h"
 
 namespace weft {
-
 struct KernelGroup {
   std::string kernel = {}, shape = {};
   std::int64_t launches = 0;  // in one step
@@ -73,5 +72,4 @@ std::unique_ptr<Communicator> make_timed(Device&, Communicator&, std::int64_t* n
 
 std::string exchange_json(const Exchange&);  // fields of an object, each with a comma before it
 std::string exchange_text(const Exchange&, std::int64_t ranks);
-
 }  // namespace weft

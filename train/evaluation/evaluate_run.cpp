@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kPanel = 384;  // pixels: the longest side of a panel
 constexpr std::int64_t kMargin = 12, kBar = 14;
 constexpr Rgb kPaper{250, 250, 250}, kNothing{215, 215, 215};
@@ -168,7 +167,6 @@ class Evaluation {
   std::optional<Augmenter> augmenter_;
   std::vector<AugmentChoice> choices_;
 };
-
 }  // namespace
 
 HeatMap::HeatMap(const ImageShape& shape) : shape_(shape), sum_(shape.tokens(), 0), count_(sum_.size(), 0) {}
@@ -260,5 +258,4 @@ void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::
                   Progress& progress) {
   Evaluation(arguments, group, progress).run(out);
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "train/program/progress.h"
 
 namespace weft {
-
 struct EvaluateArguments {
   std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
   int gpus = 0;
@@ -45,5 +44,4 @@ class HeatMap {
   std::vector<double> sum_;
   std::vector<std::int64_t> count_;
 };
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // Row `b` of a (count, size) matrix.
 template <class T> std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
   return std::span(matrix).subspan(b * size, size);
@@ -89,7 +88,6 @@ std::int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& option
   const std::int64_t image = data.image().tokens();
   return (options.max_tokens + image - 1) / image * image;
 }
-
 }  // namespace
 
 std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context) {
@@ -175,5 +173,4 @@ void with_ema_weights(Device& device, ParameterStore& store, const std::function
   }
   use(weights);
 }
-
 }  // namespace weft

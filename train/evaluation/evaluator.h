@@ -6,7 +6,6 @@
 #include "models/model.h"
 
 namespace weft {
-
 // Tokens first .. first + length - 1; those from index `scored` of the window on count.
 struct EvalWindow {
   std::int64_t first = 0, length = 0, scored = 0;
@@ -48,5 +47,4 @@ EvalResult evaluate(Device&, Model&, const TokenDataset&, const EvalOptions&,
 
 // Runs `work` with the moving average in place of the weights, which are restored bit for bit.
 void with_ema_weights(Device&, ParameterStore&, const std::function<void()>& work);
-
 }  // namespace weft

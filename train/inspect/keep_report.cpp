@@ -8,7 +8,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kText = 300, kImages = 16;  // tokens of a text; images of a grid
 constexpr double kMostSeconds = 10;
 
@@ -52,7 +51,6 @@ void draw_sample(const Evaluated& now, const fs::path& folder) {
     for (const std::int32_t token : drawn[0]) out << token_to_text(token, config.model.vocab);
   });
 }
-
 }  // namespace
 
 EvaluationHook keep_report() {
@@ -68,5 +66,4 @@ EvaluationHook keep_report() {
     keep("report.html", run_page({folder.string()}));
   };
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 static_assert(sizeof(Rgb) == 3, "libpng reads pixels of three bytes");
 
 Rgb mix(const Rgb& a, const Rgb& b, double t) {
@@ -24,7 +23,6 @@ void fill(Image& image, std::int64_t x, std::int64_t y, std::int64_t w, std::int
 }
 
 namespace {
-
 constexpr std::int64_t kPanel = 768;  // pixels: the longest side of a panel
 constexpr std::int64_t kMargin = 24;
 constexpr Rgb kAttended{31, 90, 166}, kEmptyCell{255, 255, 255}, kQuery{200, 55, 20}, kUnseen{232, 232, 232},
@@ -128,7 +126,6 @@ void draw(Image& image, std::int64_t x0, std::int64_t y0, const Panel& panel) {
     fill(image, x0 - kMargin / 2, y0 + query_row * zoom, kMargin / 2 - 2,
          std::min(std::max<std::int64_t>(zoom, 3), (grid.rows - query_row) * zoom), kQuery);
 }
-
 }  // namespace
 
 ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths n, std::int64_t max_cells) {
@@ -257,5 +254,4 @@ void write_mask_npy(const std::string& path, const AttentionPattern& pattern, in
   }
   file.commit();
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // The matrix of one head, queries x keys, in at most max_cells cells a side. Row r covers queries
 // r * n / rows .. (r + 1) * n / rows - 1; columns likewise.
 struct ConnectivityGrid {
@@ -70,5 +69,4 @@ void write_png(const std::string& path, const Image&);
 // The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a side.
 inline constexpr std::int64_t kMaxMaskLength = 32768;
 void write_mask_npy(const std::string& path, const AttentionPattern&, int head, Lengths);
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 // Parameters whose names differ in one number only, and that have one shape.
 struct ParameterGroup {
   std::string before, after;  // of the number
@@ -300,7 +299,6 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   show_pattern({*drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
                options, counts, out);
 }
-
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
@@ -329,5 +327,4 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   out << "layer " << layer << ", ";
   show_pattern(view, drawn, counts_text(view, target), out);
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace weft {
-
 struct InspectOptions {
   std::string config;
   std::vector<std::string> overrides;      // --set
@@ -29,5 +28,4 @@ struct InspectOptions {
 // Without `pattern` and `attention`: parameters, memory, FLOPs, and what each layer's attention costs. With
 // one of them: a head's pattern as text and files.
 void inspect(const InspectOptions&, std::ostream&);
-
 }  // namespace weft

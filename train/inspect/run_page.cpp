@@ -12,7 +12,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 constexpr double kWidth = 420, kHeight = 230, kLeft = 50, kRight = 10, kTop = 8, kBottom = 38;
 constexpr std::size_t kMostPoints = 400;  // of a series
 
@@ -297,7 +296,6 @@ std::string details(const Run& run) {
             "</pre></details>\n";
   return html;
 }
-
 }  // namespace
 
 std::string html_text(const std::string& text) {
@@ -358,5 +356,4 @@ std::string run_page(const std::vector<std::string>& folders) {
     html += "<h1>" + html_text(run.name) + "</h1>\n" + facts(run) + curves({run}) + details(run);
   return html + "</html>\n";
 }
-
 }  // namespace weft

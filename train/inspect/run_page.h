@@ -5,7 +5,6 @@
 #include "train/trainer/trainer.h"
 
 namespace weft {
-
 // Curves, pictures of the patterns, config, machine and samples of one run; of several runs their curves
 // together, then each. Reads config.yaml, metrics.jsonl, about.txt and samples/ of each folder; a file that
 // is missing is left out, but metrics.jsonl. Throws Error for a folder that is none of a run.
@@ -36,5 +35,4 @@ std::string html_text(const std::string&);
 
 // "" where no series has a finite point. Long series are thinned to means of neighbours.
 std::string svg_of(const Chart&);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 struct Sizes {
   std::int64_t b, t, h, qk, v;  // B, T, H, Dqk, Dv
   std::int64_t packed() const { return h * (2 * qk + v); }
@@ -136,7 +135,6 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   r.set_bytes(rows * static_cast<double>((s.qk + s.v) * size_of(r.type())));
   r.kernel(k, rows * static_cast<double>(2 * s.qk + 2 * s.v));
 }
-
 }  // namespace
 
 void document_starts(CaseRun& r, const Shape& shape, bool one_row) {
@@ -224,5 +222,4 @@ void add_attention_cases(Table& table) {
   const Sizes step = {256, 3072, 2, 64, 128};
   table.time<AttentionDecode>(case_of(decode, images, step, true, false), text_of(images, step));
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 struct Sizes {
   std::int64_t batch, width, heads, qk, v, hidden;
   std::int64_t packed() const { return heads * (2 * qk + v); }
@@ -109,7 +108,6 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
     r.kernel(k, flops);
   };
 }
-
 }  // namespace
 
 void add_block_cases(Table& t) {
@@ -166,5 +164,4 @@ void add_block_cases(Table& t) {
       "B 5, C 128, documents");
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // B, T, H, D; clusters, or columns of signs; keys in a window, or blocks that are chosen.
 struct Sizes {
   std::int64_t b, t, h, d, labels, window;
@@ -136,7 +135,6 @@ void block_list(CaseRun& r, const Sizes& s, bool first, bool text) {
   k.block = kTile;
   r.kernel(k);
 }
-
 }  // namespace
 
 void add_content_cases(Table& t) {
@@ -158,5 +156,4 @@ void add_content_cases(Table& t) {
   for (const std::int64_t d : {8, 72, 136}) add(false, {1, 200, 2, d, 14, 7});
   add(true, {4, 12288, 8, 64, 48, 256});
 }
-
 }  // namespace weft

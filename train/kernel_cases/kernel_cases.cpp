@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kGuard = 256;  // bytes before and after each tensor
 constexpr unsigned char kInputGuard = 0xa5,
                         kOutputGuard = 0x5a;  // different: copying one over the other shows
@@ -76,7 +75,6 @@ std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const Case
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
-
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
@@ -246,5 +244,4 @@ void verify(Device& device, const KernelCase& c, CaseOptions options) {
                " differs from run to run");
   }
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/device.h"
 
 namespace weft {
-
 class CaseRun;
 
 // A kernel at one set of sizes.
@@ -169,5 +168,4 @@ void add_norm_cases(Table&);
 void add_rotary_cases(Table&);
 void add_sampling_cases(Table&);
 void add_step_cases(Table&);  // what an update does with losses, gradients and weights
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 void layernorm_forward(CaseRun& r, std::int64_t n, std::int64_t c) {
   r.kernel(LayerNormForward{r.output("y", {n, c}, r.type()), r.output("mean", {n}, r.wide_type()),
                             r.output("rstd", {n}, r.wide_type()), r.input({n, c}, 2, 0.5),
@@ -148,7 +147,6 @@ void backward(CaseRun& r, const Sizes& s, const Parts& parts) {
   set_form(r, k, s, parts);
   r.kernel(k);
 }
-
 }  // namespace
 
 void add_norm_cases(Table& t) {
@@ -210,5 +208,4 @@ void add_rotary_cases(Table& t) {
   add(true, {4, 12288, 8, 64, 64}, {});
   add(true, {4, 12288, 8, 64, 64}, {.rotary = false});
 }
-
 }  // namespace weft

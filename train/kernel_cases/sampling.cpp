@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 struct AroundLinear {
   bool norm = false, bias = true;
   std::optional<Activation> f = {};
@@ -98,7 +97,6 @@ void add_choices(Table& t) {
   add(256, 256, {}, false, true);
   add(256, 256, {0.9, 50, 0.95}, false, true);
 }
-
 }  // namespace
 
 void add_sampling_cases(Table& t) {
@@ -109,5 +107,4 @@ void add_sampling_cases(Table& t) {
     t.add<GatherRows>(gather_rows(b, rows, n, h, d), "B ", b, ", R ", rows, ", T ", n, ", H ", h, ", D ", d);
   t.time<GatherRows>(gather_rows(1, 49152, 12288, 8, 64), "B 1, R 49152, T 12288, H 8, D 64");
 }
-
 }  // namespace weft

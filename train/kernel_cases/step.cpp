@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 void mean_forward(CaseRun& r, std::int64_t n) {
   r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
 }
@@ -141,7 +140,6 @@ void update(CaseRun& r, std::int64_t n, bool ema, float update_scale) {
   k.results = r.results(update_scale, false);
   r.kernel(k);
 }
-
 }  // namespace
 
 void add_step_cases(Table& table) {
@@ -195,5 +193,4 @@ void add_muon_cases(Table& table) {
                            "12 blocks of d 512");
   table.time<MuonUpdate>(case_of(update, matrices, false, 0.25f), matrices, " elements");
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
 
 void linear_forward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias,
@@ -291,7 +290,6 @@ void add(Table& t, const Sizes& s, bool all, bool realistic,
   t.put<LinearActivationBackward>(realistic, case_of(linear_activation_backward, s, all, form, f, false),
                                   text("C", ", dh alone"));
 }
-
 }  // namespace
 
 const std::vector<KernelCase>& kernel_cases() {
@@ -335,5 +333,4 @@ void add_linear_activation_cases(Table& t) {
     add(t, s, true, true, LinearActivationForm::composed);
   }
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 std::size_t bytes_of(const TileTables& t) {
   std::size_t numbers = 0;
   for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
@@ -72,7 +71,6 @@ void count_content(const AttentionPattern& pattern, int heads, Lengths n, const 
       counts.table_bytes += bytes_of(*maps.tables(0, 0));
     }
 }
-
 }  // namespace
 
 std::string AttentionCounts::edges_text() const { return sum_text(edges); }
@@ -152,5 +150,4 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows, std::s
   }
   return text;
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "src/patterns/packed_maps.h"
 
 namespace weft {
-
 struct AttentionTarget {
   std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
   DType dtype = DType::f32;
@@ -37,5 +36,4 @@ std::string numbers_text(const std::vector<std::int64_t>& numbers);
 std::string grouped_digits(std::int64_t value);  // "12,288"
 // Rows of cells in columns two spaces apart; the first `left` columns are flush left, the others flush right.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
-
 }  // namespace weft

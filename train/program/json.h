@@ -6,7 +6,6 @@
 #include "src/config/names.h"
 
 namespace weft {
-
 // A string in quotes; control characters become spaces.
 inline std::string json_quoted(const std::string& text) {
   std::string out = "\"";
@@ -71,5 +70,4 @@ inline std::string take_characters(std::string& bytes, bool last) {
   bytes.erase(0, at);
   return out;
 }
-
 }  // namespace weft

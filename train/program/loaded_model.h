@@ -9,7 +9,6 @@
 #include "train/ranks/ranks.h"
 
 namespace weft {
-
 // The compute type on this device: a CPU computes in f32 whatever the config says.
 DType dtype_on(const Device&, const Config&);
 
@@ -43,5 +42,4 @@ template <class Arguments, class Work> void work_on_checkpoint(const Arguments& 
     work(a, group, rank_output(group, std::cout), progress);
   });
 }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "src/files/files.h"
 
 namespace weft {
-
 // An option whose help shows its default.
 template <class T> CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
   return app.add_option(name, value, text)->capture_default_str();
@@ -95,5 +94,4 @@ inline void add_weights(CLI::App& app, std::string& weights) {
          "--ema", [&weights] { weights = "ema"; }, "--weights ema")
       ->excludes(which);
 }
-
 }  // namespace weft

@@ -19,7 +19,6 @@
 
 namespace weft {
 namespace {
-
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
 std::string help_with(const CLI::App& app, const std::string& what) {
   const CLI::App* at = &app;  // the command that was given last
@@ -101,7 +100,6 @@ void handle(int number) {
   received_signal = number;
   alarm(kSecondsToFinish);
 }
-
 }  // namespace
 
 void start_threads() {
@@ -178,5 +176,4 @@ const char* StopSignal::received() {
   }
 }
 const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
-
 }  // namespace weft

@@ -11,7 +11,6 @@ class App;
 }
 
 namespace weft {
-
 struct Program {
   const char* name;
   const char* purpose;
@@ -59,5 +58,4 @@ class StopSignal {
   static const char* received();                 // "SIGTERM", or null
   static const char* overdue();  // the same from two seconds after it on: the step is to be given up
 };
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "kernels/view.h"
 
 namespace weft {
-
 std::string fixed_text(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
@@ -103,5 +102,4 @@ void Progress::clear() {
   if (passing_shown_) put("\r\033[K");
   passing_shown_ = false;
 }
-
 }  // namespace weft

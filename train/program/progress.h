@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace weft {
-
 std::string count_text(double count);       // "950", "48.1k", "1.52M"
 std::string duration_text(double seconds);  // "0:07", "12:34", "1:02:03"
 std::string fixed_text(double value, int digits);
@@ -69,5 +68,4 @@ class Progress {
   int file_;
   std::chrono::steady_clock::time_point last_passing_{};
 };
-
 }  // namespace weft

@@ -18,7 +18,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -227,7 +226,6 @@ class Launcher {
   Clock::time_point deadline_;
   std::string unread_, killed_, first_, silent_, left_;
 };
-
 }  // namespace
 
 std::vector<std::string> command_line() {
@@ -248,5 +246,4 @@ void launch_ranks(int count, const std::string& device) {
          "; --device cpu starts processes without any");
   launcher.run();
 }
-
 }  // namespace weft

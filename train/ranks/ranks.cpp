@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 // Adds the linker's build ID, the note that names what was linked.
 void add_build_id(const dl_phdr_info& object, Hash& hash) {
   const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
@@ -78,7 +77,6 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
     fail_as_rank(group, what, what);
   } catch (const std::exception& e) { fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what())); }
 }
-
 }  // namespace
 
 std::string build_id() {
@@ -183,5 +181,4 @@ std::chrono::seconds hang_limit() {
   if (seconds < 1) fail("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'");
   return std::chrono::seconds(seconds);
 }
-
 }  // namespace weft

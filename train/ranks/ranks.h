@@ -7,7 +7,6 @@
 #include "train/program/progress.h"
 
 namespace weft {
-
 struct RankOptions {
   int gpus = 0;                 // --gpus: processes to start on this host; 0: the environment says
   std::string device = "auto";  // --device
@@ -51,5 +50,4 @@ std::chrono::seconds hang_limit();  // for ProcessGroup::watch(): WEFT_HANG_SECO
 void launch_ranks(int count, const std::string& device);
 
 std::vector<std::string> command_line();  // of this process, its name first
-
 }  // namespace weft

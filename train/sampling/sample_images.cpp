@@ -10,7 +10,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
 constexpr std::int32_t kUnknown = 128;
 constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
@@ -167,7 +166,6 @@ class ImageSampler {
   std::int64_t rows_given_ = 0;
   std::vector<Tokens> given_;  // whole, in the order of the sequence
 };
-
 }  // namespace
 
 Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
@@ -212,5 +210,4 @@ bool draws_images(const Config& config) {
 void sample_images(const SampleArguments& arguments, LoadedModel& model, Progress& progress) {
   ImageSampler(arguments, model).run(progress);
 }
-
 }  // namespace weft

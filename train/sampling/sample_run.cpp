@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
   return [&progress, clock = Stopwatch(true)](std::int64_t done, std::int64_t all) {
@@ -223,7 +222,6 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
                  a.rate, " Hz, ", loaded.weights_text()));
   if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
 }
-
 }  // namespace
 
 void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Progress& notes) {
@@ -243,5 +241,4 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
          ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images");
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
-
 }  // namespace weft

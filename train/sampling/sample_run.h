@@ -8,7 +8,6 @@
 #include "train/sampling/sampler.h"
 
 namespace weft {
-
 struct SampleArguments {
   std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
   std::string weights;  // "ema", "last"; "": ema where it was kept
@@ -53,5 +52,4 @@ struct GridLayout {
   static constexpr std::int64_t kGap = 2;
 };
 Image draw_grid(const std::vector<Image>& cells, const GridLayout&);
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Tokens stay on the device for about this long before they are read.
 constexpr double kLateSeconds = 0.04;
 
@@ -247,7 +246,6 @@ void sample_part(Device& device, Model& model, std::int64_t context, const Sampl
     for (std::int64_t sample = 0; sample < options.count; ++sample)
       on_token(sample, options.given() + t, all[sample * options.length + t]);
 }
-
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
@@ -361,5 +359,4 @@ std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t v
 std::string token_to_text(std::int32_t token, std::int64_t vocab) {
   return vocab <= 256 ? std::string(1, static_cast<char>(token)) : str(token, ' ');
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "models/model.h"
 
 namespace weft {
-
 struct SampleOptions {
   std::vector<std::int32_t> prompt = {};  // the same for all samples; or `prompts` below
   std::int64_t length = 0;                // tokens to add to the prompt
@@ -80,5 +79,4 @@ std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
 std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab);
 std::string token_to_text(std::int32_t token, std::int64_t vocab);
-
 }  // namespace weft

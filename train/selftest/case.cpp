@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 using attention_oracle::kBest;
 using std::int64_t;
 
@@ -70,7 +69,6 @@ PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool an
 }
 
 constexpr std::size_t kEnoughFailures = 5;
-
 }  // namespace
 
 SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
@@ -228,5 +226,4 @@ void selftest(const SelftestOptions& options, std::ostream& out, Progress& progr
          " cases; first: ", result.failures.front());
   out << "selftest passed on " << device->description() << ": " << result.cases << " cases" << std::endl;
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "train/program/progress.h"
 
 namespace weft {
-
 class Device;
 
 struct SelftestCase {
@@ -87,5 +86,4 @@ SelftestResult run_selftest(Device&, const SelftestOptions&, Progress&);
 
 // The whole program: a report on `out`; throws Error when a case failed.
 void selftest(const SelftestOptions&, std::ostream& out, Progress&);
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_oracle;
 using std::int64_t;
 
@@ -247,7 +246,6 @@ struct Direction {
     }
   }
 };
-
 }  // namespace
 
 std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, AttentionForm only) {
@@ -360,5 +358,4 @@ void check_picture(const SelftestCase& c) {
                    head, ": pair (", i, ", ", j, ") has share ", grid.share[i * n.keys + j]);
   }
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
-
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
 constexpr std::int64_t kStepsBetweenAgreements = 64;
@@ -163,5 +162,4 @@ void check_equal_weights(ProcessGroup& group, Device& device, const ParameterSto
                               " its weights are not those of rank 0: a GPU or a link computes wrongly; "
                               "nothing was saved"));
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "train/trainer/report.h"
 
 namespace weft {
-
 // How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
 std::int64_t bucket_elements(const TrainConfig&, DType gradients);
 // How the optimizer is shared, by train.shard_optimizer; null: a process alone.
@@ -73,5 +72,4 @@ std::vector<std::uint64_t> fingerprints(Device&, const std::vector<TensorView>&)
 
 // Collective. When weights differ, rank 0 throws an Error that names the ranks that differ; the others end.
 void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-
 constexpr const char* kGradient = "the gradient of";
 
 // Gradients first: what differs there differs in the rest as well. With shards, what this process keeps.
@@ -144,5 +143,4 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
   }
   return found;
 }
-
 }  // namespace weft

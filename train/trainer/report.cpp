@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
   return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights), ", gradients ",
              bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
@@ -123,7 +122,6 @@ std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
              accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
              accumulation, ")");
 }
-
 }  // namespace
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
@@ -254,5 +252,4 @@ std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Co
   return MicroBatch{there.accumulation,
                     str(parts_text(there.batch / config.ranks, there.accumulation), ", as in ", checkpoint)};
 }
-
 }  // namespace weft

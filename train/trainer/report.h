@@ -7,7 +7,6 @@
 #include "train/trainer/run_folder.h"
 
 namespace weft {
-
 struct TrainOptions;
 
 // What one micro-batch of full context needs on this device, to train or to evaluate.
@@ -54,5 +53,4 @@ MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Devi
 // As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
 // batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
-
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
-
 constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
 RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
@@ -76,5 +75,4 @@ bool has_diverged(const StepResults& r, bool scaled) {
   const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
   return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 #include "src/tape.h"
 
 namespace weft {
-
 class RunAhead {
  public:
   // `micro_batches` of an update; `scaled` as below.
@@ -48,5 +47,4 @@ class RunAhead {
 
 // Whether training cannot go on. f16 (`scaled`) skips overflows, down to the smallest loss scale.
 bool has_diverged(const StepResults&, bool scaled);
-
 }  // namespace weft

@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 std::string folder_of(const Config& config, const std::string& out) {
   return out.empty() ? (fs::path("runs") / config.name).string() : out;
 }
@@ -105,7 +104,6 @@ std::string scalar(const char* tag, double value) {
   return std::isfinite(value) ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
                               : "";
 }
-
 }  // namespace
 
 std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
@@ -313,5 +311,4 @@ void EventFile::write(const std::string& event) const {
   out << record << std::flush;
   if (!out) fail("cannot write ", path_, ": is the disk full?");
 }
-
 }  // namespace weft

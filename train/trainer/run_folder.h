@@ -13,7 +13,6 @@
 #include "src/ranks/sockets.h"
 
 namespace weft {
-
 class RunFolder {
  public:
   // `out` empty: runs/<config name>. `resume`: none for a new run, "" for latest.h5, or a checkpoint. Throws
@@ -112,5 +111,4 @@ class EventFile {
 
   std::string path_;
 };
-
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-
 void TrainStep::run(const BatchSource& source, std::int64_t step, const std::function<void()>& between) {
   launch_update(source, step, between, true);
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
@@ -84,7 +83,6 @@ void TrainStep::upload() {
 // ---- set-up ----
 
 namespace {
-
 // For a struct of four-byte words: as floats, which Add copies bit by bit.
 Tensor device_bytes(Device& device, std::size_t bytes) {
   Tensor t(*device.pool, {static_cast<std::int64_t>(bytes / sizeof(float))}, DType::f32, "step");
@@ -98,7 +96,6 @@ double least_backward_seconds(const Config& config, const StepShape& shape) {
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);
   return 2.0 / 3 * flops_per_token(config.model, shape.context) * tokens / kMostFlops;
 }
-
 }  // namespace
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
@@ -150,5 +147,4 @@ void TrainStep::set_shape(const StepShape& shape) {
   graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
                                             GraphedStep(device_, graph), GraphedStep(device_, graph)});
 }
-
 }  // namespace weft

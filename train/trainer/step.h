@@ -9,7 +9,6 @@
 #include "train/trainer/run_ahead.h"
 
 namespace weft {
-
 // Each process takes accumulation micro-batches of (micro_batch, context) tokens.
 struct StepShape {
   std::int64_t context = 0, micro_batch = 0, accumulation = 0, ranks = 1;
@@ -125,5 +124,4 @@ class TrainStep {
   RunAhead ahead_;
   std::vector<StatePart> replayed_;  // of prepare_replay(), in the order in which differences are named
 };
-
 }  // namespace weft

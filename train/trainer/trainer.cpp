@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 Config for_ranks(Config config, const ProcessGroup& group) {
   config.ranks = group.size();
   check_config(config);
@@ -38,7 +37,6 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
   if (config.data.mix.empty()) return std::nullopt;
   return TokenDataset(config.data.mix, "train", config.model.vocab);
 }
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
@@ -368,5 +366,4 @@ void Trainer::fail_non_finite(std::int64_t step) {
   fail("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
        nothing_saved(), " with a lower train.learning_rate or a longer train.warmup");
 }
-
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-
 // What a hook sees behind an evaluation. The model has the weights that `evaluate` and `sample` would take:
 // the moving average where one is kept.
 struct Evaluated {
@@ -105,5 +104,4 @@ class Trainer {
   std::int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;
 };
-
 }  // namespace weft

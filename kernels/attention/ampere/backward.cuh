@@ -8,7 +8,6 @@
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {
-
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
 // That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
 template <int Dqk, int Dv> struct BackwardShape {
@@ -205,5 +204,4 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   store_rows<T>(staging, dv, RowFactors<M>(1, task.accumulate), task, first_row,
                 Rows::of(g.dv, place.b, place.h));
 }
-
 }  // namespace weft::attention::ampere

@@ -8,7 +8,6 @@
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {
-
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -154,5 +153,4 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   __syncthreads();
   store_rows<T>(shared + Shape::kStream, y, factors, task, first_row, Rows::of(f.y, place.b, place.h));
 }
-
 }  // namespace weft::attention::ampere

@@ -5,7 +5,6 @@
 #include "kernels/attention/ampere/mainloop.cuh"
 
 namespace weft::attention::ampere {
-
 // Sets masked accumulators of a warp to `value`; rows count from first_row, columns from first_column.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& stream, int first_row,
@@ -73,5 +72,4 @@ __device__ __forceinline__ void store_rows(char* staging, const Accumulators<M, 
   }
   __syncwarp();
 }
-
 }  // namespace weft::attention::ampere

@@ -7,7 +7,6 @@
 #include "kernels/device/mma.cuh"
 
 namespace weft::attention::ampere {
-
 // The work of a block, or of a warp of 16-row tiles, in shared memory to spare registers. Its kTiles tiles
 // are neighbours in the schedule: their lists are equally long and mostly the same.
 template <int kTiles, int kEdge = kTile> struct Task {
@@ -271,5 +270,4 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
   bool next_started_;              // already, by begin()
   int own_, stage_, tile_, mask_;  // of the warp; of the current tile
 };
-
 }  // namespace weft::attention::ampere

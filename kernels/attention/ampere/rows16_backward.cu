@@ -5,7 +5,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
 // kKeys: of the key-stationary kernel, which streams lse and delta.
 template <int Dqk, int Dv, bool kKeys> struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
@@ -155,5 +154,4 @@ void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const 
     }
   });
 }
-
 }  // namespace weft::attention::ampere

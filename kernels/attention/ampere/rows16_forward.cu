@@ -5,7 +5,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
 template <int Dqk, int Dv> struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
@@ -71,5 +70,4 @@ void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const At
           Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
-
 }  // namespace weft::attention::ampere

@@ -8,7 +8,6 @@
 #include "kernels/attention/ampere/mainloop.cuh"
 
 namespace weft::attention::ampere {
-
 inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid
 
 using Rows16Task = Task<1, kSmallTile>;
@@ -213,5 +212,4 @@ template <int Dqk, int Dv> struct Rows16Shape {
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
   static constexpr int kThreads = kRows16Warps * 32;
 };
-
 }  // namespace weft::attention::ampere

@@ -8,7 +8,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     TensorMaps by_rows{}, by_columns{};
@@ -40,5 +39,4 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const A
                     FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
   });
 }
-
 }  // namespace weft::attention::hopper

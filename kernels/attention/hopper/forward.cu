@@ -8,7 +8,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 template <int Dqk, int Dv, bool kTma> struct ForwardShape {
   // As the registers allow: 504 a lane are shared by 3 warpgroups, 512 by 4, 480 by 5. At heads of 64 a
   // fourth consumer gives more than queries in registers. At heads of 128 two consumers with queries in
@@ -97,5 +96,4 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     });
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
-
 template <class T, int Dv> struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
@@ -148,5 +147,4 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     if (mask == kSkip) mask = stream.next();
   }
 }
-
 }  // namespace weft::attention::hopper

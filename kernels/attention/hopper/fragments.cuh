@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 // This thread's row: 0 for g, 1 for g + 8.
 __device__ __forceinline__ int row_of(int half) {
   return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
@@ -112,5 +111,4 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
           make_uint4(w[0], w[1], w[2], w[3]);
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -10,7 +10,6 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates dQ.
 inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
 
@@ -203,5 +202,4 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -8,7 +8,6 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // dQ of a query tile (-1: no more) on its way to global memory; `turn` work items have added to it.
 struct QueryPlace {
   int tile, turn;
@@ -325,5 +324,4 @@ __global__ void __launch_bounds__(kRowThreads)
   scratch.turns[tile] = 0;
   clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
 }
-
 }  // namespace weft::attention::hopper

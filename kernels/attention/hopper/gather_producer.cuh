@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 // What a producer gathers: the stationary and the streamed side.
 struct Sources {
   const HeadsView &own_x, &own_y, &x, &y;
@@ -170,5 +169,4 @@ template <auto kSide, class M> class GatherProducer {
   Ring<M::kStages> stage_;
   Ring<M::kOwnStages> own_stage_;
 };
-
 }  // namespace weft::attention::hopper

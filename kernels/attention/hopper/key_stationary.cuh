@@ -7,7 +7,6 @@
 #include "kernels/attention/hopper/tma_producer.cuh"
 
 namespace weft::attention::hopper {
-
 template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
   // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
@@ -218,5 +217,4 @@ __global__ void __launch_bounds__(KeyStationaryShape<Dqk, Dv, kTma>::M::kThreads
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

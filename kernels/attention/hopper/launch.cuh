@@ -7,7 +7,6 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // select() asks first whether TMA takes the strides of the tensors.
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
@@ -42,5 +41,4 @@ void start_dependent(CudaQueue& queue, void (*kernel)(Args...), std::int64_t wor
   launch_dependent(queue, kernel,
                    {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)}, args...);
 }
-
 }  // namespace weft::attention::hopper

@@ -7,7 +7,6 @@
 #include "kernels/attention/hopper/tma_producer.cuh"
 
 namespace weft::attention::hopper {
-
 template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
@@ -197,5 +196,4 @@ __global__ void __launch_bounds__(QueryStationaryShape<Dqk, Dv, kTma>::M::kThrea
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/fragments.cuh"
 
 namespace weft::attention::hopper {
-
 // Of this thread's two rows. exp2 is relative to `top`, an earlier maximum. It moves only when the sum of an
 // iteration exceeds kLimit, so that accumulators are rarely rescaled; the quotient is the same.
 struct Softmax {
@@ -94,5 +93,4 @@ struct Softmax {
     here[half] += x;
   }
 };
-
 }  // namespace weft::attention::hopper

@@ -11,7 +11,6 @@
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
-
 using Panel = char[kPanel];
 
 // What the producer tells the consumers of a work item.
@@ -220,5 +219,4 @@ template <class M> class Consumer {
   Ring<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;
 };
-
 }  // namespace weft::attention::hopper

@@ -7,7 +7,6 @@
 #include "kernels/device/tma.cuh"
 
 namespace weft::attention::hopper {
-
 // The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
@@ -248,5 +247,4 @@ __device__ __forceinline__ void produce(const M& memory, char* shared, const Att
     TmaProducer<kSide, M>(memory, shared)
         .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);
 }
-
 }  // namespace weft::attention::hopper

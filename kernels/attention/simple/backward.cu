@@ -4,7 +4,6 @@
 
 namespace weft::attention::simple {
 namespace {
-
 template <class S>
 __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     rows_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
@@ -98,7 +97,6 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   store_rows<S>(g.dk, place, own.order(), dk, scales, map.accumulate);
   store_rows<S>(g.dv, place, own.order(), dv, ones, map.accumulate);
 }
-
 }  // namespace
 
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
@@ -109,5 +107,4 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
           kSimpleThreads, S::bytes(4), g, pass);
   });
 }
-
 }  // namespace weft::attention::simple

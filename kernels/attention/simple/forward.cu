@@ -4,7 +4,6 @@
 
 namespace weft::attention::simple {
 namespace {
-
 __device__ float row_max(float x) {
 #pragma unroll
   for (int lane = 1; lane < kColumnThreads; lane *= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, lane));
@@ -99,7 +98,6 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
                        });
   softmax.store(f, place, own.order());
 }
-
 }  // namespace
 
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
@@ -108,5 +106,4 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
           kSimpleThreads, S::bytes(3), f, pass);
   });
 }
-
 }  // namespace weft::attention::simple

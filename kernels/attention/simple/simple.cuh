@@ -11,7 +11,6 @@
 #include "kernels/device/cuda.cuh"
 
 namespace weft::attention::simple {
-
 inline constexpr int kSimpleThreads = 128, kColumnThreads = 16;
 
 // Element type, padded head size, edge of the tiles. Four matrices of a strip fit the 99 KiB of sm_86.
@@ -247,5 +246,4 @@ template <class F> void with_simple(DType dtype, std::int64_t head_size, int edg
     edge == kTile ? with_size.template operator()<kTile>() : with_size.template operator()<kSmallTile>();
   });
 }
-
 }  // namespace weft::attention::simple

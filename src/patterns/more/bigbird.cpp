@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 using Blocks = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostRandom = 4096;
@@ -133,7 +132,6 @@ std::unique_ptr<AttentionPattern> make_bigbird(const PatternSpec& spec, int) {
              kMaxPositions, ", got ", spec.length));
   return std::make_unique<BigBird>(spec, ascending_globals("bigbird", spec.globals));
 }
-
 }  // namespace
 
 PatternKind bigbird_pattern() {
@@ -142,5 +140,4 @@ PatternKind bigbird_pattern() {
           "seen, and `random` others",
           reads({"block", "window", "globals", "random", "seed", "causal"}), make_bigbird};
 }
-
 }  // namespace weft

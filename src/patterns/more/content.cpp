@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 using std::int64_t;
 
 class Content : public AttentionPattern {
@@ -68,7 +67,6 @@ std::unique_ptr<AttentionPattern> make_topk_blocks(const PatternSpec& spec, int)
   return std::make_unique<Content>(spec,
                                    str("topk_blocks(block ", spec.block, ", blocks ", spec.blocks, ")"));
 }
-
 }  // namespace
 
 bool has_labels(const PatternSpec& spec) { return spec.kind != "topk_blocks"; }
@@ -114,5 +112,4 @@ PatternKind topk_blocks_pattern() {
           "the own block and the `blocks` - 1 earlier ones that its first query scores highest",
           reads({"block", "blocks"}), make_topk_blocks, true};
 }
-
 }  // namespace weft

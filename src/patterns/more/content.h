@@ -5,7 +5,6 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 inline constexpr std::int64_t kMostLabels = 1024;  // clusters, or buckets that are asked for
 
 bool has_labels(const PatternSpec&);  // routing and lsh, whose keys are made of queries
@@ -19,5 +18,4 @@ std::unique_ptr<AttentionPattern> slots_of(const PatternSpec&);
 std::vector<ContentHeads> content_of(const AttentionPattern&, int heads);
 // Throws Error where a head of the pattern depends on content.
 void refuse_content(const AttentionPattern&, int heads, const char* who);
-
 }  // namespace weft

@@ -14,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kPatch = 8, kSmallPatch = 4;  // kPatch^2 = kTile, kSmallPatch^2 = kSmallTile
 
 struct Grid {
@@ -144,7 +143,6 @@ std::unique_ptr<AttentionPattern> make_convolution(const PatternSpec& spec, int)
   if (!flat) rows = make_axis(height, spec.filter[0], spec.step, "height");
   return std::make_unique<Convolution>(rows, make_axis(width, spec.filter.back(), spec.step, "width"), spec);
 }
-
 }  // namespace
 
 PatternKind convolution_pattern() {
@@ -153,5 +151,4 @@ PatternKind convolution_pattern() {
       "the window of a convolution with `filter` and `step` over `grid`; causal: up to the position below it",
       reads({"grid", "filter", "step", "causal", "transposed"}), make_convolution};
 }
-
 }  // namespace weft

@@ -16,7 +16,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kBlocks[] = {8, 16, 32, 64};
 constexpr std::int32_t kFull = -1;  // instead of the number of a mask: every pair of the block
 
@@ -172,7 +171,6 @@ class Layout : public AttentionPattern {
   std::map<Mask, std::int32_t> known_;
   std::string name_;
 };
-
 }  // namespace
 
 std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int heads) {
@@ -250,5 +248,4 @@ BlockLayout read_block_layout(const std::string& path, const std::string& datase
   bytes.resize(in.gcount());
   return parse_block_layout(bytes, path);
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 struct BlockLayout {
   std::int64_t heads = 1;  // 1: all heads share it
   std::int64_t query_blocks = 0, key_blocks = 0;
@@ -36,5 +35,4 @@ BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset
 std::int64_t layout_size(const std::vector<std::int64_t>& shape, const std::string& source);
 BlockLayout layout_of(const std::vector<std::int64_t>& shape, const std::string& source,
                       const std::function<std::int64_t(std::int64_t index)>& value_at);
-
 }  // namespace weft

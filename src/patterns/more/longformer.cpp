@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 class Longformer : public AttentionPattern {
  public:
   // `globals` ascend.
@@ -87,7 +86,6 @@ std::unique_ptr<AttentionPattern> make_longformer(const PatternSpec& spec, int h
   for (const std::int64_t d : spec.dilation) check_pattern_field("longformer", "dilation", d);
   return std::make_unique<Longformer>(spec, ascending_globals("longformer", spec.globals), heads);
 }
-
 }  // namespace
 
 PatternKind longformer_pattern() {
@@ -96,5 +94,4 @@ PatternKind longformer_pattern() {
           "seen",
           reads({"window", "dilation", "globals", "causal"}), make_longformer};
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kMaxBlocks = 8;  // thread blocks of a collective; NCCL_MAX_CTAS overrides it
 
 ncclDataType_t nccl_type(DType type) {
@@ -184,7 +183,6 @@ class NcclCommunicator : public Communicator {
   bool beside_ = false;
   const int exceptions_ = std::uncaught_exceptions();
 };
-
 }  // namespace
 
 std::string nccl_version() {
@@ -196,5 +194,4 @@ std::string nccl_version() {
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
   return std::make_unique<NcclCommunicator>(device, group);
 }
-
 }  // namespace weft

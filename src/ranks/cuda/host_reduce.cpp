@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kPage = 4096, kBytesOfRank = std::size_t{32} << 20;
 constexpr std::int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
 static_assert(HostReduce::kMostRanks <= static_cast<int>(SumOf::kMost));
@@ -44,7 +43,6 @@ void copy(void* to, const void* from, const TensorView& part, cudaStream_t strea
     WEFT_CUDA_CALL(
         cudaMemcpyAsync(to, from, static_cast<std::size_t>(part.bytes()), cudaMemcpyDefault, stream));
 }
-
 }  // namespace
 
 struct HostReduce::Split {
@@ -254,5 +252,4 @@ void HostReduce::reduce_scatter(const TensorView& t, CudaQueue& queue) {
     sum({&split, 1}, queue, false);
   }
 }
-
 }  // namespace weft

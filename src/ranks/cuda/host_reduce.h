@@ -10,7 +10,6 @@
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 // Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in rank
 // order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet by flags in the
 // same memory. Both collectives run on the stream of `queue`, which may be captured.
@@ -53,5 +52,4 @@ class HostReduce {
   char* terms_ = nullptr;                        // a slot for each rank, on the GPU
   const int exceptions_ = std::uncaught_exceptions();
 };
-
 }  // namespace weft

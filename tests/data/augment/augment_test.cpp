@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kShape = {4, 4, 3};
 
 Config config_of(const ImageShape& shape) {
@@ -327,6 +326,5 @@ TEST(Augment, IsQuick) {
   RecordProperty("microseconds", static_cast<int>(best * 1e6));
   EXPECT_LT(best, 0.02);
 }
-
 }  // namespace
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 RgbImage image_of(const Hdf5File& file, const std::string& dataset) {
   const auto shape = file.shape_of(dataset);
   RgbImage image{shape[0], shape[1], {}};
@@ -120,6 +119,5 @@ TEST(RandAugment, TheKeySaysAll) {
   }
   EXPECT_TRUE(draw_operations(1, 0, 2, 8, 8).empty());
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kSquare = {6, 6, 3}, kWide = {4, 6, 3}, kGrey = {3, 3, 1};
 
 void expect_bijection(const Order& order, std::int64_t tokens, const std::string& what) {
@@ -127,6 +126,5 @@ TEST(Transforms, Errors) {
   EXPECT_CONTAINS(error_of([] { jigsaw_order(kWide, 3, 0); }), "3 x 3 tiles of an image of 4 x 6");
   EXPECT_CONTAINS(error_of([] { jigsaw_order(kWide, 2, 24); }), "permutation 24 of 4 things");
 }
-
 }  // namespace
 }  // namespace weft

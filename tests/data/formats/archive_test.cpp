@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 using Members = std::vector<std::pair<std::string, std::string>>;
 
 class Archive : public testing::Test {
@@ -145,6 +144,5 @@ TEST(ArchiveMissing, SaysWhatToInstall) {
                   }),
                   "install libarchive-dev");
 }
-
 }  // namespace
 }  // namespace weft

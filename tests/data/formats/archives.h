@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace weft {
-
 inline std::string little_endian(std::uint64_t value, int bytes) {
   std::string out;
   for (int k = 0; k < bytes; ++k) out += static_cast<char>(value >> 8 * k & 0xff);
@@ -83,5 +82,4 @@ inline std::string stored_gzip(const std::string& bytes) {
   }
   return gzip + little_endian(crc32_of(bytes), 4) + little_endian(bytes.size(), 4);
 }
-
 }  // namespace weft

@@ -17,7 +17,6 @@
 
 namespace weft {
 namespace {
-
 TEST(MuLaw, EveryCodeComesBack) {
   for (int code = 0; code < 256; ++code) {
     const double x = mu_law_decode(static_cast<std::uint8_t>(code));
@@ -260,6 +259,5 @@ TEST(AudioMissing, SaysWhatToInstall) {
   if (has_audio()) GTEST_SKIP() << "built with libsndfile and libsamplerate";
   EXPECT_CONTAINS(error_of([] { prepare_audio({{"a.wav"}, "o.h5"}); }), "install libsndfile1-dev");
 }
-
 }  // namespace
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 ImageSplit records(const std::string& bytes) {
   ImageSplit split;
   append_cifar_records(bytes, "a.bin", split);
@@ -179,6 +178,5 @@ TEST(ImageSplits, ChosenOnesKeepTheirOrderAndTheirLabels) {
                   }),
                   "--test: cannot take 6 of 5");
 }
-
 }  // namespace
 }  // namespace weft

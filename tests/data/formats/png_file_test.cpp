@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 // A PNG file of these pixels, through libpng, in one of its formats.
 std::string encoded(std::uint32_t height, std::uint32_t width, std::uint32_t format,
                     const std::vector<std::uint8_t>& pixels, const std::vector<std::uint8_t>& palette = {}) {
@@ -168,6 +167,5 @@ TEST(Png, TruncatedAnywhereAndDamagedAnywhereIsOneError) {
     }
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "tests/data/formats/archives.h"
 
 namespace weft {
-
 constexpr std::int64_t kCifarBytes = 3072;
 
 // Image `i` of a set: random bytes, planes of red, green and blue.
@@ -68,5 +67,4 @@ inline std::vector<std::uint8_t> split_pixels(const std::string& path, const std
   data.read(0, tokens);
   return {tokens.begin(), tokens.end()};
 }
-
 }  // namespace weft

@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 constexpr unsigned kBatch = 5;  // images in an "official" file here: of 25, one validates
@@ -328,6 +327,5 @@ TEST(PrepareProgram, TheImageCommandsHaveHelpAndOneLineErrors) {
     EXPECT_CONTAINS(read_file(dir / "said"), "Example");
   }
 }
-
 }  // namespace
 }  // namespace weft

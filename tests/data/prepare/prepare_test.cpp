@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<std::int32_t> split_of(const std::string& path, const std::string& split,
                                    std::int64_t vocab = 256) {
   const TokenDataset data(path, split, vocab);
@@ -224,6 +223,5 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << wrong << ": " << said;
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 template <class T> std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
@@ -95,6 +94,5 @@ TEST_F(PrepareTokensTest, BytesOfATokenAreKnownWhereTheyAreGiven) {
   write_token_file(o_.out, std::vector<std::uint8_t>(20, 3), 256, {1, 0, 0}, "bytes");
   EXPECT_EQ(bytes(256), 1);
 }
-
 }  // namespace
 }  // namespace weft

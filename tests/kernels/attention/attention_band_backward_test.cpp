@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
@@ -86,6 +85,5 @@ TEST(CudaAttentionBandBackward, AThousandRunsGiveTheSameBits) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 using std::int64_t;
 
@@ -101,7 +100,6 @@ TEST(CudaAttentionBand, AThousandRunsGiveTheSameBits) {
     EXPECT_EQ(runs_with_other_bits(forward, d.y, d.lse), 0) << pattern->name();
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -4,7 +4,6 @@
 
 namespace weft::attention_test {
 namespace {
-
 using std::int64_t;
 
 std::unique_ptr<PredicatePattern> predicate(Lengths n, See see) {
@@ -52,7 +51,6 @@ void add_in_parts(std::vector<NamedPattern>& list, Lengths n) {
   list.push_back(
       {"three parts, many rows empty", in_parts(1, std::move(even), std::move(some), std::move(none))});
 }
-
 }  // namespace
 
 std::vector<NamedPattern> sample_patterns(Lengths n, int heads) {
@@ -90,5 +88,4 @@ AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
   g.v = g.dv = g.y = g.dy = heads(v);
   return g;
 }
-
 }  // namespace weft::attention_test

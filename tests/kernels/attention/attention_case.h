@@ -9,7 +9,6 @@
 #include "train/attention/oracle.h"
 
 namespace weft::attention_test {
-
 using namespace attention_oracle;
 
 using See = std::function<bool(int head, std::int64_t i, std::int64_t j)>;
@@ -89,5 +88,4 @@ inline AttentionPass pass_of(const Band& band) {
   pass.band = band;
   return pass;
 }
-
 }  // namespace weft::attention_test

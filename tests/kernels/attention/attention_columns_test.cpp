@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
@@ -151,6 +150,5 @@ TEST(CudaAttentionColumns, ScratchThatIsTooSmallIsRefused) {
   EXPECT_THROW(launch(gpu().queue, g), Error);
 }
 #endif
-
 }  // namespace
 }  // namespace weft

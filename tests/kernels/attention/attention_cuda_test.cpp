@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
 template <class T> void for_all_patterns() {
@@ -376,7 +375,6 @@ TEST(CudaAttention, WhatDoesNotWorkIsSaid) {
   f.k.data = static_cast<bf16*>(f.k.data) + 1;
   EXPECT_NE(message(f).find("multiples of 16 bytes"), std::string::npos);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

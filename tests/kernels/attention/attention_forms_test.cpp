@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel, attention::parse_form, attention::Problem;
 
 struct Case {
@@ -136,6 +135,5 @@ TEST(AttentionForms, NamesAreRead) {
     EXPECT_EQ(parse_form(name_of(form)), form);
   EXPECT_THROW(parse_form("fast"), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
 AttentionBackward of_head_size(const AttentionMaps& maps, std::int64_t size) {
@@ -100,7 +99,6 @@ TEST(CudaAttentionFused, ScratchThatIsTooSmallIsRefused) {
   --g.scratch.shape[0];
   EXPECT_THROW(launch(gpu().queue, g), Error);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -12,7 +12,6 @@
 #include "train/attention/on_device.h"
 
 namespace weft::attention_test {
-
 inline Device& gpu() {
   static const std::unique_ptr<Device> device = make_device("cuda");
   return *device;
@@ -173,5 +172,4 @@ void expect_agreement(const PatternSpec& spec, const Sizes& size, const Covers& 
   EXPECT_TRUE(covers(x, host.maps)) << pattern->name();
   expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
 }
-
 }  // namespace weft::attention_test

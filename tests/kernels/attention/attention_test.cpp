@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
 CpuQueue queue;
@@ -264,6 +263,5 @@ TEST(Attention, WhatDoesNotFitIsNamed) {
   expect_backward("dk has no data", [](auto& g) { g.dk.data = nullptr; });
   expect_backward("no tile maps", [](auto& g) { g.maps.passes = 0; });
 }
-
 }  // namespace
 }  // namespace weft

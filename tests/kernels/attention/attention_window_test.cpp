@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
 using std::int64_t;
@@ -120,6 +119,5 @@ TEST(CudaAttentionWindow, AThousandRunsGiveTheSameBits) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft::attention_test {
 namespace {
-
 using Numbers = std::vector<std::int32_t>;
 
 Numbers starts_of(const Numbers& tokens, std::int32_t row = -1) {
@@ -175,6 +174,5 @@ TEST(CudaSegmentMaps, RandomDocumentsAgreeWithF64) {
         expect_agreement<f16>(*pattern, {{1, n, 2, 64, 128}, edge, true}, name, {}, true);
       }
 }
-
 }  // namespace
 }  // namespace weft::attention_test

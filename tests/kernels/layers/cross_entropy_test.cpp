@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
@@ -73,6 +72,5 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   EXPECT_NEAR(loss[0], std::log1p(std::exp(1.0)), 1e-4);
   EXPECT_NEAR(loss[1], std::log(3.0), 1e-4);
 }
-
 }  // namespace
 }  // namespace weft

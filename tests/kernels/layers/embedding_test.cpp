@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 // Two sequences of five tokens out of four; positions as (p / 3, p % 3).
@@ -345,6 +344,5 @@ TEST(Embedding, RowsPastTheEndAreAnError) {
   k.first = 2;
   EXPECT_THROW(run(queue, k), Error);
 }
-
 }  // namespace
 }  // namespace weft

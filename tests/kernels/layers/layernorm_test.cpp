@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
@@ -109,6 +108,5 @@ TEST(LayerNorm, SaysWhichShapeIsWrong) {
         << e.what();
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(Gelu, IsXTimesSigmoid) {
@@ -206,6 +205,5 @@ TEST(SumOf, NeedsOneToEightTermsOfOneSize) {
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = std::vector(9, view_of(x, {2}))}), Error);
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {view_of(y, {3})}}), Error);
 }
-
 }  // namespace
 }  // namespace weft

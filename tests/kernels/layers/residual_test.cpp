@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
@@ -244,6 +243,5 @@ TEST(Residual, SaysWhatIsWrong) {
   backward.y = backward.h;
   EXPECT_THROW(run(queue, backward), Error);  // without b
 }
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 // Two sequences of three rows, two heads of eight features in q and in k, then five columns of v.
@@ -105,6 +104,5 @@ TEST(Rotary, RefusesWhatDoesNotFit) {
   d.offsets = {0, 1}, d.positions = {0, 1, 2, 3, 4, 5};
   EXPECT_CONTAINS(refused([](QkForward&) {}), "exclude each other");
 }
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr LinearActivationForm kAutomatic = LinearActivationForm::automatic,
                                kComposed = LinearActivationForm::composed,
                                kHopper = LinearActivationForm::hopper;
@@ -103,6 +102,5 @@ TEST(CudaLinearActivation, BothFormsAgreeAndEachRepeatsItself) {
       }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 struct Sizes {
   std::int64_t n, k, m;
 };
@@ -84,7 +83,6 @@ TEST(CudaLinear, LargeGemmsAreRightAndTheSameWhicheverAlgorithmRuns) {
   EXPECT_TRUE(results(*first) == got);
   before ? setenv("WEFT_TUNE", kept.c_str(), 1) : unsetenv("WEFT_TUNE");
 }
-
 }  // namespace
 }  // namespace weft
 #endif

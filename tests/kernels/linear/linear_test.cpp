@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 template <class T> struct Data {
@@ -113,6 +112,5 @@ TEST(Linear, WrongShapesAreErrors) {
   backward.dw.view = view_of(other.dw, {6, 5});
   EXPECT_THROW(run(queue, backward), Error);
 }
-
 }  // namespace
 }  // namespace weft

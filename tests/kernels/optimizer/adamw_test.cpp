@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
@@ -69,6 +68,5 @@ TEST(AdamW, ChangesNothingWhenTheGradientWasNotFinite) {
   EXPECT_EQ(d.v, before.v);
   EXPECT_EQ(d.ema, before.ema);
 }
-
 }  // namespace
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Dense {  // row-major
@@ -178,6 +177,5 @@ TEST(Muon, MomentumGrows) {
   EXPECT_EQ(momentum(0.5, 1), 0.5f);
   EXPECT_EQ(momentum(0.5, 400), 0.5f);
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(Mean, ForwardAndBackward) {
@@ -115,6 +114,5 @@ TEST(Clip, SkipsWhatIsNotFinite) {
   EXPECT_FLOAT_EQ(clipped({1e30f, 1e30f}, 0, 1).gradient_norm, 1.4142135e30f)
       << "squares beyond f32 are fine";
 }
-
 }  // namespace
 }  // namespace weft

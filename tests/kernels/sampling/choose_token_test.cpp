@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 // How often each token is chosen over an even grid of `uniform`: its probability, to 1 / n.
 std::vector<double> shares(const std::vector<double>& logits, const Choice& choice) {
   constexpr int n = 100000;
@@ -97,6 +96,5 @@ TEST(SampleUniform, DependsOnEachOfItsArguments) {
   EXPECT_NE(u, sample_uniform(1, 3, 3));
   EXPECT_NE(u, sample_uniform(1, 2, 4));
 }
-
 }  // namespace
 }  // namespace weft

@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using attention_test::gpu;
 
 struct Model {
@@ -149,7 +148,6 @@ TEST(CudaDecodeBlocks, ManyLayersTakeTwoLaunches) {
   if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
   expect_equal_in_batches(kOdd, DType::f16);
 }
-
 }  // namespace
 }  // namespace weft
 

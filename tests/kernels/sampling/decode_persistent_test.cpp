@@ -12,7 +12,6 @@
 
 namespace weft::decode_persistent {
 namespace {
-
 constexpr std::uint32_t kAbsent = 0xffffffffu;
 constexpr Sizes kText = {1, 512, 8, 64, 64, 2048}, kImages = {256, 256, 2, 64, 128, 512},
                 kSmall = {1, 64, 3, 8, 16, 128};
@@ -223,6 +222,5 @@ TEST(DecodePersistent, ExchangeEndsAndDoesNotDependOnTheBatch) {
         ASSERT_EQ(card.y[i], alone.y[i / words % 5 * words + i % words]) << batch << " on " << blocks;
     }
 }
-
 }  // namespace
 }  // namespace weft::decode_persistent

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 void run_pytest(const std::string& needs, const std::string& which) {
   if (const auto [status, text] = python("-c '" + needs + "'"); status != 0) GTEST_SKIP() << text;
   const auto [status, text] = python("-m pytest -q -p no:cacheprovider tests/src/python -k '" + which + "'");
@@ -26,6 +25,5 @@ TEST(CudaPython, OnTheGpu) {
              "cuda");
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 using attention_test::Data;
 using attention_test::difference;
 
@@ -287,6 +286,5 @@ TEST(CApi, ASpecBeginsWithTheDefaultsOfAConfig) {
   EXPECT_EQ(spec.causal, defaults.causal);
   EXPECT_EQ(spec.step, defaults.step);
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 std::string image_error(const std::string& augment, const std::string& axes = "[32, 32, 3]",
                         const std::string& more = "") {
   return error_of([&] {
@@ -90,6 +89,5 @@ TEST(ConfigOfImages, StrideOf128OverARowOf96) {
   EXPECT_EQ(config.model.attention.size(), 2u);
   EXPECT_EQ(config.model.context % 128, 0);
 }
-
 }  // namespace
 }  // namespace weft

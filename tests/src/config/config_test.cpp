@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 const std::string kConfigs = std::string(WEFT_TEST_SOURCE) + "/configs/";
 
 std::string parse_error(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
@@ -388,6 +387,5 @@ TEST(Config, TableOfKeysIsGenerated) {
   expect_generated(path,
                    text.substr(0, first + begin.size()) + "\n" + config_table() + "\n" + text.substr(last));
 }
-
 }  // namespace
 }  // namespace weft

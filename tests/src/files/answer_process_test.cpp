@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 std::string answer(const std::string& question) {
   if (question == "refuse") fail("refused\nwith a reason");
   if (question == "crash") abort();
@@ -63,6 +62,5 @@ TEST(AnswerProcess, LeavesNoDescriptor) {
   { AnswerProcess process(answer, 1); }
   EXPECT_EQ(next(), before);
 }
-
 }  // namespace
 }  // namespace weft

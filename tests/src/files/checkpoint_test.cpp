@@ -16,7 +16,6 @@
 
 namespace weft {
 namespace {
-
 TrainState sample_state() {
   return {.step = 123,
           .updates = 121,
@@ -309,6 +308,5 @@ TEST(CudaCheckpoint, MovesBetweenDevices) {
   EXPECT_EQ(cpu.values(), back.values());
 }
 #endif
-
 }  // namespace
 }  // namespace weft

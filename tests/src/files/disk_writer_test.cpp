@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 // Bytes of which no two pieces have the same ones.
 std::string long_text(std::size_t size) {
   std::string text(size, '\0');
@@ -170,6 +169,5 @@ TEST(Files, AppearWholeOrNotAtAll) {
   EXPECT_EQ(read_file(dir / "file"), "second");
   EXPECT_EQ(dir.names(), (std::vector<std::string>{"file"}));
 }
-
 }  // namespace
 }  // namespace weft

@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace weft {
-
 // Does `work` in a thread for which the system calls of these numbers fail with `error`.
 inline void with_failing_calls(const std::vector<int>& calls, int error, const std::function<void()>& work) {
   std::vector<sock_filter> filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -28,5 +27,4 @@ inline void with_failing_calls(const std::vector<int>& calls, int error, const s
     work();
   }).join();
 }
-
 }  // namespace weft

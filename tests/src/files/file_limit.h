@@ -6,7 +6,6 @@
 #include <csignal>
 
 namespace weft {
-
 // While it lives, no file of this process grows beyond `bytes`: a write takes what fits, the next one fails.
 class FileLimit {
  public:
@@ -26,5 +25,4 @@ class FileLimit {
   void (*handler_)(int);
   rlimit before_{};
 };
-
 }  // namespace weft

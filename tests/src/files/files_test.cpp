@@ -13,7 +13,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 using Names = std::vector<std::string>;
 
 void write_text(const std::string& path, const std::string& text) {
@@ -138,6 +137,5 @@ TEST(Inputs, AreFilesAndPipesOfAShellUpToALimit) {
     close(ends[0]);
   }
 }
-
 }  // namespace
 }  // namespace weft

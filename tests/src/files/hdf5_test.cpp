@@ -19,7 +19,6 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 
 namespace weft {
 namespace {
-
 const std::vector<float> kNumbers = {1.5f, -2.0f, 3.25f, 0.0f, 1e-30f, 7.0f};
 
 void write_sample(const std::string& path, float first = 1.5f) {
@@ -336,6 +335,5 @@ TEST(Hdf5, OtherFilesAreNotRead) {
   EXPECT_CONTAINS(error("/stored"), "/stored lies in another file");
   EXPECT_CONTAINS(error("/virtual"), "/virtual lies in another file");
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // A file of version 1.0, 2.0 or 3.0 with this dict and data.
 std::string file(const std::string& dict, const std::string& data, int version = 1) {
   std::string bytes = "\x93NUMPY";
@@ -155,6 +154,5 @@ TEST(Npy, SizesThatOverflowAreRefused) {
   EXPECT_EQ(error(file(dict("|u1", "(9223372036854775807, 0, 9223372036854775807)"), "x")),
             "a.npy: its header promises 0 bytes of data, the file holds 1; something was added to it");
 }
-
 }  // namespace
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 using Parameters = std::vector<std::pair<std::string, Shape>>;
 
 struct Model {
@@ -205,6 +204,5 @@ TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
   EXPECT_CONTAINS(refused({{"position.0", {6, 4}}}), "has position tables of 2 axes, the model has 1");
   EXPECT_CONTAINS(refused({{"blocks.0.w", {6, 4}}}), "blocks.0.w is (5, 4) there and (6, 4) here");
 }
-
 }  // namespace
 }  // namespace weft

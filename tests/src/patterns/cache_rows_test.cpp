@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 // Plays sampling: each position is written to its row, each query looks for its keys.
 void check_rows(const AttentionPattern& pattern, int head, std::int64_t n) {
   const CacheRows rows = cache_rows(pattern, head, n);
@@ -105,6 +104,5 @@ TEST(CacheRows, RefusesTheFuture) {
                   "sampling needs a causal pattern");
   EXPECT_CONTAINS(error_of([] { cache_rows(Even(), 0, 0); }), "1 to ");
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // The padding by which a filter gives n / step outputs: the least that does, found by trying.
 std::int64_t padding(std::int64_t n, std::int64_t filter, std::int64_t step) {
   for (std::int64_t pad = 0; pad < filter; ++pad) {
@@ -140,6 +139,5 @@ TEST(Convolution, NamesHoldEveryNumber) {
   EXPECT_EQ(make_pattern(spec, 1)->name(),
             "convolution(grid [8, 12], filter [4, 3], step 2, transposed, bidirectional)");
 }
-
 }  // namespace
 }  // namespace weft

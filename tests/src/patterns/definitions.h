@@ -11,7 +11,6 @@
 #include "src/patterns/spec.h"
 
 namespace weft::definition {
-
 using Int = std::int64_t;
 
 template <class T, class X> bool contains(const std::vector<T>& list, const X& x) {
@@ -129,5 +128,4 @@ inline bool sees(const PatternSpec& s, int head, Int i, Int j) {
   };
   return document(i) == document(j) && sees_unmodified(s, head, i, j);
 }
-
 }  // namespace weft::definition

@@ -13,7 +13,6 @@
 #include "src/config/config.h"
 
 namespace weft {
-
 struct Drawing {
   std::string file;
   PatternSpec spec;
@@ -55,5 +54,4 @@ inline std::vector<Drawing> drawings() {
   for (const auto& file : files) all.push_back(read_drawing(file));
   return all;
 }
-
 }  // namespace weft

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 BlockLayout random_layout(std::mt19937& random, std::int64_t heads) {
   const auto pick = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
@@ -260,6 +259,5 @@ TEST(LayoutFile, Hdf5DatasetsThatAreNoLayoutsAreRefused) {
       folder / "a.h5, /numbers: a layout holds only 0 and 1, got 256 for head 0, query block 1, key block 0");
   EXPECT_CONTAINS(error("/reals"), "/reals does not hold int32 or what converts to it");
 }
-
 }  // namespace
 }  // namespace weft

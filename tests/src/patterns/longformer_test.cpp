@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 using Matrix = std::vector<std::vector<char>>;  // [query][key]
 
 // Rows and columns of `globals`, over a matrix of positions or of blocks.
@@ -254,6 +253,5 @@ TEST(Longformer, LargeNumbersWork) {
   spec = {.kind = "bigbird", .block = most, .window = most, .random = 4096};
   expect_exact(*make_pattern(spec, 1), 0, 65);
 }
-
 }  // namespace
 }  // namespace weft

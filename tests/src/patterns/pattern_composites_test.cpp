@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 std::unique_ptr<AttentionPattern> made(const std::string& yaml, int heads) {
   return make_pattern(parse_pattern(yaml, "here"), heads);
 }
@@ -188,6 +187,5 @@ TEST(Composite, IsAsShortAsItsShortestPart) {
     for (const std::string& of : {image + ", " + any, any + ", " + image})
       EXPECT_EQ(made(str("{kind: ", kind, ", of: [", of, "]}"), 2)->lengths(), n) << kind << of;
 }
-
 }  // namespace
 }  // namespace weft

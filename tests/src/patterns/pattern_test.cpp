@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Pattern, RunsNameTheAttendedKeys) {
   std::mt19937 random(1);
   for (int repeat = 0; repeat < 400; ++repeat) {
@@ -248,6 +247,5 @@ TEST(Names, TheNearestIsSuggested) {
   EXPECT_EQ(nearest_name("b", {"a", "c"}), "a");
   EXPECT_EQ(nearest_name("", {}), "");
 }
-
 }  // namespace
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "train/selftest/case.h"
 
 namespace weft {
-
 struct RandomCase {
   PatternSpec spec;
   std::unique_ptr<AttentionPattern> pattern;
@@ -196,5 +195,4 @@ inline int expect_exact_bands(const AttentionPattern& pattern, int head, std::in
   }
   return bands;
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 // Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys are never
 // seen. Queries lie backwards with a gap after each; keys lie in steps of three.
 class Awkward : public AttentionPattern {
@@ -385,6 +384,5 @@ TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
   EXPECT_NE(&cache.get(*make_pattern({"local", 5}, 2), 65), &first);
   EXPECT_NE(&cache.get(*make_pattern({"local", 4}, 2), 64), &first);
 }
-
 }  // namespace
 }  // namespace weft

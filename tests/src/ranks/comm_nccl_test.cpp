@@ -17,7 +17,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::seconds;
 
 // ---- this side: starts the processes
@@ -324,7 +323,6 @@ TEST(CudaComm, AGpuForTwoProcessesIsRefused) {
   EXPECT_CONTAINS(ranks.errors(0), "error: rank 1: its GPU, cuda:0, is that of rank 0 too");
   EXPECT_EQ(ranks.errors(1).find("error:"), std::string::npos) << ranks.errors(1);
 }
-
 }  // namespace
 }  // namespace weft
 

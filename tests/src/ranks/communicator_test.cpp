@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 template <class T> std::vector<T> values_of(int rank, std::int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
 }
@@ -125,6 +124,5 @@ TEST(Communicator, TensorsThatCannotBe) {
   EXPECT_EQ(ranks.code(0), 1);
   EXPECT_CONTAINS(ranks.errors(0), "other shapes");
 }
-
 }  // namespace
 }  // namespace weft

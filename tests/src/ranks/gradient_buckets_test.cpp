@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::int64_t kBlocks = 6, kWeight = 64, kEmbedding = 24, kTail = 16 * kBlocks;
 
 // An embedding, blocks of two weights and a bias, and a last weight.
@@ -82,6 +81,5 @@ TEST(GradientBuckets, AreWholeBlocksAndTaper) {
   EXPECT_EQ(store.ranges(0, marked), (std::vector<GradientRange>{{0, end + kTail}}));
   EXPECT_EQ(marked, 0u);
 }
-
 }  // namespace
 }  // namespace weft

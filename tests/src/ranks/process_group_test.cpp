@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -327,6 +326,5 @@ TEST(Pack, GivesFieldsBackAndRefusesWhatIsCutOff) {
   for (std::size_t size = 1; size < packed.size(); ++size)  // 8 and 18 bytes are the first one and two
     EXPECT_EQ(unpack(packed.substr(0, size), back), size == 8 || size == 18) << size;
 }
-
 }  // namespace
 }  // namespace weft

@@ -12,7 +12,6 @@
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace {
-
 bool other_threads_sleep() {
   const std::string self = std::to_string(gettid());
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -26,6 +25,5 @@ bool other_threads_sleep() {
 void wait_for_other_threads() { weft::eventually(other_threads_sleep, 2); }  // some spin before they sleep
 
 [[maybe_unused]] const int kRegistered = pthread_atfork(wait_for_other_threads, nullptr, nullptr);
-
 }  // namespace
 #endif

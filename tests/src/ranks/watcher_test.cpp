@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -322,6 +321,5 @@ TEST(Watcher, WhoHoldsUpTheOthers) {
   EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{}) << "nobody watches it";
   EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});
 }
-
 }  // namespace
 }  // namespace weft

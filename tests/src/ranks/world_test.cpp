@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 using Variables = std::map<std::string, std::string>;
 
 World world_of(const Variables& variables) {
@@ -182,6 +181,5 @@ TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
     EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", rank}})), 0) << rank << ": nobody else would say it";
   EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "8"}})), -1) << "which no other rank has";
 }
-
 }  // namespace
 }  // namespace weft

@@ -14,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 using attention_test::Data;
 
 class AttentionFile : public testing::Test {
@@ -244,6 +243,5 @@ TEST(CudaAttentionFile, IsTheCpuForm) {
   EXPECT_CONTAINS(error_of([&] { results("cuda", "general"); }), "must not be rounded");
 }
 #endif
-
 }  // namespace
 }  // namespace weft

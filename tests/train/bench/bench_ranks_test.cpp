@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 // Takes 3 ms for each collective, 2 ms to join, and notes what it was told.
 class Slow : public Communicator {
  public:
@@ -126,6 +125,5 @@ TEST(BenchRanks, SaysWhatEachKindTakes) {
   EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
   EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
 }
-
 }  // namespace
 }  // namespace weft

@@ -19,7 +19,6 @@
 
 namespace weft {
 namespace {
-
 std::string rows_of(BenchKernelsOptions options) {
   options.device = "cpu";
   std::ostringstream out, notes;
@@ -292,6 +291,5 @@ TEST(Bench, BreakdownCountsAttentionAndTheRoofline) {
   EXPECT_NEAR(forward + backward, attention_flops_per_token(steps.config.model, 64) * tokens, 1);
   EXPECT_NEAR(backward, 2 * forward, 1);
 }
-
 }  // namespace
 }  // namespace weft

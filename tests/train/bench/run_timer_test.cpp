@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 TEST(RunTimer, TimesAreMediansAndClocksMeans) {
   const TimedRuns runs{{2, 1, 4}, {1500, 2000, 1000}};
   EXPECT_EQ(runs.median_ms(), 2);
@@ -44,6 +43,5 @@ TEST(CudaRunTimer, EachRunHasItsClock) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

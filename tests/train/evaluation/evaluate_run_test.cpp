@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 3000, 32);
@@ -79,6 +78,5 @@ TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
   Hdf5File::open(a.losses).read("/tokens", StoredType::u32, {200}, kept.data());
   EXPECT_TRUE(std::equal(kept.begin(), kept.end(), tokens.begin() + 800));
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 TEST(EvaluationWindows, ScoreEachTokenOnceWithEnoughContext) {
   for (const std::int64_t context : {1, 2, 3, 8, 31, 64}) {
     for (std::int64_t min_context = 0; min_context<context; min_context += context> 8 ? 7 : 1) {
@@ -109,6 +108,5 @@ TEST_F(EvaluateTest, MovingAverageIsUsedAndPutBack) {
   EXPECT_CONTAINS(error_of([&] { with_ema_weights(*device_, store_, [] { fail("inside"); }); }), "inside");
   EXPECT_EQ(to_host(*device_, store_.master()), before);
 }
-
 }  // namespace
 }  // namespace weft

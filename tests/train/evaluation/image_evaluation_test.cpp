@@ -15,7 +15,6 @@
 
 namespace weft {
 namespace {
-
 const std::vector<std::string> kTold{"augment.rotation=true", "augment.color=true"};
 
 class ImageRunTest : public testing::Test {
@@ -390,6 +389,5 @@ TEST(HeatMap, ColoursGoFromTheLeastToTheMost) {
   EXPECT_EQ(image.at(408, 12 + 191).red, 14) << "the bar's end";
   EXPECT_EQ(image.at(408, 12 + 192).red, 250) << "the paper below it";
 }
-
 }  // namespace
 }  // namespace weft

@@ -17,7 +17,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 // Of one group of heads, from the predicate alone.
@@ -319,6 +318,5 @@ TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
   }
   EXPECT_EQ(called("--help").second, 0);
 }
-
 }  // namespace
 }  // namespace weft

@@ -13,7 +13,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 TEST(Picture, EqualsTheDrawingsMadeByHand) {
@@ -178,6 +177,5 @@ TEST(Picture, PngFileIsWritten) {
   EXPECT_FALSE(fs::exists(path.string() + ".tmp"));
   fs::remove(path);
 }
-
 }  // namespace
 }  // namespace weft

@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 void write(const fs::path& path, const std::string& text) {
@@ -140,6 +139,5 @@ TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
   const auto [status, text] = python(dir / "read.py" + " " + dir / "run");
   EXPECT_EQ(status, 0) << text;
 }
-
 }  // namespace
 }  // namespace weft

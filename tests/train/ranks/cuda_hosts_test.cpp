@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 // The name of this machine's GPU `index` for CUDA_VISIBLE_DEVICES.
 std::string visible_gpu(int index) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -83,7 +82,6 @@ TEST_F(CudaMultiHosts, AHostThatDiesEndsTheOther) {
   hosts[1]->signal(SIGKILL);
   EXPECT_CONTAINS(error_line_of(*hosts[0]), str(", pid ", victim, ") stopped after step "));
 }
-
 }  // namespace
 }  // namespace weft
 #endif

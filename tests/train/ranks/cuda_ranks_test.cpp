@@ -13,7 +13,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class CudaMultiRanks : public GpuRuns {
  protected:
   // A run that goes on until something ends it, and has got somewhere.
@@ -179,7 +178,6 @@ TEST_F(CudaRanks, ARankThatCannotSeeItsGpuIsNamed) {
   EXPECT_CONTAINS(text, "cuda:1");
   EXPECT_EQ(one.err(), "");
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 const std::string kTwoHosts = str(WEFT_TEST_SOURCE, "/tests/tools/two_hosts.sh");
 
 class HostsTest : public testing::Test {
@@ -107,6 +106,5 @@ TEST_F(HostsTest, SigtermSaves) {
   EXPECT_EQ(hosts.wait(), 0) << hosts.err();
   EXPECT_CONTAINS(hosts.out(), str("SIGTERM: stopped after step ", saved_step()));
 }
-
 }  // namespace
 }  // namespace weft

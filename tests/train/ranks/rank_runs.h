@@ -9,7 +9,6 @@
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace weft {
-
 class RankRuns : public testing::Test, public RunFolders {
  protected:
   RankRuns() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -43,5 +42,4 @@ class RankRuns : public testing::Test, public RunFolders {
     return dir / str(name, ".", rank, ".txt");
   }
 };
-
 }  // namespace weft

@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class RanksFailureTest : public testing::Test {
  protected:
   RanksFailureTest() {
@@ -299,6 +298,5 @@ TEST_F(RanksFailureTest, ABatchThatCannotBeSharedOutIsOneLine) {
   Launched launched(dir, "train", arguments(), 3);
   EXPECT_CONTAINS(error_line_of(launched), "3 processes");
 }
-
 }  // namespace
 }  // namespace weft

@@ -13,7 +13,6 @@
 
 namespace weft {
 namespace {
-
 class RanksTest : public testing::Test {
  protected:
   RanksTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -277,6 +276,5 @@ TEST(RankIdentity, DependsOnTheWork) {
   EXPECT_CONTAINS(of_long, mark);
   EXPECT_EQ(of_long.substr(of_long.find(mark) + mark.size()).size(), 8u);
 }
-
 }  // namespace
 }  // namespace weft

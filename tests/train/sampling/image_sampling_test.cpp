@@ -13,7 +13,6 @@
 
 namespace weft {
 namespace {
-
 using Tokens = std::vector<std::int32_t>;
 
 Tokens pixels_of(const std::string& path) {
@@ -265,6 +264,5 @@ TEST(ProgressBar, FillsAndSaysHowLong) {
   EXPECT_EQ(bar_text(1, 2, 10), "[###############...............] 50%  0:10 left");
   EXPECT_EQ(bar_text(4, 4, 10), "[##############################] 100%  0:00 left");
 }
-
 }  // namespace
 }  // namespace weft

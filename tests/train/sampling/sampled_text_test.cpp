@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 TEST(SampledText, IsBytesUpToAVocabularyOf256) {
   EXPECT_EQ(token_to_text(65, 256), "A");
   EXPECT_EQ(token_to_text(65, 257), "65 ");
@@ -32,6 +31,5 @@ TEST(SampledText, IsWholeCharactersOnATerminal) {
   EXPECT_EQ(take_characters(bytes, true), two);
   EXPECT_EQ(bytes, "");
 }
-
 }  // namespace
 }  // namespace weft

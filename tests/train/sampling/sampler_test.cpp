@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 class SamplerTest : public testing::Test {
  protected:
   explicit SamplerTest(const std::string& device = "cpu") : device_(make_device(device)) {
@@ -280,6 +279,5 @@ TEST_F(CudaSamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
 TEST_F(CudaSamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 TEST_F(CudaSamplerTest, GoesOnBeyondTheContext) { check_windows(); }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 void expect_cases_pass(const std::string& name, std::int64_t cases) {
   const std::unique_ptr<Device> device = make_device(name);
   std::ostringstream notes;
@@ -101,6 +100,5 @@ TEST(Selftest, SaysWhichCaseFailedAndRunsItAlone) {
   options.device = "cuda:99";
   EXPECT_NE(error_of([&] { selftest(options, out, progress); }), "");
 }
-
 }  // namespace
 }  // namespace weft

@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 using attention::Kernel;
 
@@ -158,7 +157,6 @@ TEST(CudaRepeat, TrainingStepsHaveOneBitPattern) {
   for (const auto& steps : all) EXPECT_FALSE(steps->step->results().empty());
   report("updates", updates, differences);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

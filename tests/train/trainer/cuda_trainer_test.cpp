@@ -11,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 class CudaTrainer : public testing::Test {
  protected:
   CudaTrainer() { write_corpus(dir / "corpus.h5", 20000, 32); }
@@ -186,7 +185,6 @@ TEST_F(CudaTrainer, SamplesTheSameTextInAnyBatch) {
     }
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

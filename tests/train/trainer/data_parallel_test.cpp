@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 using DataParallel = RankRuns;
 
 TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
@@ -128,6 +127,5 @@ TEST_F(DataParallel, WeightsThatDifferAreNamedAndNotSaved) {
   EXPECT_CONTAINS(processes.errors(0), "rank 1");
   EXPECT_CONTAINS(processes.errors(0), "after step 8");
 }
-
 }  // namespace
 }  // namespace weft

@@ -12,7 +12,6 @@
 #include "tests/train/trainer/steps.h"
 
 namespace weft {
-
 // Flips bit `bit` of the bytes at `memory` of the device.
 inline void flip_bit(Device& device, void* memory, std::int64_t bit) {
   const TensorView byte{static_cast<char*>(memory) + bit / 8, DType::u8, 1};
@@ -116,5 +115,4 @@ class Flips {
   std::vector<TensorView> activations_;
   std::vector<Tensor> before_;
 };
-
 }  // namespace weft

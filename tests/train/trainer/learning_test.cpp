@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 class LearningTest : public testing::Test {
  protected:
   std::string metrics(const std::string& run) { return dir / (run + "/metrics.jsonl"); }
@@ -141,6 +140,5 @@ TEST_F(LearningTest, ScalarsOfAStep) {
   EXPECT_EQ(later.loss_gradient, 0.5F);
   EXPECT_EQ(later.gradient_scale, 1);
 }
-
 }  // namespace
 }  // namespace weft

@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class LoopTest : public RankRuns {
  protected:
   // Trains in <dir>/run, with these keys.
@@ -175,6 +174,5 @@ TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {
   EXPECT_EQ(left, (std::vector<std::string>{"step_00000015.h5", "step_00000020.h5", "step_00000900.h5",
                                             "step_x0000003.h5"}));
 }
-
 }  // namespace
 }  // namespace weft

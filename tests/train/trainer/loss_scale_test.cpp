@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 // 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale comes there,
 // the gradient overflows. From 2^24 on that is at the first step, and then after every `window` steps.
 std::vector<std::string> f16_run(std::int64_t window, const std::vector<std::string>& more) {
@@ -204,6 +203,5 @@ TEST_F(LossScaling, ARunThatDivergesEndsAsItDoesWhenEachStepIsWaitedFor) {
     EXPECT_CONTAINS(ahead, "the loss or the gradient is not finite; first tensor: ");
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 namespace weft {
 namespace {
-
 // A CPU that says how much memory it has.
 class SmallDevice : public Device {
  public:
@@ -109,6 +108,5 @@ TEST(CpuStep, SameBitsForAnyNumberOfThreads) {
     EXPECT_TRUE(read_file(dir / "1/latest.h5") == read_file(dir / (std::string(other) + "/latest.h5")))
         << other;
 }
-
 }  // namespace
 }  // namespace weft

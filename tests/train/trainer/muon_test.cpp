@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Three blocks of two matrices of odd sizes between parameters that AdamW updates.
 void add_parameters(ParameterStore& store, ParamKind matrices) {
   store.add("embedding", {7, 5}, Init::normal(1));
@@ -148,6 +147,5 @@ TEST_F(MuonTraining, RanksShareIt) {
     expect_near_series(whole, "one", "loss", 1e-3);
   }
 }
-
 }  // namespace
 }  // namespace weft

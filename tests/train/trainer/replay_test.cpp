@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 struct Count {
   int flips = 0, changed = 0, caught = 0;
 };
@@ -325,6 +324,5 @@ TEST(CudaReplay, WithoutFaultsItChangesNothing) {
     }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

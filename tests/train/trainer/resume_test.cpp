@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class ResumeTest : public testing::Test {
  protected:
   ResumeTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -236,6 +235,5 @@ TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
   train(small_config(dir.path(), often), {.resume = "", .out = dir / "parts", .device = "cpu"});
   expect_same_run("parts");
 }
-
 }  // namespace
 }  // namespace weft

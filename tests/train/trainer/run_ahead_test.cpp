@@ -16,7 +16,6 @@
 
 namespace weft {
 namespace {
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                 kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -267,6 +266,5 @@ TEST(RunAhead, SlowUpdatesAreFewInFlight) {
   EXPECT_LE(device.in_flight(), 2 * static_cast<std::int64_t>(RunAhead::kSeconds / 0.4));
   EXPECT_GE(device.in_flight(), 6);
 }
-
 }  // namespace
 }  // namespace weft

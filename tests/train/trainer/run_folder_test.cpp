@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 StepMetrics metrics_of(std::int64_t step) {
   return {.step = step,
           .loss = std::log(2.0),
@@ -273,6 +272,5 @@ TEST(Progress, PassingLinesAreForTerminals) {
   EXPECT_EQ(pipe.str(), "done\n");
   EXPECT_EQ(terminal.str(), "\r\033[Kstep 1\r\033[Kdone\n");
 }
-
 }  // namespace
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<std::string> sharded(std::vector<std::string> overrides) {
   overrides.push_back("train.shard_optimizer=true");
   return overrides;
@@ -278,6 +277,5 @@ TEST(ShardedUpdate, NeedsACommunicator) {
     EXPECT_CONTAINS(error_of([&] { update_parameters(ctx, store, {}); }), "needs a communicator");
   });
 }
-
 }  // namespace
 }  // namespace weft

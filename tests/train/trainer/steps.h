@@ -11,7 +11,6 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-
 // What a step needs to run by itself, on a corpus in `folder`.
 struct Steps {
   Config config;
@@ -36,5 +35,4 @@ struct Steps {
     for (const std::int64_t end = next + count; next < end; ++next) step->run(source, next);
   }
 };
-
 }  // namespace weft

@@ -12,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 // Bytes of a step beside those that stay, in runs of 4 and of 8 layers.
 TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
   const TempDir dir;
@@ -269,6 +268,5 @@ TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
 }
 
 #endif
-
 }  // namespace
 }  // namespace weft

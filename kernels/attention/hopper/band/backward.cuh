@@ -10,7 +10,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // What a consumer warpgroup holds of a key tile, and how queries add to it.
 template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
  protected:
@@ -222,5 +221,4 @@ void start_band_backward(CudaQueue& queue, const BandBackward& g) {
           M::kBytes, g);
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/fragments.cuh"
 
 namespace weft::attention::hopper {
-
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
 template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
 #pragma unroll
@@ -85,5 +84,4 @@ __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int p
   warpgroup_sync(group);
   if (is_warpgroup_leader()) store_panel(to, out, panel, g.tiles, at, g.accumulate);
 }
-
 }  // namespace weft::attention::hopper

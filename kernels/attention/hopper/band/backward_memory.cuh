@@ -10,7 +10,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 struct TilePlace {
   int tile, group, h, b;
   __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
@@ -247,5 +246,4 @@ __device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t
   else tma_store(to, from, panel * 64, row, column, at.h, at.b);
   tma_store_commit_group();
 }
-
 }  // namespace weft::attention::hopper

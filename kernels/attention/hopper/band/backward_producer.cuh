@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/band/backward_memory.cuh"
 
 namespace weft::attention::hopper {
-
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
 template <class M> __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
@@ -123,5 +122,4 @@ template <class T, class M> __device__ __forceinline__ void produce(const M& mem
       if (!g.accumulate) make_delta<T>(memory, g);
   }
 }
-
 }  // namespace weft::attention::hopper

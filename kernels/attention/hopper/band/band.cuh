@@ -16,7 +16,6 @@
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
-
 // Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0 .. 63.
 struct TileRows {
   int first, last;
@@ -208,5 +207,4 @@ struct BandForwardMaps {
     return maps;
   }
 };
-
 }  // namespace weft::attention::hopper

@@ -4,7 +4,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut_to(tiles.tiles);
@@ -20,5 +19,4 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const 
     });
   });
 }
-
 }  // namespace weft::attention::hopper

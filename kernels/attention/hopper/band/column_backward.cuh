@@ -8,7 +8,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // A warpgroup that owns key tiles: dK and dV.
 template <class T, class M> class KeyOwner {
  public:
@@ -241,5 +240,4 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

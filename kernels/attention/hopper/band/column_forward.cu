@@ -4,7 +4,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
@@ -20,5 +19,4 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
                       : launch.template operator()<false, false>();
   });
 }
-
 }  // namespace weft::attention::hopper

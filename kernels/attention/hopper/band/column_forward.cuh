@@ -10,7 +10,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // The thread's number, read anew: the compiler would keep what it derives from it, and registers are scarce.
 __device__ __forceinline__ int this_thread() {
   int x;
@@ -246,5 +245,4 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

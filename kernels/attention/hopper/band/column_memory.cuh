@@ -10,7 +10,6 @@
 #include "kernels/attention/select.h"
 
 namespace weft::attention::hopper {
-
 // A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
 // pair goes from the last queries to the first, and begins with what the L2 cache holds.
 template <bool kTurns> class ColumnSteps {
@@ -215,5 +214,4 @@ __device__ __forceinline__ void produce_pairs(const M& memory, const BandBackwar
       if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -4,7 +4,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = BandForwardMaps::of(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
@@ -19,5 +18,4 @@ void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const Atte
     });
   });
 }
-
 }  // namespace weft::attention::hopper

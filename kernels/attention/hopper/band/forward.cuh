@@ -14,7 +14,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
 template <class Shape>
 __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
@@ -176,5 +175,4 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/band/band.cuh"
 
 namespace weft::attention::hopper {
-
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_> struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
@@ -132,5 +131,4 @@ __device__ __forceinline__ void store_y(const BandMemory<Shape>& memory, const B
     }
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -7,7 +7,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 // Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
 struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
@@ -273,5 +272,4 @@ void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const
     });
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
-
 // Of this thread's two rows: the keys of a tile that they see, counted from its own first column.
 struct SeenKeys {
   int first[2], last[2];
@@ -92,5 +91,4 @@ __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row
     stmatrix(to, sum);
   }
 }
-
 }  // namespace weft::attention::hopper

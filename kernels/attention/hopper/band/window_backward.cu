@@ -6,7 +6,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 // A tile of queries and the two key tiles at hand: the first, and the one after it where the run has it.
 class WindowSteps {
  public:
@@ -182,5 +181,4 @@ void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const 
           windows);
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -7,7 +7,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
   static constexpr bool kAccumulate = false, kStorer = true, kInOrder = true;
@@ -198,5 +197,4 @@ void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const At
           BandMemory<WindowShape>::kBytes, f, maps);
   });
 }
-
 }  // namespace weft::attention::hopper
